@@ -28,6 +28,8 @@ from carillon.calls import Async, Sync
 from carillon.credentials import (
     Credential,
     CredentialChange,
+    CredentialDetail,
+    CredentialQueue,
     Credentials,
     CredentialStatus,
     Reencrypted,
@@ -69,7 +71,9 @@ from carillon.previews import (
     AudienceCount,
     JobPreview,
     LocaleCount,
+    MessagesPreview,
     Notice,
+    QueuePreview,
     Sample,
     ZoneCount,
     ZonePreview,
@@ -79,6 +83,7 @@ from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.queues import DeadTask, DeadTasks, Queue, Queues, Returned
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.single_messages import SendResult, SingleMessage
 from carillon.suppressions import StoredSuppression, Suppression, SuppressionResult, Suppressions
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
 from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
@@ -111,6 +116,8 @@ __all__ = [
     "Conflict",
     "Credential",
     "CredentialChange",
+    "CredentialDetail",
+    "CredentialQueue",
     "CredentialStatus",
     "Credentials",
     "DeadLetter",
@@ -142,6 +149,7 @@ __all__ = [
     "MessageCounts",
     "MessageJob",
     "Messages",
+    "MessagesPreview",
     "Minute",
     "Move",
     "MoveFigures",
@@ -155,6 +163,7 @@ __all__ = [
     "Process",
     "PushJob",
     "Queue",
+    "QueuePreview",
     "Queues",
     "RabbitCallback",
     "Rate",
@@ -170,11 +179,13 @@ __all__ = [
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "SendResult",
     "SendRetry",
     "Setting",
     "Sign",
     "SigningSecret",
     "SigningSecrets",
+    "SingleMessage",
     "StoredCredential",
     "StoredJob",
     "StoredSchedule",

@@ -32,6 +32,7 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
     roles: Mapping[str, Role] = {}
     namespace: str = ""
     expires_at: datetime | None = None
+    messages_per_second: float = 10.0
 
     def __post_init__(self) -> None:
         if self.expires_at is not None:
@@ -53,6 +54,7 @@ class StoredToken(CreatedAt, frozen=True, kw_only=True, rename="camel"):
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
     previous_until: datetime | None = None
+    messages_per_second: float = 10.0
 
 
 class IssuedToken(StoredToken, frozen=True, kw_only=True, rename="camel"):

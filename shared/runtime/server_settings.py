@@ -211,7 +211,7 @@ class ProviderSettings(Section, frozen=True):
     ] = ""
     batches_in_flight: Annotated[
         int, Meta(ge=1, le=1_000), rarely("How many batches of messages a worker has in hand; most of them wait.")
-    ] = 100
+    ] = 400
     late_ms: Annotated[
         int, Meta(ge=1, le=1_000), rarely("How late a call may begin; alike in all processes, as are the next two.")
     ] = 8

@@ -62,6 +62,8 @@ from shared.store.messages.ledger import MessageLedger
 from shared.store.messages.ledger_lists import LedgerLists
 from shared.store.messages.redaction import Redaction
 from shared.store.messages.reopening import Reopening
+from shared.store.messages.send_limits import SendLimits
+from shared.store.messages.singles import SingleMessages
 from shared.store.messages.sums import MessageSums
 from shared.store.messages.suppressions import Suppressions
 from shared.store.push.feedbacks import Feedbacks
@@ -145,6 +147,8 @@ class Store:
         self.messages = self.add("messages", lambda database: MessageLedger(client, database))
         self.message_lists = self.add("message_lists", LedgerLists)
         self.message_sums = self.add("message_sums", MessageSums)
+        self.singles = self.add("singles", SingleMessages)
+        self.send_limits = self.add("send_limits", SendLimits)
         self.kept_ledgers = self.add("kept_ledgers", lambda database: KeptLedgers(client, database))
         self.redaction = self.add("redaction", Redaction)
         self.suppressions = self.add("suppressions", Suppressions)

@@ -75,6 +75,9 @@ COMMANDS: list[tuple[str, ...]] = [
     ("jobs", "rate", *APP, ID),
     ("jobs", "samples", *APP, ID),
     ("jobs", "messages", *APP, ID),
+    ("messages", "send", *APP, "ana@example.com", "--credential", "sms", "--body", '{"text": "Hi"}'),
+    ("messages", "import", *APP, "messages.ndjson"),
+    ("messages", "cancel", *APP, ID, "--yes"),
     ("messages", "find", *APP, "ana@example.com"),
     ("messages", "redact", *APP, "ana@example.com", "--yes"),
     ("messages", "show", *APP, ID),
@@ -208,6 +211,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     schedule = {"key": "a", "every": 60, "callback": {"type": "http", "data": {"url": "https://example.com/hook"}}}
     (tmp_path / "schedules.json").write_bytes(msgspec.json.encode(schedule))
     (tmp_path / "addresses.txt").write_bytes(b"ana@example.com\n")
+    (tmp_path / "messages.ndjson").write_bytes(b'{"credential": "sms", "to": "ana@example.com", "body": {}}\n')
     (tmp_path / "secret.json").write_bytes(b'{"token": "hush"}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CARILLON_TARGET", "http://127.0.0.1:1")

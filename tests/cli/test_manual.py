@@ -36,7 +36,7 @@ def test_the_page_is_what_the_commands_say() -> None:
 
 def test_all_that_was_asked_for_is_there() -> None:
     wanted = {
-        "messages": "find redact show",
+        "messages": "send import cancel find redact show",
         "jobs": "list show create preview watch pause resume stop retry batches samples rate messages",
         "groups": "list show create preview watch pause resume stop batches samples",
         "apps": "list show create edit delete",

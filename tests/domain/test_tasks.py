@@ -10,17 +10,27 @@ from shared.domain.clock.tasks import CallTarget
 from shared.domain.console.tasks import RunBulkAction
 from shared.domain.errors import Poisoned
 from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
-from shared.domain.messages.tasks import SendMessages
+from shared.domain.messages.tasks import SendMessages, SendSingles
 from shared.domain.tasks import TASK_PREFIXES, Task, decode, encode, next_try
 from tests.queues import QUEUES
 
-KINDS: tuple[type[Task], ...] = (PlanJob, SendBatch, FinishJob, SendMail, CallTarget, RunBulkAction, SendMessages)
+KINDS: tuple[type[Task], ...] = (
+    PlanJob,
+    SendBatch,
+    FinishJob,
+    SendMail,
+    CallTarget,
+    RunBulkAction,
+    SendMessages,
+    SendSingles,
+)
 
 counts = {"attempt": st.integers(0, 2**31 - 1), "faults": st.integers(0, 2**31 - 1)}
 tasks = st.one_of(
     st.builds(PlanJob, st.text(max_size=80), **counts),
     st.builds(FinishJob, st.text(max_size=80), **counts),
     st.builds(SendBatch, st.text(max_size=80), st.integers(0, 2**31), st.integers(0, 2**31), **counts),
+    st.builds(SendSingles, credential_id=st.text(max_size=80), **counts),
     st.builds(SendMessages, st.text(max_size=80), st.integers(0, 2**31), st.integers(0, 2**31), **counts),
     st.builds(CallTarget, st.text(max_size=32), st.text(max_size=32)),
     st.builds(RunBulkAction, st.text(max_size=80)),
@@ -56,7 +66,8 @@ def test_each_return_is_counted_and_faults_apart() -> None:
 
 def test_every_queue_of_tasks_is_closed_to_callbacks() -> None:
     queues = {kind.queue for kind in KINDS}
-    assert queues == {"push.split", "push.batch", "push.finish", "push.mail", "sched.call", "ops.bulk", "message.batch"}
+    of_messages = {"message.batch", "message.single"}
+    assert queues == {"push.split", "push.batch", "push.finish", "push.mail", "sched.call", "ops.bulk"} | of_messages
     assert all(queue.startswith(TASK_PREFIXES) for queue in queues)
     assert TASK_PREFIXES == ("push.", "message.batch", "message.single", "sched.", "carillon.", "ops.bulk")
 

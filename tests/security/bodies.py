@@ -56,6 +56,11 @@ def suppression(ids: Mapping[str, str]) -> dict[str, Any]:
     return {"channel": "mail", "address": f"{secrets.token_hex(4)}@{ids['mark']}.example.com", "list": "news"}
 
 
+def single(ids: Mapping[str, str]) -> dict[str, Any]:
+    to = f"{secrets.token_hex(4)}@{ids['mark']}.example.com"
+    return {"credential": ids["credentialId"], "to": to, "body": {"text": ids["mark"]}, "sendAt": FAR}
+
+
 def user(ids: Mapping[str, str]) -> dict[str, Any]:
     return {"email": f"{secrets.token_hex(4)}@{ids['mark']}.example.com", "isAdmin": False, "allowedApps": []}
 
@@ -99,6 +104,8 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "SecretBody": lambda _: {"secret": {}},
     "SuppressionBody": suppression,
     "SuppressionBody[]": lambda ids: [suppression(ids), suppression(ids)],
+    "SingleBody": single,
+    "SingleBody[]": lambda ids: [single(ids), single(ids)],
     "ScheduleBody": schedule,
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
     "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},

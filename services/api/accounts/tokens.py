@@ -17,7 +17,16 @@ from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.accounts.callers import Token, check_token_name, check_token_namespace, secret_digest
+from shared.domain.accounts.callers import (
+    LARGEST_MESSAGE_RATE,
+    MESSAGES_PER_SECOND,
+    SMALLEST_MESSAGE_RATE,
+    Token,
+    check_message_rate,
+    check_token_name,
+    check_token_namespace,
+    secret_digest,
+)
 from shared.domain.accounts.roles import Role, read_roles
 from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.ids import read_uuid
@@ -49,6 +58,13 @@ class TokenBody(wire.Body, frozen=True, kw_only=True):
         ),
     ] = ""
     expires_at: ExpiresAt = None
+    messages_per_second: Annotated[
+        float,
+        Meta(
+            description="How many single messages a second may be sent with it.",
+            extra_json_schema={"minimum": SMALLEST_MESSAGE_RATE, "maximum": LARGEST_MESSAGE_RATE},
+        ),
+    ] = MESSAGES_PER_SECOND
 
 
 class RotationBody(wire.Body, frozen=True, kw_only=True):
@@ -79,6 +95,7 @@ class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
     expires_at: Timestamp | None
     last_used_at: Timestamp | None
     previous_until: Timestamp | None
+    messages_per_second: float
 
 
 class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
@@ -114,6 +131,7 @@ class TokensResource(Resource):
         check_token_name(body.name)
         if body.namespace:
             check_token_namespace(body.namespace)
+        check_message_rate(body.messages_per_second)
         secret, now = fresh_secret(), self._clock.now_ns()
         token = Token(
             id=fresh_id(now),
@@ -126,6 +144,7 @@ class TokensResource(Resource):
             created_at=now,
             namespace=body.namespace,
             expires_at=self._read_expiry(body.expires_at),
+            messages_per_second=body.messages_per_second,
         )
         await self._store.tokens.add(token)
         note_change(None, TokenView(**_fields(token)))

@@ -12,6 +12,7 @@ from services.api.http import wire
 from services.api.http.wire import Timestamp
 from shared.domain.instants import format_instant
 from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState
+from shared.domain.messages.singles import SingleContent
 
 COLUMNS = (
     "id",
@@ -46,9 +47,10 @@ class AttemptView(Struct, frozen=True, kw_only=True, rename="camel"):
 class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A message to one recipient. `attempt` counts its calls, `round` the retries of its job when it was last called,
     `repeated` second calls after one that may have succeeded. `reason` is one word, `detail` what the provider said;
-    `providerId` is what it calls the message. A single one has its `earlier` attempts, the last five. `redacted` says
-    that recipient and details are left out: because the caller is a viewer or, where there is a `redactedAt`, because
-    they are forgotten."""
+    `providerId` is what it calls the message. One that was asked for alone, and by no job, has `sendAt`, `expiresAt`
+    and `template`. One that is shown alone has its `earlier` attempts, the last five. `redacted` says that recipient
+    and details are left out: because the caller is a viewer or, where there is a `redactedAt`, because they are
+    forgotten."""
 
     id: str
     credential_id: str
@@ -64,6 +66,9 @@ class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
     delivered_at: Timestamp | None
     read_at: Timestamp | None
     redacted_at: Timestamp | None
+    send_at: Timestamp | UnsetType = UNSET
+    expires_at: Timestamp | UnsetType | None = UNSET
+    template: str | UnsetType = UNSET
     earlier: list[AttemptView] | UnsetType = UNSET
     redacted: bool = False
 
@@ -90,6 +95,7 @@ def message_view(message: Message, *, personal: bool, single: bool = False) -> M
         redacted=redacted is not None,
         earlier=[_attempt_view(each, message.credential_id) for each in message.earlier] if single else UNSET,
     )
+    view = view if message.single is None else _with_wishes(view, message.single)
     return view if personal else _redact(view)
 
 
@@ -148,6 +154,12 @@ def _attempt_view(earlier: EarlierAttempt, credential_id: str) -> AttemptView:
         detail=earlier.detail,
         provider_id=_provider_id(earlier.ref, credential_id),
     )
+
+
+def _with_wishes(view: MessageView, single: SingleContent) -> MessageView:
+    """With what was asked for a message of no job."""
+    expires_at = None if single.expires_at is None else format_instant(single.expires_at)
+    return replace(view, send_at=format_instant(single.due), expires_at=expires_at, template=single.template)
 
 
 def _redact(view: MessageView) -> MessageView:

@@ -40,7 +40,7 @@ _PROVIDER_ID = Parameter(
     description="With `credential`, in the place of `recipient`: what the provider calls the message.",
     schema={"type": "string", "minLength": 1},
 )
-_MESSAGE_ID = {"type": "string", "description": "The id of the message."}
+MESSAGE_ID = {"type": "string", "description": "The id of the message."}
 
 
 class MessagePosition(Struct, frozen=True, array_like=True):
@@ -79,7 +79,7 @@ class MessagesResource(Resource):
     @Route(
         "GET", MESSAGE, summary="Show a message and its last attempts.",
         who=VIEW_APP, answers={HTTPStatus.OK: MessageView}, problems=(HTTPStatus.NOT_FOUND,),
-        segments={"message_id": _MESSAGE_ID},
+        segments={"message_id": MESSAGE_ID},
     )  # fmt: skip
     async def get_message(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], message_id: FromPath[str]

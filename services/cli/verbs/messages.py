@@ -1,14 +1,93 @@
 """`carillon messages`."""
 
+from collections.abc import Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
 import click
 
 from services.cli import complete, options
+from services.cli.exits import Exit, Failure
 from services.cli.message_shape import message_columns, message_fields
 from services.cli.names import find_app
+from services.cli.options import Instant, JsonText, Pair
+from services.cli.output.tables import Json
 from services.cli.session import Session
 from services.cli.verb import noun
 
 command = noun("messages")
+
+_AT_ONCE = 500
+
+
+@command.verb("send", of_app=True, changes=True)
+@click.argument("recipient")
+@click.option(
+    "--credential",
+    required=True,
+    metavar="NAME",
+    shell_complete=complete.credentials,
+    help="The provider account that it is sent by, by name or id.",
+)
+@click.option("--template", metavar="NAME", shell_complete=complete.templates, help="What it says.")
+@click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="What it says, in the place of a template.")
+@click.option("--set", "parameters", type=Pair(), multiple=True, help="Fills a tag: name=Ana.")
+@click.option("--locale", help="The template's locale: en, unless told.")
+@click.option("--default-region", metavar="XX", help="Whose phone number one without a country code is: SG.")
+@click.option("--at", "send_at", type=Instant(), help="When it is sent; otherwise now.")
+@click.option("--expires", "expires_at", type=Instant(), help="From when on it is not sent any more.")
+@click.option("--list", "list_name", metavar="LIST", help="The list that its recipient can unsubscribe from.")
+@click.option("--marketing", is_flag=True, help="It does not go to those who have unsubscribed.")
+def send(
+    session: Session,
+    recipient: str,
+    parameters: Sequence[tuple[str, str]],
+    send_at: datetime | None,
+    expires_at: datetime | None,
+    list_name: str | None,
+    default_region: str | None,
+    marketing: bool,
+    **given: Any,
+) -> None:
+    """Send a message to one RECIPIENT, at once or at an instant."""
+    wanted = given | {
+        "to": recipient,
+        "parameters": dict(parameters) or None,
+        "sendAt": send_at and send_at.isoformat(),
+        "expiresAt": expires_at and expires_at.isoformat(),
+        "list": list_name,
+        "defaultRegion": default_region,
+        "transactional": False if marketing else None,
+    }
+    body = {name: value for name, value in wanted.items() if value is not None}
+    message = session.api.post("apps", find_app(session), "messages", body=body)
+    session.out.confirm(message, f"Accepted message {message['id']}.", id="id")
+
+
+@command.verb("import", of_app=True, changes=True)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+def import_files(session: Session, files: Sequence[str]) -> None:
+    """Send all messages of files (`-`: stdin): JSON as the API takes it, an array or one a line."""
+    app_id, told = find_app(session), {"accepted": 0, "refused": 0}
+    bodies = [body for file in files for body in options.read_documents(file)]
+    for start in range(0, len(bodies), _AT_ONCE):
+        chunk = bodies[start : start + _AT_ONCE]
+        for result in session.api.post("apps", app_id, "messages", "bulk", body=chunk):
+            told[_outcome(session, start, result)] += 1
+    session.out.confirm(told, f"{told['accepted']} messages were accepted.", id="")
+    if told["refused"]:
+        raise Failure(Exit.REFUSED, f"{told['refused']} were refused; the others are sent.")
+
+
+@command.verb("cancel", of_app=True, destroys=True)
+@click.argument("message_id", metavar="MESSAGE")
+def cancel(session: Session, message_id: str) -> None:
+    """Take back a message that has not been sent, by its id."""
+    app_id = find_app(session)
+    session.ask(f"This takes back message {message_id}: it is never sent.")
+    session.api.delete("apps", app_id, "messages", message_id)
+    session.out.confirm({"id": message_id}, f"Took back message {message_id}.", id="id")
 
 
 @command.verb("find", of_app=True)
@@ -50,3 +129,13 @@ def show(session: Session, message_id: str) -> None:
     """Show a message and its last attempts, by its id."""
     message = session.api.get("apps", find_app(session), "messages", message_id)
     session.out.show(message, lambda: message_fields(session.out, message), id="id")
+
+
+def _outcome(session: Session, start: int, result: Json) -> str:
+    """How one item ended; a refusal is told by its place among all, for a recipient is nobody's business."""
+    if result["status"] < HTTPStatus.BAD_REQUEST:
+        return "accepted"
+    error = result["error"]
+    where = f"{error['field']}: " if error["field"] else ""
+    session.out.tell(f"{start + result['index'] + 1}: {where}{error['reason']}")
+    return "refused"

@@ -42,11 +42,28 @@ def list_tokens(session: Session, limit: int | None) -> None:
     help="Whose schedules it owns; by default its own alone: `token:<its id>`.",
 )
 @click.option("--expires", type=Instant(), help="When it ends by itself; otherwise never.")
+@click.option(
+    "--messages-per-second",
+    type=float,
+    metavar="RATE",
+    help="How many single messages a second it may send; otherwise 10.",
+)
 @access_options
-def create(session: Session, name: str, namespace: str, expires: datetime | None, **access: Any) -> None:
+def create(
+    session: Session,
+    name: str,
+    namespace: str,
+    expires: datetime | None,
+    messages_per_second: float | None,
+    **access: Any,
+) -> None:
     """Make a token. Its secret is printed for this one time."""
     body = {"name": name, **access_body(session, **access)}
-    chosen = {"namespace": namespace, "expiresAt": expires and expires.isoformat()}
+    chosen = {
+        "namespace": namespace,
+        "expiresAt": expires and expires.isoformat(),
+        "messagesPerSecond": messages_per_second,
+    }
     body |= {field: value for field, value in chosen.items() if value}
     _show_secret(session, session.api.post("tokens", body=body, once=True))
 

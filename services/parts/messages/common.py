@@ -14,6 +14,7 @@ from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
 from shared.flow.messages.kind import MessageFeeder, MessageKind
 from shared.flow.messages.retrying import JobRetry
+from shared.flow.messages.singles import SingleFlow
 
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
@@ -56,8 +57,13 @@ class MessagesPart(Part):
             given.key_ring,
             given.provider_outgoing,
             given.clock,
-            is_in_use=self.store.message_jobs.has_open,
+            is_in_use=self._is_in_use,
         )
+
+    async def _is_in_use(self, credential_id: str) -> bool:
+        """Whether something is still to be sent by it."""
+        store = self.store
+        return await store.message_jobs.has_open(credential_id) or await store.singles.has_pending(credential_id)
 
     @cached_property
     def links(self) -> "UnsubscribeLinks":
@@ -80,6 +86,10 @@ class MessagesPart(Part):
         return CallbackFlow(
             self.store, lambda: given.provider_kinds, given.key_ring, given.provider_outgoing, self.receipts
         )
+
+    @cached_property
+    def singles(self) -> SingleFlow:
+        return SingleFlow(self.store, self.capabilities.broker, self.capabilities.time)
 
     @cached_property
     def figures(self) -> MessageFigures:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from services.parts import Part
 from services.parts.messages.common import MessagesPart
 from services.scheduler.fire import OnDue
-from shared.domain.messages.owners import CREDENTIAL
+from shared.domain.messages.owners import CREDENTIAL, SINGLES
 from shared.flow.messages.gauges import INTERVAL_SECONDS, CredentialGauges
 from shared.flow.messages.retention import MessageRetention
 from shared.flow.messages.suppressions import SuppressionUpkeep
@@ -18,15 +18,21 @@ class MessagesScheduler(Part):
     and upkeep of suppressions."""
 
     def on_due(self) -> Mapping[str, OnDue]:
-        return {CREDENTIAL: self.parts.of(MessagesPart).feed.feed_due}
+        part = self.parts.of(MessagesPart)
+        return {CREDENTIAL: part.feed.feed_due, SINGLES: part.singles.wake_due}
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()
         upkeep, interval = SuppressionUpkeep(self.store), self.settings.scheduler.retention_seconds
-        gauges = CredentialGauges(self.store)
+        gauges, singles = CredentialGauges(self.store), self.parts.of(MessagesPart).singles
         retention = MessageRetention(self.store, self.capabilities.time, self.settings.providers)
         return (
+            Periodic(
+                "upkeep of single messages",
+                singles.wake_lost,
+                interval_seconds=self.settings.scheduler.upkeep_seconds,
+            ),
             Periodic("gauges of credentials", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
             Periodic("upkeep of suppressions", upkeep.run_once, interval_seconds=interval),
             Periodic("retention of messages", retention.run_once, interval_seconds=interval),

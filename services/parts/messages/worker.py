@@ -1,4 +1,4 @@
-"""What workers do for messages: they send the batches of jobs."""
+"""What workers do for messages: they send the batches of jobs, and single messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +11,19 @@ from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings
 from services.worker.messages.reading import RowsReader
-from services.worker.messages.send import MessageSender, SendRules
+from services.worker.messages.rules import SendRules
+from services.worker.messages.send import MessageSender
+from services.worker.messages.singles import SingleSender
 from services.worker.stage import Stage
 from shared.domain.messages.pacing import PaceGuard
 from shared.flow.messages.account_clock import AccountClock
+from shared.flow.messages.rejections import INTERVAL_SECONDS, RejectionMails
+from shared.runtime.lifecycle import Component
+from shared.runtime.loops import Periodic
 
 
 class MessagesWorker(Part):
-    """The stage that sends."""
+    """The stages that send."""
 
     def stages(self) -> Sequence[Stage[Any]]:
         given, jobs, messages = self.capabilities, self.parts.of(JobsPart), self.parts.of(MessagesPart)
@@ -26,12 +31,22 @@ class MessagesWorker(Part):
         guard = PaceGuard(
             late_us=1_000 * chosen.late_ms, clock_us=1_000 * chosen.clock_ms, network_us=1_000 * chosen.network_ms
         )
+        rules = SendRules(
+            guard=guard,
+            call_seconds=chosen.call_seconds,
+            max_failed_share=self.settings.worker.max_user_failure_in_batch,
+        )
+        accounts = OpenAccounts(messages.credentials.open)
+        kept_clock = KeptClock(AccountClock(self.store), allowed_us=guard.clock_us)
         return (
+            SingleSender(
+                self.store, accounts, messages.credentials, messages.feed, messages.singles, kept_clock, rules
+            ),
             MessageSender(
                 self.store,
                 Mailings(self.store, messages.tables),
                 RowsReader(messages.tables, given.blobs),
-                OpenAccounts(messages.credentials.open),
+                accounts,
                 messages.credentials,
                 messages.links,
                 messages.feed,
@@ -40,13 +55,17 @@ class MessagesWorker(Part):
                 jobs.breaker,
                 messages.bounces,
                 self.parts.of(JobsWorker).grace,
-                KeptClock(AccountClock(self.store), allowed_us=guard.clock_us),
+                kept_clock,
                 given.clock,
-                SendRules(
-                    guard=guard,
-                    call_seconds=chosen.call_seconds,
-                    max_failed_share=self.settings.worker.max_user_failure_in_batch,
-                ),
+                rules,
                 in_flight=chosen.batches_in_flight,
             ),
         )
+
+    def components(self, process: str) -> Sequence[Component]:
+        """Mails about credentials, where there is a server for them."""
+        given, jobs = self.capabilities, self.parts.of(JobsWorker)
+        if process != "worker" or not given.mail.delivers:
+            return ()
+        mails = RejectionMails(self.store, given.mail, jobs.mailing, lease=jobs.mail_lease)
+        return (Periodic("mails about credentials", mails.run_once, interval_seconds=INTERVAL_SECONDS),)

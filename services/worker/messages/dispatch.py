@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -24,6 +25,7 @@ from itertools import islice
 import structlog
 
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
+from services.worker.messages.instants import InstantCounts, LostInstant
 from services.worker.messages.pace import AccountPace, PlaceLost, Reserved
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
@@ -32,7 +34,7 @@ from shared.domain.messages.pacing import PaceGuard, Wait
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
-from shared.runtime.metrics import INSTANTS_LOST, WRITE_AHEAD_SECONDS
+from shared.runtime.metrics import WRITE_AHEAD_SECONDS
 from shared.runtime.waiting import pause
 from shared.store.messages.ledger import WRITTEN_AT_ONCE
 
@@ -49,15 +51,9 @@ _STARVED_US = 10_000
 _FIRST_LASTING_US = 500_000
 _LONGEST_WAIT_US = 10 * _SECOND
 _LEAVING_SECONDS = 10.0
+_AWAY_SECONDS = 0.2
+_LOOKED_AT_SECONDS = 0.5
 _WEIGHT = 0.2  # of the newest in a running mean
-
-
-class LostInstant(Enum):
-    """Why an instant went unused."""
-
-    LATE = "late"
-    NOT_READY = "not_ready"
-    NO_PERMIT = "no_permit"
 
 
 class DispatchEnd(Enum):
@@ -74,7 +70,8 @@ class DispatchEnd(Enum):
 
 class Dispatch:
     """Sends the messages of one batch; a call lasts `call_us` at most. `lost` counts the instants that went unused.
-    Where it ends as `LATER`, something is granted again at `free_us`."""
+    Where it ends as `LATER`, something is granted again at `free_us`; where as `REJECTED`, `refusal` is what the
+    provider said."""
 
     def __init__(
         self,
@@ -86,8 +83,10 @@ class Dispatch:
         *,
         call_us: int,
     ) -> None:
-        self.lost = dict.fromkeys(LostInstant, 0)
         self.free_us = 0
+        self._counts = InstantCounts()
+        self.lost = self._counts.lost
+        self.refusal = ""
         self._pace = pace
         self._writer = writer
         self._provider = provider
@@ -99,6 +98,8 @@ class Dispatch:
         self._instants: deque[tuple[int, Reserved]] = deque()
         self._answers: deque[tuple[int, Note]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._held: set[str] = set()
+        self._expects_more = False
         self._uncalled = 0
         self._calls = 0
         self._end: DispatchEnd | None = None
@@ -106,14 +107,14 @@ class Dispatch:
         self._writing_us = _AHEAD_US[0] / 3
         self._lasting_us = float(_FIRST_LASTING_US)
 
-    async def run(self, prepared: Iterable[Prepared]) -> DispatchEnd:
+    async def run(self, prepared: Iterable[Prepared], *, expects_more: bool = False) -> DispatchEnd:
         """Send these in their order, until all are answered and recorded, or until there is a reason to stop. Then
-        nothing is under way, and what was not called is `unsent`.
+        nothing is under way, and what was not called is `unsent`. One that `expects_more` goes on until `finish`.
 
         Raises `Unavailable` where that cannot be recorded: the notes of what is left end by themselves.
         """
-        self._pending.extend(prepared)
-        self._uncalled = len(self._pending)
+        self._expects_more = expects_more
+        self.add(prepared)
         loops = [asyncio.create_task(loop()) for loop in (self._keep_reserving, self._keep_calling, self._keep_writing)]
         try:
             await asyncio.gather(*loops)
@@ -123,11 +124,38 @@ class Dispatch:
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, *self._under_way, return_exceptions=True)
+            await self._end_records()
+        return self._end or DispatchEnd.DONE
+
+    async def _end_records(self) -> None:
+        """Tell what our calls came to, in whatever way sending has ended."""
         if self._end is DispatchEnd.TAKEN:
             await self._record_late()
         else:
             await self._leave()
-        return self._end or DispatchEnd.DONE
+
+    def add(self, prepared: Iterable[Prepared]) -> None:
+        """Send these too, behind the others."""
+        added = list(prepared)
+        self._pending.extend(added)
+        self._uncalled += len(added)
+        self._held.update(one.message.id for one in added)
+        self._wake_all()
+
+    def finish(self) -> None:
+        """Expect no more: end when all are answered."""
+        self._expects_more = False
+        self._wake_all()
+
+    @property
+    def held(self) -> AbstractSet[str]:
+        """The ids of those that are still to be called, or to be recorded."""
+        return self._held
+
+    @property
+    def uncalled(self) -> int:
+        """How many have not been called yet."""
+        return self._uncalled
 
     def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
         """Begin no further call."""
@@ -138,7 +166,7 @@ class Dispatch:
     @property
     def _is_over(self) -> bool:
         """Whether no further call begins."""
-        return self._end is not None or not self._uncalled
+        return self._end is not None or not (self._uncalled or self._expects_more)
 
     async def _keep_reserving(self) -> None:
         while not self._is_over:
@@ -148,15 +176,27 @@ class Dispatch:
                 await self._rest(self._reserving, soon_enough if missing > 0 else None)
                 continue
             try:
-                got = await self._pace.reserve(count=missing, ahead_us=self._ahead_us, lasting_us=int(self._lasting_us))
+                got = await self._pace.reserve(
+                    count=missing,
+                    ahead_us=self._ahead_us,
+                    lasting_us=int(self._lasting_us),
+                    limit=self._counts.limit,
+                    under_way=len(self._under_way),
+                )
             except PlaceLost:
                 self.stop(DispatchEnd.FORBIDDEN)
                 return
+            except Unavailable as error:
+                # Calls that are under way have answers, which wait for the store too.
+                log.warning("nothing can be reserved", reason=str(error))
+                await pause(self._stopping, _AWAY_SECONDS)
+                continue
             if isinstance(got, Wait):
                 await self._outlast(got)
                 continue
             await fault("message.after_grant")
             self._calls = got.calls
+            self._counts.begin(got.grant.count)
             self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
             if got.yields:
                 self.stop(DispatchEnd.YIELDED)
@@ -164,10 +204,11 @@ class Dispatch:
 
     async def _outlast(self, wait: Wait) -> None:
         """Wait until there is something to reserve. Where that takes long, end once nothing is granted any more."""
+        generation = self._clock.generation
         if wait.until_us - self._clock.now_us() <= _LONGEST_WAIT_US:
-            await self._sleep_until(wait.until_us)
+            await self._sleep_until(wait.until_us, generation)
         elif self._instants:
-            await self._sleep_until(self._instants[-1][0] + self._guard.late_us)
+            await self._sleep_until(self._instants[-1][0] + self._guard.late_us, generation)
         else:
             self.free_us = wait.until_us
             self.stop(DispatchEnd.LATER)
@@ -178,7 +219,7 @@ class Dispatch:
                 await self._rest(self._calling, None)
                 continue
             instant, reserved = self._instants[0]
-            await self._sleep_until(instant)
+            await self._sleep_until(instant, reserved.generation)
             if not self._instants or self._instants[0][0] != instant or self._end is not None:
                 continue
             self._instants.popleft()
@@ -186,7 +227,7 @@ class Dispatch:
                 self._instants.clear()
             elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
-                    self._count_lost(why)
+                    self._counts.lose(why)
             else:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
@@ -197,13 +238,10 @@ class Dispatch:
     def _why_lost(self, instant: int, reserved: Reserved) -> LostInstant | None:
         if not self._is_in_time(instant, reserved):
             return LostInstant.LATE
-        if not self._ready or self._covered_until_us(self._ready[0]) < instant:
-            return LostInstant.NOT_READY
-        return LostInstant.NO_PERMIT if len(self._under_way) >= self._calls else None
-
-    def _count_lost(self, why: LostInstant) -> None:
-        self.lost[why] += 1
-        INSTANTS_LOST.labels(why.value).inc()
+        if len(self._under_way) >= self._calls:  # nor is anything made ready that may not be called
+            return LostInstant.NO_PERMIT
+        is_ready = self._ready and self._covered_until_us(self._ready[0]) >= instant
+        return None if is_ready else LostInstant.NOT_READY
 
     def _is_in_time(self, instant: int, reserved: Reserved) -> bool:
         """By another clock than it was granted by, an instant means nothing: it may seem to lie ahead again."""
@@ -220,7 +258,7 @@ class Dispatch:
         try:
             given = await self._ask_provider(prepared, instant, reserved)
         except NotCalled:
-            self._count_lost(LostInstant.LATE)
+            self._counts.lose(LostInstant.LATE)
             self._ready.appendleft(prepared)
             self._wake_all()
             return
@@ -231,7 +269,8 @@ class Dispatch:
         self._answers.append((self._clock.now_us(), note))
         self._wake_all()
         match given:
-            case LoginRefused():
+            case LoginRefused(detail):
+                self.refusal = self.refusal or detail
                 self.stop(DispatchEnd.REJECTED)
             case NotNow(too_fast=True, retry_after=retry_after):
                 self._instants.clear()
@@ -302,7 +341,8 @@ class Dispatch:
         began = time.monotonic()
         try:
             await self._writer.write(notes, patience_seconds=patience_seconds)
-        except BatchTaken:
+        except (BatchTaken, asyncio.CancelledError):
+            # Written or not: who records an answer twice changes nothing.
             self._answers.extendleft((0, note) for note in notes if note.purpose is Purpose.ANSWER)
             raise
         if Purpose.AHEAD in purposes:
@@ -314,13 +354,14 @@ class Dispatch:
         back = []
         for note in notes:
             if note.purpose is Purpose.ANSWER:
-                continue
-            if self._writer.is_ours(note.prepared):
+                self._held.discard(note.prepared.message.id)
+            elif self._writer.is_ours(note.prepared):
                 self._ready.append(note.prepared)
             elif self._writer.is_to_be_sent(note.prepared):
                 back.append(note.prepared)
             else:
-                self._uncalled -= 1  # a callback has told what became of it
+                self._uncalled -= 1  # a callback has told what became of it, or somebody has cancelled it
+                self._held.discard(note.prepared.message.id)
         self._pending.extendleft(reversed(back))
         self._wake_all()
 
@@ -367,10 +408,12 @@ class Dispatch:
         await pause(event, seconds)
         event.clear()
 
-    async def _sleep_until(self, instant_us: int) -> None:
-        """Sleep until then, or until we are to stop."""
-        if (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
-            await pause(self._stopping, seconds)
+    async def _sleep_until(self, instant_us: int, generation: int) -> None:
+        """Sleep until then, or until we are to stop, or the clock of this generation counts no more."""
+        while (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
+            if self._stopping.is_set() or generation != self._clock.generation:
+                return
+            await pause(self._stopping, min(seconds, _LOOKED_AT_SECONDS))
 
     def _now(self) -> datetime:
         return EPOCH + timedelta(milliseconds=self._clock.now_us() // 1_000)

@@ -18,7 +18,16 @@ from msgspec import Struct
 from shared.domain.errors import Unavailable
 from shared.domain.messages.answers import Answer, Reason
 from shared.domain.messages.jobs import Resending
-from shared.domain.messages.ledger import Message, MessageState, answer, give_back, is_to_be_sent, reject, write_ahead
+from shared.domain.messages.ledger import (
+    Message,
+    answer,
+    give_back,
+    is_to_be_sent,
+    postpone,
+    recover,
+    reject,
+    write_ahead,
+)
 from shared.providers import Content
 from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
@@ -30,12 +39,14 @@ _FIRST_ROUND = Resending()
 
 
 class Prepared(Struct):
-    """One message, what it says and to whom; `is_stored` where the ledger has an entry of it, which may be redacted."""
+    """One message, what it says and to whom; `is_stored` where the ledger has an entry of it, which may be redacted,
+    and `is_gone` where it had one."""
 
     message: Message
     content: Content
     is_stored: bool = False
     to: str = ""
+    is_gone: bool = False
 
     def __post_init__(self) -> None:
         self.to = self.to or self.message.to
@@ -48,10 +59,12 @@ class Purpose(Enum):
     AHEAD = "ahead"  # it is called soon
     BACK = "back"  # it was to be called, and was not
     ANSWER = "answer"  # it was called, and this came of it
+    LATER = "later"  # nobody is to look at it before then
+    RECOVER = "recover"  # somebody was to call it, and is gone
 
 
 class Note(Struct):
-    """One message, and what is to be written of it: `until` when others leave it alone, or the answer that was `given`
+    """One message, and what is to be written of it: `until` when it is left alone, or the answer that was `given`
     to this `attempt`, and when it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
 
     prepared: Prepared
@@ -69,8 +82,8 @@ class BatchTaken(Exception):
 
 
 class EntryWriter:
-    """Writes entries of one batch for its `owner`. A message has so many attempts; `resending`
-    tells what its job sends, and `repeats` that it sends again what may have arrived."""
+    """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has so
+    many attempts; `resending` tells what its job sends, and `repeats` that it sends again what may have arrived."""
 
     def __init__(
         self,
@@ -82,8 +95,10 @@ class EntryWriter:
         resending: Resending = _FIRST_ROUND,
         session: WritingSession | None = None,
         repeats: bool = False,
+        of_singles: bool = False,
     ) -> None:
         self._repeats = repeats
+        self._of_singles = of_singles
         self._session = session
         self._ledger = ledger
         self._batch_id = batch_id
@@ -103,7 +118,11 @@ class EntryWriter:
             changes = self._changes(notes)
             try:
                 result = await self._ledger.write(
-                    self._batch_id, self._owner, [change for _, change in changes], self._session
+                    self._batch_id,
+                    self._owner,
+                    [change for _, change in changes],
+                    self._session,
+                    of_singles=self._of_singles,
                 )
                 if result is WriteResult.STALE:
                     await self._read_again([note.prepared for note in notes])
@@ -115,7 +134,8 @@ class EntryWriter:
                 case WriteResult.DONE:
                     for prepared, change in changes:
                         prepared.message, prepared.is_stored = change.after, True
-                    count_unknown((change for _, change in changes), why="no_answer")
+                    is_lost = any(note.purpose is Purpose.RECOVER for note in notes)
+                    count_unknown((change for _, change in changes), why="lost_worker" if is_lost else "no_answer")
                     return
                 case WriteResult.LOST:
                     raise BatchTaken
@@ -134,19 +154,23 @@ class EntryWriter:
 
     def is_ours(self, prepared: Prepared) -> bool:
         """Whether the message is noted as about to be called, by us."""
-        return prepared.message.state is MessageState.SENDING and prepared.message.owner == self._owner
+        message = prepared.message
+        return not prepared.is_gone and message.is_sending and message.owner == self._owner
 
     def is_to_be_sent(self, prepared: Prepared) -> bool:
         """Whether nobody has called the message yet, in this round of its job."""
+        if prepared.is_gone:
+            return False
         return is_to_be_sent(prepared.message, round=self._resending.round, states=self._resending.states)
 
     def _changes(self, notes: Sequence[Note]) -> list[tuple[Prepared, EntryChange]]:
         changes = []
         for note in notes:
-            after, message = self._entry_after(note), note.prepared.message
+            prepared = note.prepared
+            after = None if prepared.is_gone else self._entry_after(note)
             if after is not None:
-                before = message if note.prepared.is_stored else None
-                changes.append((note.prepared, EntryChange(before, after)))
+                before = prepared.message if prepared.is_stored else None
+                changes.append((prepared, EntryChange(before, after)))
         return changes
 
     def _entry_after(self, note: Note) -> Message | None:
@@ -171,6 +195,12 @@ class EntryWriter:
                 return answer(
                     message, note.attempt, note.given, at=note.at, attempts=self._attempts, repeats=self._repeats
                 )
+            case Purpose.LATER:
+                assert note.until is not None
+                return None if self.is_ours(note.prepared) else postpone(message, note.until)
+            case Purpose.RECOVER:
+                assert note.at is not None
+                return recover(message, owner=self._owner, now=note.at, repeats=self._repeats)
             case _:
                 assert_never(note.purpose)
 
@@ -188,6 +218,8 @@ class EntryWriter:
         for prepared in written:
             if (message := found.get(prepared.message.id)) is not None:
                 prepared.message, prepared.is_stored = message, True
+            else:
+                prepared.is_gone = prepared.is_stored
 
 
 def count_unknown(changes: Iterable[EntryChange], *, why: str) -> None:

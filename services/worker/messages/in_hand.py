@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 0.25
 _SIGN_SECONDS = 2.0
 _LOOKS_PER_COUNT = 4
-_LONGEST_SECONDS = 300.0
+_LONGEST_SECONDS, _CROWDED_SECONDS = 300.0, 30.0
 
 
 class BatchInHand(Struct, eq=False):
@@ -34,7 +34,7 @@ class BatchInHand(Struct, eq=False):
 
     batch: Batch
     session: WritingSession
-    ends_at: float
+    began_at: float
     dispatch: Dispatch | None = None
 
     def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
@@ -44,18 +44,17 @@ class BatchInHand(Struct, eq=False):
 
 
 class BatchesInHand:
-    """Watches over the batches."""
+    """Watches over the batches. Where there are as many as this worker can have, none stays for long: those of slow
+    accounts would keep out all others."""
 
-    def __init__(self, store: Store, bounces: BounceBreaker, clock: Clock) -> None:
+    def __init__(self, store: Store, bounces: BounceBreaker, clock: Clock, *, most: int) -> None:
+        self._most = most
         self._store = store
         self._bounces = bounces
         self._clock = clock
         self._held: dict[str, BatchInHand] = {}
         self._watching: asyncio.Task[None] | None = None
         self._stopping = False
-
-    def __contains__(self, batch_id: str) -> bool:
-        return batch_id in self._held
 
     @property
     def stopping(self) -> bool:
@@ -65,7 +64,7 @@ class BatchesInHand:
     @contextmanager
     def hold(self, batch: Batch, session: WritingSession) -> Iterator[BatchInHand]:
         """Watch over a batch for as long as it is in hand."""
-        held = BatchInHand(batch, session, asyncio.get_running_loop().time() + _LONGEST_SECONDS)
+        held = BatchInHand(batch, session, asyncio.get_running_loop().time())
         self._held[batch.id] = held
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
@@ -99,9 +98,10 @@ class BatchesInHand:
     async def _look_once(self) -> None:
         held = list(self._held.values())
         standings = await self._store.message_jobs.get_standings(list({one.batch.job_id for one in held}))
-        now = asyncio.get_running_loop().time()
+        longest = _LONGEST_SECONDS if len(held) < self._most else _CROWDED_SECONDS
+        latest = asyncio.get_running_loop().time() - longest
         for one in held:
-            if now > one.ends_at or not self._may_go_on(standings.get(one.batch.job_id)):
+            if one.began_at < latest or not self._may_go_on(standings.get(one.batch.job_id)):
                 one.stop()
 
     async def _show_signs(self) -> None:

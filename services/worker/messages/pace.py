@@ -54,6 +54,7 @@ class AccountPace:
         credential_id: str,
         holder: str,
         call_us: int,
+        first_in_line: bool = False,
     ) -> None:
         self._credentials = credentials
         self._clock = clock
@@ -61,17 +62,21 @@ class AccountPace:
         self._id = credential_id
         self._holder = holder
         self._call_us = call_us
+        self._first_in_line = first_in_line
         self._generation = clock.generation
 
-    async def reserve(self, *, count: int, ahead_us: int, lasting_us: int) -> Reserved | Wait:
+    async def reserve(
+        self, *, count: int, ahead_us: int, lasting_us: int, under_way: int = 0, limit: Limit = Limit.RATE
+    ) -> Reserved | Wait:
         """Up to `count` instants, at least `ahead_us` from now, and room for the calls that will be under way where
-        each lasts so long, as far as others leave it.
+        each lasts so long, as far as others leave it; of those that are `under_way` already nothing is given away.
+        `limit` is what has bounded the holder so far.
 
         Raises:
             PlaceLost: nothing is to be sent any more.
         """
         for _ in range(_TRIES):
-            got = await self._reserve_once(count, ahead_us, lasting_us)
+            got = await self._reserve_once(count, ahead_us, lasting_us, under_way, limit)
             if got is not None:
                 GRANTS.labels(got.limit.value if isinstance(got, Wait) else _GRANTED).inc()
                 return got
@@ -97,10 +102,13 @@ class AccountPace:
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
 
-    async def _reserve_once(self, count: int, ahead_us: int, lasting_us: int) -> Reserved | Wait | None:
+    async def _reserve_once(
+        self, count: int, ahead_us: int, lasting_us: int, under_way: int, limit: Limit
+    ) -> Reserved | Wait | None:
         """`None` where somebody else was faster."""
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
+            await self._note_clock(traffic)
             return Wait(now.now_us + _SECOND, Limit.CLOCK)
         if traffic.pace.clock != now.clock or generation != self._generation:
             return await self._adopt(traffic, now, generation)
@@ -112,6 +120,7 @@ class AccountPace:
             clock=now.clock,
             ahead_us=ahead_us,
             guard=self._guard,
+            first_in_line=self._first_in_line,
         )
         if isinstance(got, Wait):
             return await self._outlast(traffic, got, now.now_us)
@@ -122,6 +131,8 @@ class AccountPace:
             until_us=grant.last_us + self._call_us + _SECOND,
             wanted=_SPARE_CALLS + 2 * lasting_us // grant.interval_us,
             max_in_flight=traffic.max_in_flight,
+            under_way=under_way,
+            limit=limit,
         )
         mine = places.place_of(kept, self._holder)
         if mine is None:
@@ -143,6 +154,13 @@ class AccountPace:
         kept = tuple(replace(one, until_us=until + self._call_us) if one is mine else one for one in others)
         changed = await self._change(traffic, replace(traffic.pace, seq=traffic.pace.seq + 1), kept)
         return wait if changed else None
+
+    async def _note_clock(self, traffic: Traffic) -> None:
+        """Have everybody see that our clock keeps us from sending, if we are the first to say so."""
+        mine = places.place_of(traffic.places, self._holder)
+        if mine is not None and mine.limit is not Limit.CLOCK:
+            kept = tuple(replace(one, limit=Limit.CLOCK) if one is mine else one for one in traffic.places)
+            await self._change(traffic, traffic.pace.next_seq(), kept)
 
     async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
         """Have the pace go by the clock that we read; `None` where somebody else was faster."""

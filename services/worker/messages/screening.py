@@ -17,9 +17,9 @@ from shared.domain.messages.jobs import due_at
 from shared.domain.messages.ledger import Message, entry_id
 from shared.domain.messages.recipients import Address, Malformed, address_reader
 from shared.domain.messages.rendering import Body
-from shared.domain.messages.suppressions import reason_of
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.domain.messages.unsubscribing import URL_FIELD
+from shared.flow.messages.barring import find_barred
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
@@ -58,7 +58,7 @@ async def screen(
     read = address_reader(mailing.options.channel, mailing.options.default_region)
     addresses = [read(rows.recipients[row.place]) for row in due]
     known = [address for address in addresses if isinstance(address, str)]
-    found = await _find_suppressed(store, mailing, known)
+    found = await find_barred(store, mailing.job.app_id, mailing.options, known)
     columns = {name: [values[row.place] for row in due] for name, values in rows.columns.items()}
     bodies = _render(links, mailing, columns, addresses)
     screened = Screened([], [])
@@ -112,16 +112,6 @@ def _render(
     if not has_button or not links.can_link:
         return bodies
     return [None if body is None else {**body, URL_FIELD: url} for body, url in zip(bodies, urls, strict=True)]
-
-
-async def _find_suppressed(store: Store, mailing: MessagesOfJob, addresses: Sequence[str]) -> dict[str, Reason]:
-    options = mailing.options
-    found = await store.suppressions.find(mailing.job.app_id, options.channel, addresses, options.list)
-    reasons = {
-        address: reason_of([suppression], list_name=options.list, transactional=options.transactional)
-        for address, suppression in found.items()
-    }
-    return {address: reason for address, reason in reasons.items() if reason is not None}
 
 
 def _reject(prepared: Prepared, reason: Reason, detail: str, now: datetime) -> Note:

@@ -22,12 +22,14 @@ from msgspec import Struct
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.dry_run import judge_rows
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.reading import RecipientRows, RowsReader
+from services.worker.messages.rules import SendRules
 from services.worker.messages.screening import Screened, ids_of, screen
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
@@ -38,8 +40,7 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, recover
-from shared.domain.messages.pacing import PaceGuard
+from shared.domain.messages.ledger import Message, add_tallies, difference, recover
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -56,19 +57,6 @@ from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResu
 log = structlog.get_logger(__name__)
 
 _REMEMBERED_OWNERS = 10_000
-
-
-class SendRules(Struct, frozen=True, kw_only=True):
-    """What a deployment decides for all senders. A batch of which more than `max_failed_share` failed has failed."""
-
-    guard: PaceGuard
-    call_seconds: float
-    max_failed_share: float
-
-    @property
-    def call_us(self) -> int:
-        """How long a call lasts at most, in microseconds."""
-        return int(self.call_seconds * 1_000_000)
 
 
 class _Batch(Struct, frozen=True):
@@ -121,23 +109,31 @@ class MessageSender(Stage[SendMessages]):
         self._kept_clock = kept_clock
         self._clock = clock
         self._rules = rules
-        self._in_hand = BatchesInHand(store, bounces, clock)
+        self._in_hand = BatchesInHand(store, bounces, clock, most=in_flight)
+        self._at: set[str] = set()
         self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)
 
     async def run(self, task: SendMessages) -> None:
         """Send what is to be sent of the batch now, and feed its credential. Raises `Unavailable`."""
         batch = await self._find(task)
-        if batch is None:
+        if batch is None or batch.id in self._at:
             return
-        with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
-            async with self._store.messages.open_session() as session:
-                owned = await self._take(batch, session)
-                if owned is None:
-                    return
-                with self._in_hand.hold(owned, session) as held:
-                    left = await self._bring_on(held, session)
-            if left is not None:
-                await self._feed_after(left)
+        self._at.add(batch.id)
+        try:
+            with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
+                await self._work(batch)
+        finally:
+            self._at.discard(batch.id)
+
+    async def _work(self, batch: Batch) -> None:
+        async with self._store.messages.open_session() as session:
+            owned = await self._take(batch, session)
+            if owned is None:
+                return
+            with self._in_hand.hold(owned, session) as held:
+                left = await self._bring_on(held, session)
+        if left is not None:
+            await self._feed_after(left)
 
     async def put_off(self, task: SendMessages) -> None:
         """Have the batch brought back later with a new turn."""
@@ -148,10 +144,11 @@ class MessageSender(Stage[SendMessages]):
         batch = await self._find(task)
         async with self._store.messages.open_session() as session:
             owned = None if batch is None else await self._take(batch, session)
-        if owned is None:
-            return
-        log.error("batch cannot be sent", job_id=owned.job_id, batch=owned.ordinal, reason=reason)
-        left = await self._settle(owned, BatchStatus.FAILED, size=owned.size)
+            if owned is None:
+                return
+            log.error("batch cannot be sent", job_id=owned.job_id, batch=owned.ordinal, reason=reason)
+            with self._in_hand.hold(owned, session):
+                left = await self._end(owned, session, BatchStatus.FAILED)
         if left is not None:
             await self._feed_after(left)
 
@@ -167,7 +164,7 @@ class MessageSender(Stage[SendMessages]):
         if self._in_hand.stopping:
             raise Unavailable("this process is stopping; the batch is sent elsewhere")
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        if batch is None or batch.id in self._in_hand:
+        if batch is None or batch.id in self._at:
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
             return None if self._has_come_twice(task, batch) else batch
@@ -200,28 +197,30 @@ class MessageSender(Stage[SendMessages]):
         try:
             mailing = await self._mailings.prepare(batch.job_id)
             credential = await self._store.credentials.get(mailing.job.credential_id)
-            if credential is None:
-                return await self._end_without_account(batch)
+            if credential is None or mailing.job.app_id not in credential.usable_by:
+                return await self._end_without_account(batch, session)
             async with self._grace.give(mailing.job, stage=SEND):
                 return await self._send(held, _Batch(batch, mailing, credential, session))
         except BatchTaken:
             return None
         except Invalid as error:
-            return await self._fail_unreadable(batch, error)
+            return await self._fail_unreadable(batch, session, error)
 
     async def _send(self, held: BatchInHand, ours: _Batch) -> Batch | None:
         batch = ours.batch
-        entries = await self._recover(ours)
+        entries = await self._recover(batch, ours.session, repeats=self._repeats(ours))
         standing = await self._store.jobs.get_standing(batch.job_id)
         match Gate.DROP if standing is None else gate(standing, self._clock.now_ns()):
             case Gate.PARK:
                 return await self._store.message_batches.put_back(batch)
             case Gate.DROP:
-                return await self._drop(ours, entries)
+                return await self._end(batch, ours.session, BatchStatus.DROPPED)
             case Gate.OPEN:
                 pass
             case other:
                 assert_never(other)
+        if ours.mailing.options.dry_run:
+            return await self._count_only(ours)
         rank = (0.0, ours.mailing.job.created_at, ours.mailing.job.key)
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
@@ -231,11 +230,21 @@ class MessageSender(Stage[SendMessages]):
         await fault("message.before_settle")
         return await self._leave_batch(ours, rows, end, free_us)
 
-    async def _recover(self, ours: _Batch) -> Mapping[str, Message]:
+    async def _count_only(self, ours: _Batch) -> Batch | None:
+        """Settle a batch of a dry run with what it would send."""
+        rows = await self._reader.read(ours.mailing, ours.batch)
+        entries = await judge_rows(self._store, self._links, ours.mailing, ours.credential, ours.batch, rows)
+        return await self._store.message_batches.settle(
+            ours.batch,
+            to=BatchStatus.SENT,
+            receipt=receipt_of_entries(entries),
+            size=len(rows.numbers),
+            tally=add_tallies(difference(None, entry) for entry in entries),
+        )
+
+    async def _recover(self, batch: Batch, session: WritingSession, *, repeats: bool) -> Mapping[str, Message]:
         """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
-        batch, now = ours.batch, await self._store.now()
-        entries = await self._read_entries(batch)
-        repeats = self._repeats(ours)
+        now, entries = await self._store.now(), await self._read_entries(batch)
         found = {
             id_: recovered
             for id_, entry in entries.items()
@@ -244,14 +253,14 @@ class MessageSender(Stage[SendMessages]):
         changes = [EntryChange(entries[id_], after) for id_, after in found.items()]
         for first in range(0, len(changes), WRITTEN_AT_ONCE):
             part = changes[first : first + WRITTEN_AT_ONCE]
-            result = await self._store.messages.write(batch.id, batch.owner, part, ours.session)
+            result = await self._store.messages.write(batch.id, batch.owner, part, session)
             match result:
                 case WriteResult.DONE:
                     count_unknown(part, why="lost_worker")
                 case WriteResult.LOST:
                     raise BatchTaken
                 case WriteResult.STALE:
-                    return await self._recover(ours)  # a callback has told what became of one
+                    return await self._recover(batch, session, repeats=repeats)  # a callback has told of one
                 case other:
                     assert_never(other)
         if found:
@@ -291,7 +300,7 @@ class MessageSender(Stage[SendMessages]):
                 dispatch.stop()
             end = await dispatch.run(screened.prepared)
             if end is DispatchEnd.REJECTED:
-                await self._reject_credential(ours.credential, screened)
+                await self._reject_credential(ours.credential, dispatch.refusal)
             return end, dispatch.free_us
 
     def _writer(self, ours: _Batch) -> EntryWriter:
@@ -346,18 +355,18 @@ class MessageSender(Stage[SendMessages]):
     async def _put_back_or_drop(self, ours: _Batch) -> Batch | None:
         standing = await self._store.jobs.get_standing(ours.batch.job_id)
         if standing is None or gate(standing, self._clock.now_ns()) is Gate.DROP:
-            return await self._drop(ours, await self._read_entries(ours.batch))
+            return await self._end(ours.batch, ours.session, BatchStatus.DROPPED)
         return await self._store.message_batches.put_back(ours.batch)
 
-    async def _drop(self, ours: _Batch, entries: Mapping[str, Message]) -> Batch | None:
-        """Settle a batch of a job that has ended: what has no entry stays unsent. Calls of a lost worker are waited
-        for: only then anybody may say what became of them."""
-        now = await self._store.now()
+    async def _end(self, batch: Batch, session: WritingSession, to: BatchStatus) -> Batch | None:
+        """Settle a batch of which nothing is sent any more: what of it has no entry stays unsent. Calls of a lost
+        worker are waited for: only then anybody may say what became of them."""
+        entries, now = await self._read_entries(batch), await self._store.now()
         open_until = [entry.until or now for entry in entries.values() if entry.is_sending]
         if open_until:
             await asyncio.sleep(max((max(open_until) - now).total_seconds(), 0) + 0.001)
-            await self._recover(ours)
-        return await self._settle(ours.batch, BatchStatus.DROPPED, size=ours.batch.size)
+            await self._recover(batch, session, repeats=False)
+        return await self._settle(batch, to, size=batch.size)
 
     async def _settle(self, batch: Batch, to: BatchStatus, *, size: int) -> Batch | None:
         receipt = receipt_of_entries(list((await self._read_entries(batch)).values()))
@@ -367,21 +376,20 @@ class MessageSender(Stage[SendMessages]):
             await self._breaker.look(settled.job_id)
         return settled
 
-    async def _end_without_account(self, batch: Batch) -> Batch | None:
-        await self._flow.stop(batch.job_id, failure="the job's credential is gone", stage=SEND)
-        return await self._settle(batch, BatchStatus.DROPPED, size=batch.size)
+    async def _end_without_account(self, batch: Batch, session: WritingSession) -> Batch | None:
+        await self._flow.stop(batch.job_id, failure="the job's credential is gone, or is another app's", stage=SEND)
+        return await self._end(batch, session, BatchStatus.DROPPED)
 
-    async def _fail_unreadable(self, batch: Batch, error: Invalid) -> Batch | None:
+    async def _fail_unreadable(self, batch: Batch, session: WritingSession, error: Invalid) -> Batch | None:
         """Nothing more can be read of a file that has changed, or of a table that is gone."""
         job = await self._store.jobs.view(batch.job_id)
         if job is not None and error.field == "csvPath":
             await self._flow.stop_over_file(job, error.reason)
         elif job is not None:
             await self._flow.stop(job.key, failure=error.reason, stage=SEND)
-        return await self._settle(batch, BatchStatus.DROPPED, size=batch.size)
+        return await self._end(batch, session, BatchStatus.DROPPED)
 
-    async def _reject_credential(self, credential: Credential, screened: Screened) -> None:
-        said = next((one.message.detail for one in screened.prepared if one.message.detail), "")
+    async def _reject_credential(self, credential: Credential, said: str) -> None:
         if await self._credentials.reject(credential, said):
             log.error("a provider refuses a credential", credential=credential.id, reason=said)
 

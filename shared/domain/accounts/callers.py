@@ -24,6 +24,10 @@ from shared.domain.errors import Invalid
 from shared.domain.instants import format_instant
 
 EMAIL_CHARACTERS = 254
+MESSAGES_PER_SECOND = 10.0
+"""How many single messages a second a caller may send where nobody says."""
+
+SMALLEST_MESSAGE_RATE, LARGEST_MESSAGE_RATE = 0.01, 10_000
 USE_NOTED_EVERY = timedelta(minutes=1)
 TOKEN_NAMESPACE = re.compile(r"token:[A-Za-z0-9\-_.~]{1,255}")
 EMAIL = re.compile(
@@ -49,7 +53,8 @@ class User(Struct, frozen=True, kw_only=True):
 class Token(Struct, frozen=True, kw_only=True):
     """A service's credential. Only `digest`, the SHA-256 of the secret, is stored; beside it, once the secret was
     replaced, that of the one before, which is good until `previous_until`. `namespace` is "" for the token's own, which
-    its id names. It is known to have been used at `last_used_at`, and perhaps within `USE_NOTED_EVERY` since."""
+    its id names. It is known to have been used at `last_used_at`, and perhaps within `USE_NOTED_EVERY` since. Its owner
+    may send so many single messages a second."""
 
     id: str
     name: str
@@ -64,6 +69,7 @@ class Token(Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None = None
     previous_digest: str = ""
     previous_until: datetime | None = None
+    messages_per_second: float = MESSAGES_PER_SECOND
 
     @property
     def owns(self) -> str:
@@ -93,6 +99,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     allowed_apps: frozenset[str]
     roles: Mapping[str, Role] = {}
     token_id: str = ""
+    messages_per_second: float = MESSAGES_PER_SECOND
 
     @property
     def is_service(self) -> bool:
@@ -193,6 +200,7 @@ def token_caller(token: Token) -> Caller:
         allowed_apps=frozenset(token.allowed_apps),
         roles=token.roles,
         token_id=token.id,
+        messages_per_second=token.messages_per_second,
     )
 
 
@@ -211,6 +219,13 @@ def check_token_name(name: str) -> None:
     """Raise `Invalid` where this cannot be a token's name."""
     if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise Invalid("invalid name: 1 to 255 printable characters are needed", field="name", value=name)
+
+
+def check_message_rate(rate: float) -> None:
+    """Raise `Invalid` where no caller sends so many messages a second."""
+    if not SMALLEST_MESSAGE_RATE <= rate <= LARGEST_MESSAGE_RATE:
+        rule = f"it must be a number from {SMALLEST_MESSAGE_RATE} to {LARGEST_MESSAGE_RATE:,}"
+        raise Invalid(f"invalid messagesPerSecond: {rule}", field="messagesPerSecond")
 
 
 def check_token_namespace(namespace: str) -> None:

@@ -119,9 +119,13 @@ def kind_of(act: str) -> str:
     return act.partition(".")[0]
 
 
+_TOO_MANY = frozenset({"schedule", "message"})
+
+
 def is_written_of_services(act: str) -> bool:
-    """Whether this act is written down of a service, too, upon what is its own: but for single schedules, all are."""
-    return kind_of(act) != "schedule" or act.endswith("-many")
+    """Whether this act is written down of a service, too, upon what is its own: but for single schedules and messages,
+    all are."""
+    return kind_of(act) not in _TOO_MANY or act.endswith("-many")
 
 
 def ends_something(act: str) -> bool:

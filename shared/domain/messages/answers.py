@@ -23,6 +23,7 @@ class Reason(StrEnum):
     UNDELIVERED = "undelivered"  # the provider took it and could not deliver it
     UNRENDERED = "unrendered"  # its template has no value for a tag
     GAVE_UP = "gave-up"  # not taken in any of the attempts
+    EXPIRED = "expired"  # it was to be sent by an instant that has passed
     OTHER = "other"
 
 
@@ -37,6 +38,9 @@ ADDRESS_AT_FAULT = frozenset(
     }
 )
 """The reasons for which a recipient is never tried again."""
+
+NEVER_IN_TIME = frozenset({Reason.EXPIRED, Reason.OTHER})
+"""The reasons for which a message was never called that say nothing of its recipient."""
 
 
 class CallAccepted(Struct, frozen=True, tag=True):

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from shared.domain.messages.answers import (
     ADDRESS_AT_FAULT,
     DETAIL_CHARACTERS,
+    NEVER_IN_TIME,
     Answer,
     CallAccepted,
     CallRefused,
@@ -39,6 +40,7 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
+from shared.domain.messages.singles import Pending, SingleContent
 
 EARLIER_ATTEMPTS = 5
 PROVIDER_ID_CHARACTERS = 255
@@ -72,6 +74,7 @@ RANKS: dict[MessageState, int] = {
 """A callback only ever raises the rank of an entry."""
 
 _OPEN = frozenset({MessageState.SENDING, MessageState.UNKNOWN})
+_PENDING = frozenset({MessageState.UNSENT, MessageState.SENDING})
 _GOOD = frozenset({MessageState.SENT, MessageState.DELIVERED, MessageState.READ})
 
 
@@ -90,7 +93,9 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
     names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
-    the provider calls it (`ref_of`). `v` is raised by every change. Where it is redacted, `to` and `detail` are empty.
+    the provider calls it (`ref_of`). `v` is raised by every change. A message of no job is a `single` one, and
+    `pending` until nothing is left to be done; from then on `ledger_since` tells its age, and `personal_since` that it
+    is not redacted. Where it is redacted, `to` and `detail` are empty.
     """
 
     id: str
@@ -113,6 +118,15 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivered_at: datetime | None = None
     read_at: datetime | None = None
     redacted_at: datetime | None = None
+    single: SingleContent | None = None
+    pending: Pending | None = None
+    personal_since: datetime | None = None
+    ledger_since: datetime | None = None
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether it has not been sent, and nobody is at it."""
+        return self.state is MessageState.UNSENT
 
     @property
     def is_sending(self) -> bool:
@@ -267,7 +281,15 @@ def give_back(message: Message) -> Message:
 
 def reject(message: Message, reason: Reason, *, at: datetime, detail: str = "") -> Message:
     """The entry of a recipient who is not called at all."""
-    return _end(message, MessageState.INVALID, at, reason=reason, detail=detail)
+    state = MessageState.FAILED if reason in NEVER_IN_TIME else MessageState.INVALID
+    return _end(message, state, at, reason=reason, detail=detail)
+
+
+def postpone(message: Message, due: datetime) -> Message | None:
+    """The entry of a single message that is looked at again then; `None` where nothing is left to be looked at."""
+    if message.pending is None or message.pending.due >= due:
+        return None
+    return _change(message, pending=replace(message.pending, due=due))
 
 
 def redact(message: Message, *, at: datetime) -> Message:
@@ -338,7 +360,25 @@ def _end(message: Message, state: MessageState, at: datetime, **fields: object) 
 def _change(message: Message, **fields: object) -> Message:
     if message.redacted_at is not None:
         fields["detail"] = ""  # what a provider says later may name the recipient, too
-    return replace(message, v=message.v + 1, **fields)
+    changed = replace(message, v=message.v + 1, **fields)
+    return changed if changed.single is None else _with_what_is_needed(changed, changed.single)
+
+
+def _with_what_is_needed(message: Message, single: SingleContent) -> Message:
+    """A single message, pending as long as something is to be done, and with its content as long as that may be
+    sent: a late answer may say that it was not taken."""
+    if message.state in _PENDING and message.redacted_at is None:
+        waits = Pending(credential_id=message.credential_id, namespace=single.namespace, due=single.due)
+        return replace(message, pending=message.pending or waits, personal_since=None, ledger_since=None)
+    content = single.content if message.is_unknown else ""
+    since = message.ledger_since or message.answered_at or message.until or single.due
+    return replace(
+        message,
+        pending=None,
+        single=replace(single, content=content),
+        personal_since=None if message.redacted_at else since,
+        ledger_since=since,
+    )
 
 
 def _with_last(message: Message) -> tuple[EarlierAttempt, ...]:

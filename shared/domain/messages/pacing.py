@@ -28,6 +28,10 @@ HORIZON_US = _SECOND // 2
 FARTHEST_US = 10 * _SECOND
 """No grant begins more than `HORIZON_US` or one interval ahead, and none more than `FARTHEST_US`."""
 
+FIRST_IN_LINE_US = 3 * _SECOND // 2
+"""How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at
+most. They end within `FIRST_IN_LINE_US` and half a second."""
+
 _CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
 _SMALLEST_SHARE = 1 / 64
 _RECOVERY_US = 10 * _SECOND
@@ -49,11 +53,12 @@ class PaceGuard(Struct, frozen=True):
 
 
 class Limit(StrEnum):
-    """Why nothing is granted now."""
+    """What bounds an account, and so why nothing is granted now."""
 
     RATE = "rate"  # as much as may be is granted already
     PROVIDER = "provider"  # the provider asked for a pause
     IN_FLIGHT = "maxInFlight"  # as many calls as may be are under way
+    WORK = "work"  # there is nothing to send, or its workers do not keep up
     CLOCK = "clock"  # another clock counts since a moment ago, or ours is not the one that counts
 
 
@@ -123,10 +128,18 @@ def effective_rate(pace: Pace, rate: float, now_us: int) -> float:
 
 
 def reserve(
-    pace: Pace, *, rate: float, count: int, now_us: int, clock: str, ahead_us: int, guard: PaceGuard
+    pace: Pace,
+    *,
+    rate: float,
+    count: int,
+    now_us: int,
+    clock: str,
+    ahead_us: int,
+    guard: PaceGuard,
+    first_in_line: bool = False,
 ) -> tuple[Pace, Grant] | Wait:
     """Up to `count` instants, the first at least `ahead_us` from now, and the pace to store with them. `clock` names
-    the clock that `now_us` was read from."""
+    the clock that `now_us` was read from. Who is `first_in_line` need not wait for the end of others' grants."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
@@ -137,10 +150,20 @@ def reserve(
     )
     first = max(blocked_until, now_us + ahead_us)
     horizon = _horizon_us(interval)
-    if first > now_us + max(horizon, ahead_us):
+    farthest = now_us + max(FIRST_IN_LINE_US if first_in_line and interval <= HORIZON_US else horizon, ahead_us)
+    if first > farthest:
         return Wait(first - horizon, limit)
-    grant = Grant(pace.seq + 1, first, interval, min(count, max(_SECOND // interval, 1)), pace.last_us)
+    longest = _SECOND if first <= now_us + max(horizon, ahead_us) else farthest + HORIZON_US - first
+    grant = Grant(pace.seq + 1, first, interval, min(count, max(longest // interval, 1)), pace.last_us)
     return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
+
+
+def earliest_us(pace: Pace, *, rate: float, now_us: int) -> int | None:
+    """When somebody should look again, where nothing is granted for so long that nobody waits for it; `None` where
+    something is granted soon."""
+    interval = interval_us(effective_rate(pace, rate, now_us), PaceGuard(0, 0, 0))
+    until = max(pace.last_us + interval - _horizon_us(interval), pace.free_us, pace.hold_until_us)
+    return until if until > now_us + FARTHEST_US else None
 
 
 def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:

@@ -15,7 +15,10 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.messages.pacing import Limit
+
 _CALLS_A_PLACE = 1_000
+_SLOW_RATE = 10
 _FEWEST, _MOST = 2, 10
 _BATCH_SECONDS = 60
 _SMALLEST_BATCH, _LARGEST_BATCH = 20, 1_000
@@ -27,13 +30,14 @@ Rank = tuple[float, int, str]
 
 class AccountPlace(Struct, frozen=True, kw_only=True):
     """One of an account's places. `holder` is the id of a batch, or of a worker that sends single messages. Times are
-    the database's, in microseconds."""
+    the database's, in microseconds. `limit` is what has bounded the holder of late."""
 
     holder: str
     rank: Rank
     until_us: int
     calls: int = 0
     yields: bool = False
+    limit: Limit = Limit.RATE
 
 
 Places = tuple[AccountPlace, ...]
@@ -41,7 +45,10 @@ Places = tuple[AccountPlace, ...]
 
 def capacity(rate: float, max_in_flight: int) -> int:
     """How many places an account has. Grants follow each other, so one holder calls while the next one prepares. More
-    would not be faster, and would leave each other fewer calls."""
+    would not be faster, and would leave each other fewer calls. Of a slow account one batch is enough: it takes a
+    worker's room for long, and the next one is prepared between two calls."""
+    if rate < _SLOW_RATE:
+        return 1
     return min(max_in_flight, max(_FEWEST, min(ceil(rate / _CALLS_A_PLACE), _MOST)))
 
 
@@ -78,14 +85,25 @@ def have_one_yield(places: Places, rank: Rank) -> Places:
     return tuple(replace(place, yields=True) if place is last else place for place in places)
 
 
-def renew(places: Places, holder: str, *, until_us: int, wanted: int, max_in_flight: int) -> Places:
+def renew(
+    places: Places,
+    holder: str,
+    *,
+    until_us: int,
+    wanted: int,
+    max_in_flight: int,
+    under_way: int = 0,
+    limit: Limit = Limit.RATE,
+) -> Places:
     """The places in which this holder's counts until then, with as many of the `wanted` calls as the others leave, and
-    no more than its part of all: nobody waits for one that took too many for longer than that one's grant."""
+    no more than its part of all: nobody waits for one that took too many for longer than that one's grant. But those
+    that are `under_way` count, however long they last."""
     others = sum(place.calls for place in places if place.holder != holder)
     part = max(max_in_flight // len(places), 1) if places else 0
-    calls = max(min(wanted, part, max_in_flight - others), 0)
+    calls = max(min(wanted, part, max_in_flight - others), under_way, 0)
     return tuple(
-        replace(place, until_us=until_us, calls=calls) if place.holder == holder else place for place in places
+        replace(place, until_us=until_us, calls=calls, limit=limit) if place.holder == holder else place
+        for place in places
     )
 
 

@@ -19,5 +19,8 @@ class BatchFeeder(Protocol):
     async def end_owner(self, owner: str) -> None:
         """End what a batch's owner who shows no more sign may still hold."""
 
+    async def drain(self, job: Job) -> None:
+        """Have what is left of a stopped job brought to its end that nobody can drop without a look."""
+
     async def reopen(self, job: Job) -> None:
         """Go on with taking the job up again, where whoever began that died."""

@@ -181,6 +181,8 @@ class Upkeep:
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
             await self._flow.drop_unsent(job.key, job.round)
+            if (feeder := self._kinds.of(job.service).feeder) is not None:
+                await feeder.drain(job)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
         # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.

@@ -205,7 +205,9 @@ class CredentialFlow:
         for _ in range(_LOOKS):
             uses = await self._store.credentials.count_uses(credential.id)
             if await self._is_in_use(credential.id):
-                raise Conflict("open jobs send by this credential: stop them or wait", field="credentialId")
+                raise Conflict(
+                    "open jobs or waiting messages are sent by this credential: stop them or wait", field="credentialId"
+                )
             # A job that was stored behind our look has noted its use, or finds nothing to note it in.
             if await self._store.credentials.remove_unused(credential.id, since=uses):
                 return

@@ -15,11 +15,13 @@ from cachetools import LRUCache
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
-from shared.domain.instants import ms
+from shared.domain.instants import LATEST, from_ms, ms
 from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import Job
 from shared.domain.messages import places
 from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.owners import credential_owner, read_credential_owner
+from shared.domain.messages.pacing import earliest_us
 from shared.domain.messages.places import Places, Rank, Share
 from shared.domain.messages.tasks import SendMessages
 from shared.domain.tasks import encode
@@ -28,6 +30,9 @@ from shared.runtime.metrics import ACCOUNT_PLACES
 from shared.runtime.tracing import current_trace
 from shared.store import Store
 from shared.store.messages.jobs import RunningJob
+
+FIRST_IN_LINE: Rank = (-1.0, 0, "")
+"""The rank of single messages."""
 
 QUEUED_FOR = timedelta(seconds=60)
 """For how long a batch keeps its place while it waits for a worker."""
@@ -40,6 +45,7 @@ class _Room(TypedDict):
 
 _TRIES = 20
 _JOBS_LOOKED_AT = 200
+_DRY_RUN_BATCHES = 2
 _REMEMBERED = 1_000
 
 
@@ -56,6 +62,13 @@ class CredentialFeed:
         """Queue batches as long as there are places and batches that may be sent now."""
         while await self._feed_one(credential_id):
             pass
+        for job in await self._store.message_jobs.find_dry_runs(credential_id, limit=_JOBS_LOOKED_AT):
+            await self._feed_dry_run(job)
+
+    async def drain(self, job: Job) -> None:
+        """Queue all planned batches of a stopped job, without places: their workers send nothing, and end them."""
+        while (batch := await self._store.message_batches.find_planned(job.key, since=0, now=LATEST)) is not None:
+            await self._publish(batch)
 
     async def feed_due(self, occurrence: Occurrence) -> None:
         """Feed the credential that waited for this instant."""
@@ -68,14 +81,25 @@ class CredentialFeed:
 
     async def keep_place(self, credential_id: str, batch: Batch, rank: Rank) -> bool:
         """Renew the place of a batch that a worker has; `False` where it has none any more, and none is free."""
+        return await self._keep_place(credential_id, batch.id, rank, beside=0)
+
+    async def enter_first(self, credential_id: str, holder: str) -> bool:
+        """Take a place before all batches, beside the places that these may have; `False` where nothing is sent now or
+        somebody else has it."""
+        return await self._keep_place(credential_id, holder, FIRST_IN_LINE, beside=1)
+
+    async def _keep_place(self, credential_id: str, holder: str, rank: Rank, *, beside: int) -> bool:
         for _ in range(_TRIES):
             traffic = await self._store.credentials.get_traffic(credential_id)
             if traffic is None or not traffic.flows:
                 return False
             now = await self._store.now()
-            known = places.leave(_without_expired(traffic, now, keep=batch.id), batch.id)
-            mine = places.place_of(traffic.places, batch.id)
-            kept = places.enter(known, batch.id, rank if mine is None else mine.rank, **_room(traffic, now))
+            known, room = places.leave(_without_expired(traffic, now, keep=holder), holder), _room(traffic, now)
+            mine = places.place_of(traffic.places, holder)
+            most = room["most"] + beside
+            kept = places.enter(
+                known, holder, rank if mine is None else mine.rank, until_us=room["until_us"], most=most
+            )
             if kept is None:
                 return False
             if await self._change(credential_id, traffic, kept):
@@ -95,9 +119,14 @@ class CredentialFeed:
     async def _feed_one(self, credential_id: str) -> bool:
         """Whether there may be more to feed."""
         traffic = await self._store.credentials.get_traffic(credential_id)
-        if traffic is None or not traffic.flows:
+        if traffic is None:
+            return await self._end_jobs(credential_id)
+        if not traffic.flows:
             return False
         now = await self._store.now()
+        if (until_us := earliest_us(traffic.pace, rate=traffic.rate, now_us=ms(now) * 1_000)) is not None:
+            await self.feed_at(credential_id, from_ms(until_us // 1_000))
+            return False
         known, room = _without_expired(traffic, now), _room(traffic, now)
         # Where no place is free, only who comes before a holder makes a difference.
         last = max((place.rank for place in known), default=None) if len(known) >= room["most"] else None
@@ -120,26 +149,54 @@ class CredentialFeed:
             await self._queue(credential_id, traffic.order, job, batch)
         return True
 
+    async def _end_jobs(self, credential_id: str) -> bool:
+        """Have jobs ended whose credential is gone: the worker of a batch stops its job."""
+        now = await self._store.now()
+        for job in await self._store.message_jobs.find_running(credential_id, limit=_JOBS_LOOKED_AT):
+            batch = await self._store.message_batches.find_planned(job.key, since=0, now=now)
+            if batch is not None:
+                await self._publish(batch)
+        return False
+
     async def _queue(self, credential_id: str, order: SendOrder, job: RunningJob, found: Batch) -> None:
-        batch = await self._store.batches.queue(job.key, found.ordinal)
+        try:
+            batch = await self._publish(found)
+        except Unavailable:
+            await self._leave_unless_on_its_way(credential_id, found)
+            raise
         if batch is None:
             await self._leave_unless_on_its_way(credential_id, found)
-            return
+        elif order is SendOrder.SHARES:
+            await self._store.message_jobs.count_share(job.key, batch.size / job.share)
+
+    async def _publish(self, found: Batch) -> Batch | None:
+        """The batch, on its way to a worker; `None` where somebody else was faster. Raises `Unavailable`: then it is in
+        its plan, if the store is there."""
+        batch = await self._store.batches.queue(found.job_id, found.ordinal)
+        if batch is None:
+            return None
         await fault("feed.after_queue")
         task = SendMessages(batch.job_id, batch.ordinal, batch.turn, trace=current_trace())
         try:
             await self._broker.publish(task.queue, encode(task))
         except Unavailable:
             await self._store.batches.put_back(batch)
-            await self.leave(credential_id, batch.id)
             raise
-        if order is SendOrder.SHARES:
-            await self._store.message_jobs.count_share(job.key, batch.size / job.share)
+        return batch
 
     async def _leave_unless_on_its_way(self, credential_id: str, found: Batch) -> None:
         batch = await self._store.batches.get(found.job_id, found.ordinal)
         if batch is None or not batch.is_on_its_way:
             await self.leave(credential_id, found.id)
+
+    async def _feed_dry_run(self, job: RunningJob) -> None:
+        """Queue batches of a job that calls nobody: it needs no place, and has a few on their way at a time, so that it
+        keeps no worker from sending."""
+        on_their_way = sum(map(len, (await self._store.batches.find_on_their_way(job.key)).values()))
+        for _ in range(on_their_way, _DRY_RUN_BATCHES):
+            found = await self._find_planned(job.key, await self._store.now())
+            if found is None or await self._publish(found) is None:
+                return
 
     async def _find_next(
         self, credential_id: str, order: SendOrder, now: datetime, *, before: Rank | None
@@ -188,4 +245,5 @@ def _without_expired(traffic: Traffic, now: datetime, *, keep: str = "") -> Plac
 
 def _room(traffic: Traffic, now: datetime) -> "_Room":
     until_us = ms(now + QUEUED_FOR) * 1_000
-    return {"until_us": until_us, "most": places.capacity(traffic.rate, traffic.max_in_flight)}
+    beside = sum(place.rank == FIRST_IN_LINE for place in traffic.places)
+    return {"until_us": until_us, "most": places.capacity(traffic.rate, traffic.max_in_flight) + beside}

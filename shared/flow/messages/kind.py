@@ -40,6 +40,9 @@ class MessageFeeder(BatchFeeder):
     async def end_owner(self, owner: str) -> None:
         await self._store.messages.end_session(owner)
 
+    async def drain(self, job: Job) -> None:
+        await self._feed.drain(job)
+
     async def reopen(self, job: Job) -> None:
         await self._retry.go_on(job)
 
@@ -80,6 +83,7 @@ class MessageKind(JobKind):
             normalize=repeat_form(options.channel, options.default_region),
             once=options.duplicates is Duplicates.ONCE,
             most=options.max_recipients,
+            ids=options.recipient_column,
         )
 
     async def prepare(self, job: Job) -> None:

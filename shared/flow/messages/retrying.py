@@ -9,6 +9,7 @@ from collections.abc import Collection
 from shared.domain.errors import Conflict, Forbidden
 from shared.domain.jobs.events import Doer, Event, EventState
 from shared.domain.jobs.jobs import Job
+from shared.domain.messages.jobs import options_of
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime.clock import Clock
@@ -30,9 +31,13 @@ class JobRetry:
         """Send the job's messages in these states again.
 
         Raises:
-            Forbidden: the job has not ended.
-            Conflict: its messages are forgotten, or somebody else was faster.
+            Forbidden: the job has not ended, or is a dry run.
+            Conflict: its messages are forgotten, its credential is gone or is another app's alone, or somebody else
+                was faster.
         """
+        if options_of(job).dry_run:
+            raise Forbidden("a dry run has sent nothing that could be sent again", field="jobId")
+        await self._check_credential(job)
         now = self._clock.now_ns()
         said = ", ".join(sorted(state.value for state in states))
         event = Event(RETRIED, EventState.SUCCESS, said, now, by)
@@ -44,12 +49,24 @@ class JobRetry:
         return reopened
 
     async def go_on(self, job: Job) -> None:
-        """Put the batches back of a job that is being taken up again. Doing it twice does nothing more."""
+        """Put the batches back of a job that is being taken up again. Doing it twice does nothing more, and nothing
+        once it has ended again."""
         resending = await self._store.message_jobs.get_resending(job.key)
+        now = await self._store.jobs.view(job.key)
+        if now is None or not now.reopening or now.round != job.round:
+            return
         await self._store.reopening.reopen_batches(job, resending.states)
         await fault("retry.after_batches")
         await self._store.reopening.end_reopening(job)
         await self._feed.feed_credential(job.credential_id)
+
+    async def _check_credential(self, job: Job) -> None:
+        """Note its use, so that it is not deleted meanwhile. Raises `Conflict` where the job cannot send by it."""
+        credential = await self._store.credentials.get(job.credential_id)
+        if credential is None or not await self._store.credentials.note_use(job.credential_id):
+            raise Conflict("the job's credential is gone", field="credential")
+        if job.app_id not in credential.usable_by:
+            raise Conflict("the app may not use the job's credential any more", field="credential")
 
     async def _explain(self, job: Job) -> Exception:
         now = await self._store.jobs.view(job.key)

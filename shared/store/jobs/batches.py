@@ -163,9 +163,12 @@ class Batches:
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.DROPPED, {"settled": True})
 
     async def drop_unsent(self, job_id: str, job_round: int = 0) -> int:
-        """Drop every batch of a job that was stopped in this round and that no lane owns; how many."""
-        unsent = {"$in": sorted(sources(TRANSITIONS, BatchStatus.DROPPED))}
-        query = {"job_id": job_id, "settled": False, "status": unsent, "round": job_round or {"$in": [0, None]}}
+        """Drop every batch of a job that was stopped in this round and that no lane owns, or has left; how many."""
+        unsent = {
+            "status": {"$in": sorted(sources(TRANSITIONS, BatchStatus.DROPPED))},
+            "tally.sending": {"$not": {"$gt": 0}},
+        }
+        query = {"job_id": job_id, "settled": False, "round": job_round or {"$in": [0, None]}} | unsent
         dropped = {"status": BatchStatus.DROPPED.value, "settled": True}
         with translate_errors():
             result = await self._batches.update_many(query, {"$set": dropped, "$currentDate": {"changed_at": True}})

@@ -98,6 +98,7 @@ class MessageLedger:
         self._messages = database["messages"]
         self._tallies = database["tallies"]
         self._batches = database["batches"]
+        self._leases = database["send_leases"]
 
     async def setup(self) -> None:
         """Make the indexes, and the collection without any: a transaction on an older server cannot."""
@@ -152,13 +153,21 @@ class MessageLedger:
                 await self._client.admin.command({"killSessions": [{"id": session_id}]})
 
     async def write(
-        self, batch_id: str, owner: str, changes: Sequence[EntryChange], session: WritingSession | None = None
+        self,
+        batch_id: str,
+        owner: str,
+        changes: Sequence[EntryChange],
+        session: WritingSession | None = None,
+        *,
+        of_singles: bool = False,
     ) -> WriteResult:
-        """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one."""
-        tally = add_tallies(difference(change.before, change.after) for change in changes)
+        """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one. Where
+        they are `of_singles`, single messages, whose lease has the id of their credential, and no tally."""
+        owned = self._leases if of_singles else self._batches
+        tally = {} if of_singles else add_tallies(difference(change.before, change.after) for change in changes)
 
         async def transact(running: AsyncClientSession) -> None:
-            moved = await self._batches.update_one(
+            moved = await owned.update_one(
                 {"_id": batch_id, "owner": owner},
                 {"$currentDate": {"changed_at": True}} | _increments(tally, "tally."),
                 session=running,

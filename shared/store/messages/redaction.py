@@ -24,7 +24,7 @@ _REDACT: list[Document] = [
             "earlier": {"$cond": [{"$isArray": "$earlier"}, _EARLIER, "$$REMOVE"]},
         }
     },
-    {"$unset": ["to", "detail", "content", "parameters", "personal_since"]},
+    {"$unset": ["to", "detail", "single.content", "personal_since"]},
 ]
 
 
@@ -53,7 +53,7 @@ class Redaction:
     async def redact_recipient(self, app_id: str, addresses: Collection[str], *, limit: int) -> int:
         """Redact some of an app's messages to one of these addresses; returns how many. What is still to be sent keeps
         its recipient."""
-        query: Document = {"app_id": app_id, "to": {"$in": sorted(addresses)}, "content": None}
+        query: Document = {"app_id": app_id, "to": {"$in": sorted(addresses)}, "pending": None}
         return await self._redact_some(query, limit)
 
     async def redact_singles(self, before: datetime, *, limit: int) -> int:

@@ -15,6 +15,11 @@ from shared.store.jobs.job_changes import change_job
 from shared.store.jobs.job_documents import one_job
 from shared.store.messages.ledger import beginning_with
 
+_OF_ENTRIES = [f"$tally.{state.value}" for state in MessageState if state is not MessageState.UNSENT]
+_ENTRIES: Document = {"$add": [{"$ifNull": [count, 0]} for count in _OF_ENTRIES]}
+_SENT_TO_FEWER: Document = {"status": BatchStatus.FAILED.value, "$expr": {"$gt": ["$size", _ENTRIES]}}
+"""A batch that was given up, of which somebody has no entry."""
+
 _ENDED = sorted(sources(MESSAGE_JOB_TRANSITIONS, JobStatus.RUNNING) & {JobStatus.COMPLETED, JobStatus.STOPPED})
 
 
@@ -57,8 +62,10 @@ class Reopening:
         queries: list[Document] = [{f"tally.{state.value}": {"$gt": 0}} for state in sorted(states)]
         queries.append({"ordinal": {"$in": await self._find_by_callbacks(job, states)}})
         if MessageState.UNSENT in states:
-            queries.append({"status": BatchStatus.DROPPED.value})
-        settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}}
+            queries += [{"status": BatchStatus.DROPPED.value}, _SENT_TO_FEWER]
+        # Of this round they are back already: who goes on late with a retry finds nothing to do.
+        earlier = {"$not": {"$gte": job.round}}
+        settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}, "round": earlier}
         planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": "", "round": job.round}
         change = {"$set": planned, "$unset": {"failed_of": "", "not_before": ""}, "$currentDate": {"changed_at": True}}
         with translate_errors():

@@ -33,17 +33,42 @@ RATES = st.sampled_from([0.01, 0.5, 1, 1.5, 3, 9.9, 10, 100, 999.5, 1_000, 10_00
 
 
 def take(
-    pace: Pace, *, rate: float = 10, count: int = 1_000, now_us: int = NOW, ahead_us: int = 0, clock: str = CLOCK
+    pace: Pace,
+    *,
+    rate: float = 10,
+    count: int = 1_000,
+    now_us: int = NOW,
+    ahead_us: int = 0,
+    clock: str = CLOCK,
+    first_in_line: bool = False,
 ) -> tuple[Pace, Grant]:
     """A reservation that is granted."""
-    got = reserve(pace, rate=rate, count=count, now_us=now_us, clock=clock, ahead_us=ahead_us, guard=GUARD)
+    got = reserve(
+        pace,
+        rate=rate,
+        count=count,
+        now_us=now_us,
+        clock=clock,
+        ahead_us=ahead_us,
+        guard=GUARD,
+        first_in_line=first_in_line,
+    )
     assert not isinstance(got, Wait), got
     return got
 
 
-def wait(pace: Pace, *, rate: float = 10, now_us: int = NOW, clock: str = CLOCK) -> Wait:
+def wait(pace: Pace, *, rate: float = 10, now_us: int = NOW, clock: str = CLOCK, first_in_line: bool = False) -> Wait:
     """A reservation that is not."""
-    got = reserve(pace, rate=rate, count=1, now_us=now_us, clock=clock, ahead_us=0, guard=GUARD)
+    got = reserve(
+        pace,
+        rate=rate,
+        count=1,
+        now_us=now_us,
+        clock=clock,
+        ahead_us=0,
+        guard=GUARD,
+        first_in_line=first_in_line,
+    )
     assert isinstance(got, Wait), got
     return got
 
@@ -66,6 +91,24 @@ def test_nothing_is_granted_far_ahead() -> None:
     assert told.limit is Limit.RATE
     _, following = take(pace, now_us=told.until_us)
     assert following.first_us == grant.last_us + grant.interval_us
+
+
+@pytest.mark.parametrize("rate", [3.0, 10.0, 500.0])
+def test_who_is_first_in_line_follows_the_grant_of_others(rate: float) -> None:
+    pace, others = take(Pace(clock=CLOCK), rate=rate)
+    assert wait(pace, rate=rate).limit is Limit.RATE
+    _, first = take(pace, rate=rate, first_in_line=True)
+    assert first.first_us == others.last_us + others.interval_us
+    assert first.last_us <= NOW + 2 * SECOND
+
+
+def test_who_is_first_in_line_is_not_so_for_ever() -> None:
+    pace, _ = take(Pace(clock=CLOCK))
+    pace, ours = take(pace, first_in_line=True)
+    told = wait(pace, first_in_line=True)
+    assert NOW < told.until_us < ours.last_us
+    _, others = take(pace, now_us=told.until_us)
+    assert others.first_us == ours.last_us + ours.interval_us
 
 
 def test_below_one_a_second_each_call_has_an_interval_of_its_own() -> None:
@@ -228,6 +271,7 @@ class Crowd:
             clock=clock,
             ahead_us=self.random.choice([0, 50_000, 250_000]),
             guard=self.guard,
+            first_in_line=self.random.random() < 0.2,
         )
         if isinstance(got, Wait):
             assert got.until_us > now

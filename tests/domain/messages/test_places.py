@@ -33,7 +33,7 @@ def place(holder: str, created: int = 1, **fields: object) -> AccountPlace:
 
 @pytest.mark.parametrize(
     ("rate", "max_in_flight", "places"),
-    [(0.01, 1, 1), (10, 20, 2), (501, 250, 2), (2_500, 1_000, 3), (10_000, 1_000, 10), (10_000, 5, 5)],
+    [(0.01, 1, 1), (9.9, 20, 1), (10, 20, 2), (501, 250, 2), (2_500, 1_000, 3), (10_000, 1_000, 10), (10_000, 5, 5)],
 )
 def test_there_are_few_places(rate: float, max_in_flight: int, places: int) -> None:
     assert capacity(rate, max_in_flight) == places
@@ -83,8 +83,13 @@ def test_calls_under_way_are_never_more_than_allowed(seed: int, most: int) -> No
     places: Places = tuple(place(name) for name in "abcd")
     for _ in range(50):
         holder = random.choice("abcd")
-        places = renew(places, holder, until_us=7, wanted=random.randint(0, 60), max_in_flight=most)
+        mine = place_of(places, holder)
+        assert mine is not None
+        under_way = random.randint(0, mine.calls)
+        wanted = random.randint(0, 60)
+        places = renew(places, holder, until_us=7, wanted=wanted, max_in_flight=most, under_way=under_way)
         assert sum(one.calls for one in places) <= most
+        assert under_way <= next(one.calls for one in places if one.holder == holder)
     assert place_of(places, "z") is None
 
 

@@ -99,7 +99,7 @@ async def test_one_person_is_redacted_and_nobody_else(store: Store) -> None:
 
 
 async def test_what_is_still_to_be_sent_keeps_its_recipient(store: Store) -> None:
-    waiting = {"_id": "0190-single", "app_id": "app", "credential_id": "c", "to": "ana0@example.com", "content": "hi"}
+    waiting = {"_id": "0190-single", "app_id": "app", "credential_id": "c", "to": "ana0@example.com", "pending": {}}
     await store._database["messages"].insert_one(waiting)
     await add(store, an_entry(0, 0))
     assert await store.redaction.redact_recipient("app", {"ana0@example.com"}, limit=3) == 1

@@ -84,7 +84,7 @@ async def test_a_token_works_from_anywhere_until_it_is_revoked_and_is_stored_as_
     assert listed == {
         "id": token_id, "name": "billing", "isAdmin": False, "allowedApps": [app_id], "createdBy": ADMIN,
         "createdAt": house.clock.now_ns(), "roles": {}, "namespace": f"token:{token_id}", "expiresAt": None,
-        "lastUsedAt": None, "previousUntil": None,
+        "lastUsedAt": None, "previousUntil": None, "messagesPerSecond": 10.0,
     }  # fmt: skip
 
     service = house.admin.service(secret)

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from services.worker.messages.dispatch import DispatchEnd
+from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState, News, hear
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
@@ -193,9 +194,9 @@ class SlowLedger:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
-    async def write(self, *arguments: Any) -> WriteResult:
+    async def write(self, *arguments: Any, **named: Any) -> WriteResult:
         await asyncio.sleep(self._seconds)
-        return await self._ledger.write(*arguments)
+        return await self._ledger.write(*arguments, **named)
 
 
 async def test_a_store_that_is_slow_slows_down_and_stops_nothing(store: Store, fake: FakeProcess) -> None:
@@ -206,3 +207,50 @@ async def test_a_store_that_is_slow_slows_down_and_stops_nothing(store: Store, f
             assert await worker.start(account.messages(0, 300)) is DispatchEnd.DONE
         assert Counter(await account.states(0)) == {MessageState.SENT: 300}
         assert len(await account.arrivals()) == 300
+
+
+async def test_answers_are_recorded_though_nothing_can_be_reserved_for_a_moment(
+    store: Store, fake: FakeProcess
+) -> None:
+    """The store is away while calls are under way: `reserve` raises, and the answers of those calls are lost."""
+    async with account_at(store, fake, rate=20, answering=Rule(status=202, delay_seconds=1.0)) as account:
+        worker = await account.worker(0)
+        pace: Any = worker.dispatch._pace
+        reserve = pace.reserve
+
+        async def fail_later(**asked: Any) -> Any:
+            if len((await fake.tell()).arrived) >= 5:
+                raise Unavailable("MongoDB cannot be reached")
+            return await reserve(**asked)
+
+        pace.reserve = fail_later
+        sending = worker.start(account.messages(0, 100))
+        while len((await fake.tell()).arrived) < 5:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(1.5)
+        worker.dispatch.stop()
+        assert await sending is DispatchEnd.STOPPED
+        states = Counter(await account.states(0))
+        assert MessageState.SENDING not in states, states
+
+
+async def test_no_more_calls_are_under_way_than_the_account_may_have(
+    store: Store, fake: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker has them all when the second one comes, and its place then tells of half of them only."""
+    monkeypatch.setattr("tests.services.worker.messages.account.CALL_US", 8_000_000)
+    async with account_at(store, fake, rate=100, answering=Rule(status=202, delay_seconds=5)) as account:
+        await account.change(max_in_flight=20)
+        first, second = await account.worker(0), await account.worker(1)
+        await account.take_place(second.batch.id)
+        sending = [first.start(account.messages(0, 300))]
+        while len((await fake.tell()).arrived) < 15:
+            await asyncio.sleep(0.02)
+        await account.give_place(second.batch.id, now_us=second.clock.now_us())
+        sending.append(second.start(account.messages(1, 300)))
+        await asyncio.sleep(4)
+        first.dispatch.stop()
+        second.dispatch.stop()
+        await asyncio.gather(*sending)
+        most = (await fake.tell()).counts.most
+        assert most <= 20, f"{most} calls were under way"

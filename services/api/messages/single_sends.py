@@ -1,0 +1,187 @@
+"""`POST /apps/{appId}/messages` and its like: messages to one recipient each, at once or at an instant.
+
+A caller may send so many a second (`messagesPerSecond` of its token). What comes faster is answered with 429, and
+nothing of it is stored. So is what would make too many wait.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.api.accounts.apps import app_of
+from services.api.http import wire
+from services.api.http.acts import note_name
+from services.api.http.bulk_items import NDJSON, ItemError, read_items, status_of
+from services.api.http.idempotency import idempotency_of
+from services.api.http.identity import caller_of
+from services.api.http.rights import OPERATE_APP
+from services.api.http.routes import JSON, Parameter, Resource, Route
+from services.api.messages.message_view import MessageView, message_view
+from services.api.messages.messages import MESSAGE, MESSAGE_ID, MESSAGES
+from services.api.messages.single_body import SingleBody, read_single
+from services.api.messages.single_drafts import SingleDrafts
+from shared.domain.accounts.apps import App, check_not_deleting
+from shared.domain.errors import Conflict, NotFound, Refused, TooMany
+from shared.domain.idempotency import Idempotency
+from shared.domain.instants import from_ms, ms
+from shared.domain.messages.ledger import Message
+from shared.flow.messages.credentials import CredentialFlow
+from shared.flow.messages.singles import SendLimiter, SingleFlow
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
+from shared.flow.time import DatabaseTime
+from shared.store import Store
+
+ITEMS = 500
+BODY_BYTES = 16 * 2**20
+KEY = Parameter(
+    name="Idempotency-Key",
+    description="Kept for 24 hours. A repeated request with the same key sends nothing again, and is answered with the "
+    "same messages.",
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+)
+
+_PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class MessageItemView(Struct, frozen=True, kw_only=True):
+    """What became of an item: `status` is what it would have been answered with on its own."""
+
+    index: int
+    id: str | None
+    status: int
+    error: ItemError | None = None
+
+
+class SingleSendsResource(Resource):
+    """The routes by which single messages are sent."""
+
+    def __init__(
+        self,
+        store: Store,
+        flow: SingleFlow,
+        limiter: SendLimiter,
+        credentials: CredentialFlow,
+        links: UnsubscribeLinks,
+        time: DatabaseTime,
+    ) -> None:
+        self._store = store
+        self._flow = flow
+        self._limiter = limiter
+        self._credentials = credentials
+        self._links = links
+        self._time = time
+
+    @Route(
+        "POST", MESSAGES, summary="Send a message to one recipient by a credential, at once or at an instant.",
+        act="message.send", who=OPERATE_APP, body=SingleBody,
+        answers={HTTPStatus.CREATED: MessageView, HTTPStatus.OK: MessageView},
+        problems=_PROBLEMS, parameters=(KEY,),
+    )  # fmt: skip
+    async def send_message(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        content, app = await request.body(), await self._require_app(app_id)
+        used = idempotency_of(request, (f"messages of {app.id}", "", content))
+        body, caller = read_single(content), caller_of(request)
+        await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second)
+        now = await self._now()
+        draft = await self._drafts(app).draft(body, namespace=caller.namespace, now=now)
+        draft = replace(draft, id=await self._claim(used))
+        there = await self._flow.accept([draft])
+        message = there.get(draft.id, draft)
+        status = HTTPStatus.OK if draft.id in there else HTTPStatus.CREATED
+        return wire.answer(message_view(message, personal=True, single=True), status)
+
+    @Route(
+        "POST", MESSAGES + "/bulk",
+        summary="Send up to 500 messages to one recipient each, given as an array or a line each "
+                "(application/x-ndjson). One bad item does not spoil the others.",
+        act="message.send-many", who=OPERATE_APP,
+        body=list[SingleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
+        answers={HTTPStatus.OK: list[MessageItemView]}, problems=_PROBLEMS, parameters=(KEY,),
+    )  # fmt: skip
+    async def send_messages(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        content, app = await request.body(), await self._require_app(app_id)
+        used = idempotency_of(request, (f"many messages of {app.id}", "", content))
+        body, caller = read_items(request, content, most=ITEMS), caller_of(request)
+        room = await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second, count=len(body.items))
+        now, drafts = await self._now(), self._drafts(app)
+        read = [
+            await _draft(drafts, item, namespace=caller.namespace, now=now) if index < room else _too_many()
+            for index, item in enumerate(body.items)
+        ]
+        first_id = uuid.UUID(await self._claim(used))
+        named = [
+            replace(each, id=str(uuid.uuid5(first_id, str(index)))) if isinstance(each, Message) else each
+            for index, each in enumerate(read)
+        ]
+        return body.answer(await self._accept(named))
+
+    @Route(
+        "DELETE", MESSAGE, summary="Take back a message that has not been sent.",
+        act="message.cancel", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), segments={"message_id": MESSAGE_ID},
+    )  # fmt: skip
+    async def cancel_message(self, app_id: FromPath[str], message_id: FromPath[str]) -> Response[None]:
+        app = await app_of(self._store, app_id)
+        while True:
+            message = await self._store.messages.get(message_id)
+            if message is None or message.app_id != app.id:
+                raise NotFound("the app has no message with this id", field="messageId", value=message_id)
+            note_name("message", message.id)
+            if message.single is None:
+                raise Conflict("a job sends this message: stop the job", field="messageId", value=message_id)
+            if not message.is_unsent:
+                raise Conflict(f"the message is {message.state.value}", field="messageId", value=message_id)
+            if await self._store.singles.remove(message):
+                return wire.empty()
+
+    async def _require_app(self, app_id: str) -> App:
+        app = await app_of(self._store, app_id)
+        check_not_deleting(app, app.id)
+        return app
+
+    async def _now(self) -> datetime:
+        return from_ms(ms(await self._time.now()))
+
+    def _drafts(self, app: App) -> SingleDrafts:
+        return SingleDrafts(self._store, self._credentials, self._links, app)
+
+    async def _claim(self, used: Idempotency | None) -> str:
+        """The id that the first request with this key has chosen."""
+        fresh = str(uuid.uuid4())
+        return fresh if used is None else (await self._store.idempotency.claim(used.key, used.digest, made=fresh)).made
+
+    async def _accept(self, read: Sequence[Message | Refused]) -> list[MessageItemView]:
+        by_credential: dict[str, list[Message]] = {}
+        for each in read:
+            if isinstance(each, Message):
+                by_credential.setdefault(each.credential_id, []).append(each)
+        there: set[str] = set()
+        for messages in by_credential.values():
+            there |= {*await self._flow.accept(messages)}
+        return [_view(index, each, there) for index, each in enumerate(read)]
+
+
+async def _draft(drafts: SingleDrafts, item: bytes, *, namespace: str, now: datetime) -> Message | Refused:
+    try:
+        return await drafts.draft(read_single(item), namespace=namespace, now=now)
+    except Refused as error:
+        return error
+
+
+def _too_many() -> TooMany:
+    return TooMany("this caller may send no more now", retry_after_seconds=1)
+
+
+def _view(index: int, read: Message | Refused, there: set[str]) -> MessageItemView:
+    if isinstance(read, Refused):
+        return MessageItemView(index=index, id=None, status=status_of(read), error=ItemError.of(read))
+    status = HTTPStatus.OK if read.id in there else HTTPStatus.CREATED
+    return MessageItemView(index=index, id=read.id, status=status)

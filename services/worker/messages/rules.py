@@ -1,0 +1,18 @@
+"""What a deployment decides for all senders of messages."""
+
+from msgspec import Struct
+
+from shared.domain.messages.pacing import PaceGuard
+
+
+class SendRules(Struct, frozen=True, kw_only=True):
+    """What a deployment decides for all senders. A batch of which more than `max_failed_share` failed has failed."""
+
+    guard: PaceGuard
+    call_seconds: float
+    max_failed_share: float
+
+    @property
+    def call_us(self) -> int:
+        """How long a call lasts at most, in microseconds."""
+        return int(self.call_seconds * 1_000_000)

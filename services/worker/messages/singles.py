@@ -1,0 +1,377 @@
+"""The sender of single messages: sends what is due of one credential, behind one grant of its jobs at most.
+
+    want ──> take the lease ──> open the account ──> (look ──> screen ──> dispatch)* ──> release
+
+One worker at a time sends the single messages of a credential. It goes on for as long as there are some, and looks for
+new ones meanwhile. When it finds none it lets go of the lease, unless somebody has wanted more since it looked. Who
+finds the lease held leaves the work to its owner; where the owner is silent, it ends the owner's session and takes over
+(`shared.domain.messages.singles`).
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from services.worker.messages.accounts import OpenAccounts
+from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
+from services.worker.messages.kept_clock import KeptClock
+from services.worker.messages.pace import AccountPace
+from services.worker.messages.rules import SendRules
+from services.worker.stage import Stage
+from shared.domain.errors import Unavailable
+from shared.domain.instants import LATEST, from_ms
+from shared.domain.messages.answers import Reason
+from shared.domain.messages.credentials import Credential, OnUnknown
+from shared.domain.messages.jobs import Resending, due_at
+from shared.domain.messages.ledger import Message
+from shared.domain.messages.suppressions import reason_of
+from shared.domain.messages.tasks import SendSingles
+from shared.flow.messages.account_clock import AccountClock
+from shared.flow.messages.credentials import CredentialFlow
+from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.singles import SingleFlow
+from shared.runtime.faults import fault
+from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.waiting import pause
+from shared.store import Store
+from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession
+
+log = structlog.get_logger(__name__)
+
+_CREDENTIALS_AT_ONCE = 50
+_LONGEST_SECONDS, _SIGN_SECONDS = 300.0, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_FEWEST_AHEAD = 20
+_SOON, _LATER = timedelta(seconds=1), timedelta(seconds=5)
+_NO_RETRY = Resending()
+_NO_ACCOUNT = "the credential is gone"
+_NOT_SHARED = "the app may not use the credential any more"
+
+
+class _Turn(Struct, eq=False):
+    """That we are at a credential: `woken` where there may be more to send, which was wanted so often that we have
+    `seen`."""
+
+    woken: asyncio.Event
+    seen: int = 0
+    dispatch: Dispatch | None = None
+
+
+class _Work(Struct, frozen=True):
+    """A credential whose lease is ours."""
+
+    owner: str
+    credential: Credential
+    session: WritingSession
+    writer: EntryWriter
+    turn: _Turn
+
+
+class SingleSender(Stage[SendSingles]):
+    """The stage behind `message.single`."""
+
+    task = SendSingles
+    in_flight = _CREDENTIALS_AT_ONCE
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: OpenAccounts,
+        credentials: CredentialFlow,
+        feed: CredentialFeed,
+        flow: SingleFlow,
+        kept_clock: KeptClock,
+        rules: SendRules,
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._credentials = credentials
+        self._feed = feed
+        self._flow = flow
+        self._kept_clock = kept_clock
+        self._rules = rules
+        self._turns: dict[str, _Turn] = {}
+        self._stopping = False
+
+    async def run(self, task: SendSingles) -> None:
+        """Send what is due of the credential. Raises `Unavailable`."""
+        if self._stopping:
+            raise Unavailable("this process is stopping; single messages are sent elsewhere")
+        if (known := self._turns.get(task.credential_id)) is not None:
+            known.woken.set()
+            return
+        turn = self._turns[task.credential_id] = _Turn(asyncio.Event())
+        try:
+            with structlog.contextvars.bound_contextvars(credential=task.credential_id):
+                await self._work(task.credential_id, turn)
+                while turn.woken.is_set() and not self._stopping:
+                    turn.woken.clear()
+                    await self._work(task.credential_id, turn)
+        finally:
+            del self._turns[task.credential_id]
+
+    async def put_off(self, task: SendSingles) -> None:
+        """Have somebody look again soon."""
+        await self._flow.wake_at(task.credential_id, await self._store.now() + _LATER)
+
+    async def give_up(self, task: SendSingles, reason: str) -> None:
+        """Leave the messages as they are: upkeep brings them back."""
+        log.error("single messages cannot be sent", credential=task.credential_id, reason=reason)
+
+    def stop(self) -> None:
+        self._stopping = True
+        for turn in self._turns.values():
+            turn.woken.set()
+            if turn.dispatch is not None:
+                turn.dispatch.stop()
+
+    async def _work(self, credential_id: str, turn: _Turn) -> None:
+        """Send what is due, unless somebody else is at it."""
+        lease = await self._store.singles.want(credential_id)
+        if lease.is_held(await self._store.now()):
+            return
+        async with self._store.messages.open_session() as session:
+            if lease.owner:
+                await self._store.messages.end_session(lease.owner)
+            owner, turn.seen = session.owner(0), lease.wanted
+            if not await self._store.singles.take(lease, owner=owner):
+                return
+            await fault("single.after_take")
+            credential = await self._store.credentials.get(credential_id)
+            try:
+                if credential is None:
+                    await self._end_without_account(credential_id, owner, session)
+                    return
+                writer = self._writer(credential, owner, session)
+                await self._send_all(_Work(owner, credential, session, writer, turn))
+            except BatchTaken:
+                log.warning("somebody else sends these single messages by now")
+
+    async def _end_without_account(self, credential_id: str, owner: str, session: WritingSession) -> None:
+        """End all messages of a credential that is gone."""
+        writer = EntryWriter(
+            self._store.messages, batch_id=credential_id, owner=owner, session=session, of_singles=True
+        )
+        now = await self._store.now()
+        while found := await self._store.singles.find_due(credential_id, now=LATEST, limit=WRITTEN_AT_ONCE):
+            prepared = [Prepared(message, {}, is_stored=True) for message in found]
+            lost = [Note(each, Purpose.RECOVER, at=LATEST) for each in prepared if each.message.is_sending]
+            if lost:
+                await writer.write(lost)
+            await writer.write([Note(each, Purpose.REJECT, at=now, detail=_NO_ACCOUNT) for each in prepared])
+        await self._store.singles.forget(credential_id)
+
+    async def _send_all(self, work: _Work) -> None:
+        """Send, and let go of the lease, in whatever way this ends."""
+        try:
+            while await self._send(work):
+                pass
+        except Unavailable:
+            await self._store.singles.resign(work.credential.id, owner=work.owner)
+            raise
+
+    async def _send(self, work: _Work) -> bool:
+        """Whether there is more to be sent by us. The lease is ours no more where there is not."""
+        credential_id = work.credential.id
+        prepared = await self._look(work, await self._store.now(), limit=WRITTEN_AT_ONCE)
+        if not prepared or not await self._feed.enter_first(credential_id, work.owner):
+            return not await self._release(work)
+        try:
+            end, free_us = await self._dispatch(work, prepared)
+        finally:
+            await self._feed.leave(credential_id, work.owner)
+        match end:
+            case DispatchEnd.TAKEN:
+                return False
+            case DispatchEnd.DONE:
+                return True
+            case DispatchEnd.LATER:
+                await self._flow.wake_at(credential_id, from_ms(free_us // 1_000))
+            case DispatchEnd.STOPPED | DispatchEnd.YIELDED | DispatchEnd.FORBIDDEN:
+                await self._flow.wake_at(credential_id, await self._store.now() + _SOON)
+            case DispatchEnd.REJECTED:
+                pass
+            case other:
+                assert_never(other)
+        await self._store.singles.resign(credential_id, owner=work.owner)
+        return False
+
+    async def _release(self, work: _Work) -> bool:
+        """Let go of the lease; `False` where somebody has wanted more since we looked. Of an account that sends nothing
+        now, upkeep looks again."""
+        credential_id = work.credential.id
+        lease = await self._store.singles.get_lease(credential_id)
+        if lease is None or lease.owner != work.owner:
+            return True
+        if lease.wanted == work.turn.seen:
+            return await self._store.singles.release(lease, owner=work.owner)
+        work.turn.seen = lease.wanted
+        return False
+
+    async def _dispatch(self, work: _Work, prepared: Sequence[Prepared]) -> tuple[DispatchEnd, int]:
+        """How sending ended, and when something is granted again."""
+        async with AsyncExitStack() as opened:
+            clock = await opened.enter_async_context(self._kept_clock.keep())
+            provider = await opened.enter_async_context(self._accounts.use(work.credential))
+            pace = AccountPace(
+                self._store.credentials,
+                clock,
+                self._rules.guard,
+                credential_id=work.credential.id,
+                holder=work.owner,
+                call_us=self._rules.call_us,
+                first_in_line=True,
+            )
+            dispatch = Dispatch(pace, work.writer, provider, clock, self._rules.guard, call_us=self._rules.call_us)
+            work.turn.dispatch = dispatch
+            if self._stopping:
+                dispatch.stop()
+            feeding = asyncio.create_task(self._keep_feeding(work, dispatch, clock))
+            feeding.add_done_callback(lambda _: dispatch.finish())
+            try:
+                end = await dispatch.run(prepared, expects_more=True)
+            finally:
+                work.turn.dispatch = None
+                feeding.cancel()
+                await asyncio.wait([feeding])
+            if not feeding.cancelled():
+                feeding.result()
+            if end is DispatchEnd.REJECTED and await self._credentials.reject(work.credential, dispatch.refusal):
+                log.error("a provider refuses a credential", reason=dispatch.refusal)
+            return end, dispatch.free_us
+
+    async def _keep_feeding(self, work: _Work, dispatch: Dispatch, clock: AccountClock) -> None:
+        """Hand over what is due, a second's worth ahead, until nothing is left."""
+        loop, tries = asyncio.get_running_loop(), 0
+        ends_at = loop.time() + _LONGEST_SECONDS
+        while loop.time() < ends_at:
+            await pause(work.turn.woken, next_delay(_PAUSES, tries, 0))
+            work.turn.woken.clear()
+            try:
+                added = await self._feed_once(work, dispatch, clock)
+            except BatchTaken:
+                dispatch.stop(DispatchEnd.TAKEN)
+                return
+            except Unavailable as error:
+                log.warning("nobody knows which single messages are due", reason=str(error))
+                added = 0
+            if not added and not dispatch.held:
+                return
+            tries = 1 if added else tries + 1
+        dispatch.stop()
+
+    async def _feed_once(self, work: _Work, dispatch: Dispatch, clock: AccountClock) -> int:
+        """How many were handed over."""
+        await self._show_sign(work)
+        room = min(_ahead_of(work.credential) - dispatch.uncalled, WRITTEN_AT_ONCE)
+        if room <= 0:
+            return 0
+        now = from_ms(clock.now_us() // 1_000)
+        prepared = await self._look(work, now, limit=room, beside=dispatch.held)
+        dispatch.add(prepared)
+        return len(prepared)
+
+    async def _show_sign(self, work: _Work) -> None:
+        """Write nothing, where nothing was written of late: that shows that we are at work."""
+        if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
+            await work.writer.write(())
+
+    async def _look(
+        self, work: _Work, now: datetime, *, limit: int, beside: AbstractSet[str] = frozenset()
+    ) -> list[Prepared]:
+        """Up to so many that are to be called now, `beside` those in our hands. What is to be tried later is moved,
+        what nobody will send is ended, and what a dead worker has left is decided about."""
+        while True:
+            found = await self._store.singles.find_due(work.credential.id, now=now, limit=limit + len(beside))
+            fresh = [Prepared(message, {}, is_stored=True) for message in found if message.id not in beside][:limit]
+            notes = await self._write_notes(work, fresh, now)
+            later = {note.prepared.message.id for note in notes if note.purpose is Purpose.LATER}
+            wanted = [each for each in fresh if each.message.id not in later and work.writer.is_to_be_sent(each)]
+            if wanted or not notes:
+                break
+        for each in wanted:
+            each.content = msgspec.json.decode(each.message.single.content) if each.message.single else {}
+        return wanted
+
+    async def _write_notes(self, work: _Work, fresh: Sequence[Prepared], now: datetime) -> Sequence[Note]:
+        """What had to be written of these before anything else."""
+        barred = await self._find_barred([each.message for each in fresh])
+        notes = [note for each in fresh if (note := self._note(work, each, barred, now)) is not None]
+        if notes:
+            await work.writer.write(notes)
+            for moment in {note.until for note in notes if note.until is not None}:
+                await self._flow.wake_at(work.credential.id, moment)
+        return notes
+
+    def _note(self, work: _Work, prepared: Prepared, barred: dict[str, Reason], now: datetime) -> Note | None:
+        """What is to be written of it before anything else, if there is something."""
+        message = prepared.message
+        if message.is_sending:
+            return self._note_abandoned(work, prepared, now)
+        if message.single is None or not message.is_unsent:
+            return None
+        if message.single.is_over(now):
+            return Note(prepared, Purpose.REJECT, at=now, reason=Reason.EXPIRED)
+        if message.app_id not in work.credential.usable_by:
+            return Note(prepared, Purpose.REJECT, at=now, detail=_NOT_SHARED)
+        if (reason := barred.get(message.id)) is not None:
+            return Note(prepared, Purpose.REJECT, at=now, reason=reason)
+        due = due_at(message, _NO_RETRY, work.credential.retry, now=now)
+        return Note(prepared, Purpose.LATER, until=due) if due is not None and due > now else None
+
+    def _note_abandoned(self, work: _Work, prepared: Prepared, now: datetime) -> Note | None:
+        message = prepared.message
+        if message.owner == work.owner:
+            return None
+        if message.until is not None and now < message.until:
+            return Note(prepared, Purpose.LATER, until=message.until)
+        return Note(prepared, Purpose.RECOVER, at=now)
+
+    async def _find_barred(self, found: Sequence[Message]) -> dict[str, Reason]:
+        """Why some of these get nothing, by the ids of the messages."""
+        barred: dict[str, Reason] = {}
+        singles = [(message, message.single) for message in found if message.single is not None]
+        for app_id, channel, list_name in {(one.app_id, single.channel, single.list) for one, single in singles}:
+            theirs = [
+                (message, single)
+                for message, single in singles
+                if (message.app_id, single.channel, single.list) == (app_id, channel, list_name)
+            ]
+            known = await self._store.suppressions.find(app_id, channel, [one.to for one, _ in theirs], list_name)
+            for message, single in theirs:
+                suppression = known.get(message.to)
+                if suppression is None:
+                    continue
+                reason = reason_of([suppression], list_name=list_name, transactional=single.transactional)
+                if reason is not None:
+                    barred[message.id] = reason
+        return barred
+
+    def _writer(self, credential: Credential, owner: str, session: WritingSession) -> EntryWriter:
+        safe = credential.on_unknown is OnUnknown.RETRY or self._credentials.repeats_safely(credential)
+        return EntryWriter(
+            self._store.messages,
+            batch_id=credential.id,
+            owner=owner,
+            attempts=credential.retry.attempts,
+            session=session,
+            repeats=safe,
+            of_singles=True,
+        )
+
+
+_PAUSES = Backoff(first_seconds=_FIRST_PAUSE, cap_seconds=_LONGEST_PAUSE)
+
+
+def _ahead_of(credential: Credential) -> int:
+    """How many may be in hand that have not been called: about a second's worth."""
+    return min(max(int(credential.rate), _FEWEST_AHEAD), WRITTEN_AT_ONCE)

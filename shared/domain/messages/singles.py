@@ -1,0 +1,61 @@
+"""Single messages: what a request sends to one recipient, at once or at an instant.
+
+Such a message has an entry in the ledger as any other, which also holds what it says (`SingleContent`). While it is to
+be sent, or is being sent, it is *pending*: by that a worker finds it. It is looked at when `due`, which moves where it
+is to be tried again later.
+
+A credential's single messages are sent by one worker at a time, who has the credential's *lease*. Whoever wants some to
+be sent raises the lease's `wanted`. So who lets go of the lease, and finds that raised, looks once more.
+"""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.messages.channels import Channel
+
+PENDING_OF_A_NAMESPACE = 10_000
+"""How many messages may wait that one namespace has asked for."""
+
+SILENCE = timedelta(seconds=10)
+"""Who has shown no sign for so long has lost the lease."""
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    """That a message waits, for whom, and who asked for it."""
+
+    credential_id: str
+    namespace: str
+    due: datetime
+
+
+class SingleContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a single message says (`content`, as JSON, which nobody needs once it was sent), and what was asked for it:
+    to be sent at `due`, and not behind `expires_at`. `transactional` ones reach those too who have unsubscribed."""
+
+    channel: Channel
+    namespace: str
+    created_at: datetime
+    due: datetime
+    expires_at: datetime | None = None
+    template: str = ""
+    list: str = ""
+    transactional: bool = True
+    content: str = ""
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it is too late to send it."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+class SendLease(Struct, frozen=True, kw_only=True):
+    """Who sends the single messages of the credential `id`; nobody, where `owner` is `""`."""
+
+    id: str
+    owner: str = ""
+    wanted: int = 0
+    changed_at: datetime | None = None
+
+    def is_held(self, now: datetime) -> bool:
+        """Whether somebody is at work, by this time of the database."""
+        return bool(self.owner) and self.changed_at is not None and now - self.changed_at < SILENCE

@@ -1,0 +1,138 @@
+"""Single messages on their way to a worker.
+
+    limit ──> store ──> wake a worker ──> (at its instant)
+
+A message is stored before any worker is told of it, so it is never lost: where telling fails, upkeep tells again. What
+is told is only that a credential has single messages that are due, so telling once too often does no harm.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+from cachetools import TTLCache
+from msgspec import Struct
+
+from shared.broker import Broker
+from shared.domain.clock.occurrences import Occurrence, once
+from shared.domain.errors import TooMany, Unavailable
+from shared.domain.instants import ms
+from shared.domain.messages.ledger import Message
+from shared.domain.messages.owners import read_singles_owner, singles_owner
+from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, SILENCE
+from shared.domain.messages.tasks import SendSingles
+from shared.domain.tasks import encode
+from shared.flow.time import DatabaseTime
+from shared.runtime.coalescer import Coalescer
+from shared.runtime.faults import fault
+from shared.runtime.tracing import current_trace
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+_REMEMBERED, _COUNTED_FOR_SECONDS = 1_000, 1.0
+
+
+class _Asked(Struct, frozen=True):
+    """A caller who wants so many messages let through, at this many a second."""
+
+    namespace: str
+    rate: float
+    count: int
+
+
+class SendLimiter:
+    """Lets through what callers may send now, exactly over all processes: as many at once as a second has of them."""
+
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
+        self._store = store
+        self._time = time
+        self._take = Coalescer(self._take_together)
+        self._waiting: TTLCache[str, int] = TTLCache(_REMEMBERED, ttl=_COUNTED_FOR_SECONDS)
+
+    async def let_through(self, namespace: str, *, rate: float, count: int = 1, at_least: int = 1) -> int:
+        """How many of these may be sent now.
+
+        Raises:
+            TooMany: fewer than `at_least`. None counts then.
+            Unavailable: the store is away.
+        """
+        granted, wait_seconds = await self._take(_Asked(namespace, rate, count))
+        if granted < at_least:
+            shown = f"{rate:g}"
+            reason = f"this caller may send {shown} single messages a second: ask an admin for a token with more"
+            raise TooMany(reason, retry_after_seconds=max(math.ceil(wait_seconds), 1))
+        await self._check_room(namespace, count=granted)
+        return granted
+
+    async def _check_room(self, namespace: str, *, count: int) -> None:
+        """Raise `TooMany` where so many would wait; others may have added some within the last second."""
+        waiting = self._waiting.get(namespace)
+        if waiting is None:
+            waiting = await self._store.singles.count_pending(namespace, most=PENDING_OF_A_NAMESPACE)
+        if waiting + count > PENDING_OF_A_NAMESPACE:
+            reason = f"{PENDING_OF_A_NAMESPACE:,} single messages of this caller wait already"
+            raise TooMany(reason, retry_after_seconds=60)
+        self._waiting[namespace] = waiting + count
+
+    async def _take_together(self, asked: Sequence[_Asked]) -> list[tuple[int, float]]:
+        now, answers = await self._time.now(), [(0, 0.0)] * len(asked)
+        for namespace, rate in dict.fromkeys((one.namespace, one.rate) for one in asked):
+            theirs = [place for place, one in enumerate(asked) if (one.namespace, one.rate) == (namespace, rate)]
+            wanted = sum(asked[place].count for place in theirs)
+            granted = await self._store.send_limits.take(namespace, wanted, rate=rate, now=now)
+            left = granted.count
+            for place in theirs:
+                part = min(asked[place].count, left)
+                answers[place], left = (part, granted.wait_seconds), left - part
+        return answers
+
+
+class SingleFlow:
+    """Stores single messages, and tells workers of them."""
+
+    def __init__(self, store: Store, broker: Broker, time: DatabaseTime) -> None:
+        self._store = store
+        self._broker = broker
+        self._time = time
+
+    async def accept(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Store these, of one credential; returns those that are there, by id, which stay as they are. Raises
+        `Unavailable`."""
+        known = await self._store.singles.add(messages)
+        await fault("single.after_insert")
+        now = await self._time.now()
+        later = {message.pending.due for message in messages if message.pending and message.pending.due > now}
+        credential_id = messages[0].credential_id
+        try:
+            for due in sorted(later):
+                await self.wake_at(credential_id, due)
+            if any(message.pending and message.pending.due <= now for message in messages):
+                await self.wake(credential_id)
+        except Unavailable as error:
+            log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
+        return await self._store.messages.with_ids(sorted(known)) if known else {}
+
+    async def wake(self, credential_id: str) -> None:
+        """Have a worker send what is due. Raises `Unavailable`."""
+        task = SendSingles(credential_id=credential_id, trace=current_trace())
+        await self._broker.publish(task.queue, encode(task))
+
+    async def wake_at(self, credential_id: str, due: datetime) -> None:
+        """Have a worker send then. Raises `Unavailable`."""
+        entry = once(singles_owner(credential_id), str(ms(due)), due, accepted_at=await self._time.now())
+        await self._store.occurrences.add([entry])
+
+    async def wake_due(self, occurrence: Occurrence) -> None:
+        """Have a worker send what has waited for this instant. Raises `Unavailable`."""
+        await self.wake(read_singles_owner(occurrence.owner))
+
+    async def wake_lost(self) -> None:
+        """Tell again of what has been due for a while, as nobody seems to be at it. Raises `Unavailable`."""
+        since, credential_id = await self._store.now() - SILENCE, ""
+        while (found := await self._store.singles.find_waiting(since=since, after=credential_id)) is not None:
+            credential_id = found
+            lease = await self._store.singles.get_lease(credential_id)
+            if lease is None or not lease.is_held(await self._store.now()):
+                await self.wake(credential_id)

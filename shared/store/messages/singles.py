@@ -1,0 +1,109 @@
+"""Single messages in the ledger: what waits to be sent, and who is at it (`shared.domain.messages.singles`).
+
+They change as all entries do, by `MessageLedger.write`, which the owner of the credential's lease alone can do.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.messages.ledger import Message, MessageState
+from shared.domain.messages.singles import SendLease
+from shared.store.documents import Codec, Document, insert_new, make, translate_errors
+
+_codec = Codec(Message)
+_leases = Codec(SendLease)
+_CREDENTIAL, _NAMESPACE, _DUE = "pending.credential_id", "pending.namespace", "pending.due"
+# What is as it is by default is not written into the document.
+_UNSENT = {"state": {"$in": [None, MessageState.UNSENT.value]}}
+
+
+class SingleMessages:
+    """The single messages in `messages`, and the collection `send_leases`. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._messages = database["messages"]
+        self._leases = database["send_leases"]
+
+    async def setup(self) -> None:
+        """Make the indexes: what does not wait is in none of them."""
+        await self._messages.create_index([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)], sparse=True)
+        await self._messages.create_index([(_NAMESPACE, ASCENDING)], sparse=True)
+        await make(self._leases)
+
+    async def add(self, messages: Sequence[Message]) -> set[str]:
+        """Store these; returns the ids of those that are there, which stay as they are."""
+        positions = await insert_new(self._messages, [_codec.document(message) for message in messages])
+        return {messages[position].id for position in positions}
+
+    async def find_due(self, credential_id: str, *, now: datetime, limit: int) -> list[Message]:
+        """Some that are to be looked at by now, the first due first."""
+        query = {_CREDENTIAL: credential_id, _DUE: {"$lte": now}}
+        found = self._messages.find(query).sort([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)]).limit(limit)
+        with translate_errors():
+            return [_codec.value(document) for document in await found.to_list()]
+
+    async def has_pending(self, credential_id: str) -> bool:
+        """Whether some are still to be sent by it."""
+        with translate_errors():
+            return await self._messages.find_one({_CREDENTIAL: credential_id}, {"_id": 1}) is not None
+
+    async def find_waiting(self, *, since: datetime, after: str = "") -> str | None:
+        """The first credential behind `after` that has messages which have been due since then."""
+        query = {_CREDENTIAL: {"$gt": after}, _DUE: {"$lte": since}}
+        with translate_errors():
+            found = await self._messages.find_one(query, {_CREDENTIAL: 1}, sort=[(_CREDENTIAL, ASCENDING)])
+        return None if found is None else found["pending"]["credential_id"]
+
+    async def count_pending(self, namespace: str, *, most: int) -> int:
+        """How many wait that this namespace has asked for, counted up to `most`."""
+        with translate_errors():
+            return await self._messages.count_documents({_NAMESPACE: namespace}, limit=most)
+
+    async def remove(self, message: Message) -> bool:
+        """Forget a message that is not being sent; `False` where it has changed since it was read."""
+        query = {"_id": message.id, "v": message.v} | _UNSENT
+        with translate_errors():
+            return (await self._messages.delete_one(query)).deleted_count == 1
+
+    async def want(self, credential_id: str) -> SendLease:
+        """Raise the lease's `wanted`; the lease."""
+        with translate_errors():
+            document: Any = await self._leases.find_one_and_update(
+                {"_id": credential_id},
+                {"$inc": {"wanted": 1}},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
+        return _leases.value(document)
+
+    async def get_lease(self, credential_id: str) -> SendLease | None:
+        """The lease, if anybody ever wanted it."""
+        with translate_errors():
+            return _leases.maybe(await self._leases.find_one({"_id": credential_id}))
+
+    async def take(self, lease: SendLease, *, owner: str) -> bool:
+        """Give the lease to this owner; `False` where somebody else was faster."""
+        return await self._give({"_id": lease.id, "owner": lease.owner or None}, owner)
+
+    async def release(self, lease: SendLease, *, owner: str) -> bool:
+        """Let go of the lease; `False` where it is another's, or where `wanted` was raised since it was read."""
+        return await self._give({"_id": lease.id, "owner": owner, "wanted": lease.wanted}, "")
+
+    async def resign(self, credential_id: str, *, owner: str) -> None:
+        """Let go of the lease, though messages may be left."""
+        await self._give({"_id": credential_id, "owner": owner}, "")
+
+    async def forget(self, credential_id: str) -> None:
+        """Forget the lease of a credential that is gone."""
+        with translate_errors():
+            await self._leases.delete_one({"_id": credential_id})
+
+    async def _give(self, query: Document, owner: str) -> bool:
+        change: Document = {"$set": {"owner": owner}} if owner else {"$unset": {"owner": ""}}
+        with translate_errors():
+            given = await self._leases.update_one(query, change | {"$currentDate": {"changed_at": True}})
+        return given.matched_count == 1
