@@ -262,6 +262,7 @@ class Dispatch:
             self._ready.appendleft(prepared)
             self._wake_all()
             return
+        prepared.forget_content()
         await fault("message.after_call")
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)
         self._uncalled -= 1
@@ -284,7 +285,7 @@ class Dispatch:
         await fault("message.before_bytes")
         try:
             return await self._provider.send(
-                prepared.content, prepared.to, key, lambda: self._is_in_time(instant, reserved)
+                prepared.make_content(), prepared.to, key, lambda: self._is_in_time(instant, reserved)
             )
         except NotCalled:
             raise

@@ -7,7 +7,7 @@ have changed it, and a write of ours whose reply was lost may have happened.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import assert_never
@@ -20,6 +20,7 @@ from shared.domain.messages.answers import Answer, Reason
 from shared.domain.messages.jobs import Resending
 from shared.domain.messages.ledger import (
     Message,
+    Repeating,
     answer,
     give_back,
     is_to_be_sent,
@@ -36,20 +37,31 @@ log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.02
 _FIRST_ROUND = Resending()
+_NOTHING_AGAIN = Repeating()
 
 
 class Prepared(Struct):
-    """One message, what it says and to whom; `is_stored` where the ledger has an entry of it, which may be redacted,
-    and `is_gone` where it had one."""
+    """One message, what it says, or what makes that when it is called, and to whom; `is_stored` where the ledger has an
+    entry of it, which may be redacted, and `is_gone` where it had one."""
 
     message: Message
-    content: Content
+    content: Content | Callable[[], Content]
     is_stored: bool = False
     to: str = ""
     is_gone: bool = False
 
     def __post_init__(self) -> None:
         self.to = self.to or self.message.to
+
+    def make_content(self) -> Content:
+        """What it says, made once: whoever is late with a call has it at hand for the next one."""
+        if callable(self.content):
+            self.content = self.content()
+        return self.content
+
+    def forget_content(self) -> None:
+        """It has been called: what it says may be large."""
+        self.content = {}
 
 
 class Purpose(Enum):
@@ -83,7 +95,7 @@ class BatchTaken(Exception):
 
 class EntryWriter:
     """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has so
-    many attempts; `resending` tells what its job sends, and `repeats` that it sends again what may have arrived."""
+    many attempts; `resending` tells what its job sends, and `repeating` what it sends again that may have arrived."""
 
     def __init__(
         self,
@@ -94,10 +106,10 @@ class EntryWriter:
         attempts: int = 3,
         resending: Resending = _FIRST_ROUND,
         session: WritingSession | None = None,
-        repeats: bool = False,
+        repeating: Repeating = _NOTHING_AGAIN,
         of_singles: bool = False,
     ) -> None:
-        self._repeats = repeats
+        self._repeating = repeating
         self._of_singles = of_singles
         self._session = session
         self._ledger = ledger
@@ -181,7 +193,10 @@ class EntryWriter:
                 assert note.until is not None
                 round_, to = self._resending.round, note.prepared.to
                 wanted = self.is_to_be_sent(note.prepared)
-                ahead = write_ahead(message, owner=self._owner, until=note.until, round=round_, to=to)
+                within = self._repeating.within
+                ahead = write_ahead(
+                    message, owner=self._owner, until=note.until, round=round_, to=to, repeats_within=within
+                )
                 return ahead if wanted else None
             case Purpose.REJECT:
                 assert note.at is not None
@@ -192,15 +207,14 @@ class EntryWriter:
             case Purpose.ANSWER:
                 assert note.given is not None
                 assert note.at is not None
-                return answer(
-                    message, note.attempt, note.given, at=note.at, attempts=self._attempts, repeats=self._repeats
-                )
+                again = self._repeating.allows_own
+                return answer(message, note.attempt, note.given, at=note.at, attempts=self._attempts, repeats=again)
             case Purpose.LATER:
                 assert note.until is not None
                 return None if self.is_ours(note.prepared) else postpone(message, note.until)
             case Purpose.RECOVER:
                 assert note.at is not None
-                return recover(message, owner=self._owner, now=note.at, repeats=self._repeats)
+                return recover(message, owner=self._owner, now=note.at, repeats=self._repeating.allows(message))
             case _:
                 assert_never(note.purpose)
 

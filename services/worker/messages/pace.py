@@ -110,7 +110,7 @@ class AccountPace:
         if now.bound_us > self._guard.clock_us:
             await self._note_clock(traffic)
             return Wait(now.now_us + _SECOND, Limit.CLOCK)
-        if traffic.pace.clock != now.clock or generation != self._generation:
+        if generation != self._generation or self._goes_by_another_clock(traffic, now):
             return await self._adopt(traffic, now, generation)
         got = pacing.reserve(
             traffic.pace,
@@ -161,6 +161,11 @@ class AccountPace:
         if mine is not None and mine.limit is not Limit.CLOCK:
             kept = tuple(replace(one, limit=Limit.CLOCK) if one is mine else one for one in traffic.places)
             await self._change(traffic, traffic.pace.next_seq(), kept)
+
+    def _goes_by_another_clock(self, traffic: Traffic, now: Reading) -> bool:
+        return pacing.is_of_another_clock(
+            traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard
+        )
 
     async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
         """Have the pace go by the clock that we read; `None` where somebody else was faster."""

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from services.worker.messages.entries import Note, Prepared, Purpose
+from services.worker.messages.contents import BatchContents
+from services.worker.messages.entries import BatchTaken, Note, Prepared, Purpose
 from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
 from shared.domain.jobs.batches import Batch
@@ -16,9 +17,7 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import due_at
 from shared.domain.messages.ledger import Message, entry_id
 from shared.domain.messages.recipients import Address, Malformed, address_reader
-from shared.domain.messages.rendering import Body
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
-from shared.domain.messages.unsubscribing import URL_FIELD
 from shared.flow.messages.barring import find_barred
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
@@ -53,27 +52,32 @@ async def screen(
     *,
     now: datetime,
 ) -> Screened:
-    """What is to be called now of these rows. Raises `Unavailable`."""
+    """What is to be called now of these rows. Who was written to at an address that is the row's no more is not called:
+    the columns are those of the new one. Raises `Unavailable`."""
     due = [*_due_rows(mailing, credential, batch, rows, entries, now)]
     read = address_reader(mailing.options.channel, mailing.options.default_region)
     addresses = [read(rows.recipients[row.place]) for row in due]
     known = [address for address in addresses if isinstance(address, str)]
     found = await find_barred(store, mailing.job.app_id, mailing.options, known)
-    columns = {name: [values[row.place] for row in due] for name, values in rows.columns.items()}
-    bodies = _render(links, mailing, columns, addresses)
-    screened = Screened([], [])
-    for row, address, body in zip(due, addresses, bodies, strict=True):
+    contents = _contents_of(links, mailing, rows, due, addresses)
+    screened, called = Screened([], []), []
+    for place, (row, address) in enumerate(zip(due, addresses, strict=True)):
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
         message = row.entry or Message(id=row.id, app_id=mailing.job.app_id, credential_id=credential.id, to=spelled)
-        prepared = Prepared(message, body or {}, row.entry is not None, spelled)
-        if isinstance(address, Malformed):
+        prepared = Prepared(message, {}, row.entry is not None, spelled)
+        if message.to not in ("", spelled):  # a redacted entry has forgotten it
+            screened.rejected.append(_reject(prepared, Reason.ADDRESS_CHANGED, "", now))
+        elif isinstance(address, Malformed):
             screened.rejected.append(_reject(prepared, Reason.MALFORMED, address.why, now))
         elif (reason := found.get(address)) is not None:
             screened.rejected.append(_reject(prepared, reason, "", now))
-        elif body is None:
+        elif not contents.fits(place):
             screened.rejected.append(_reject(prepared, Reason.UNRENDERED, _TOO_LARGE, now))
         else:
             screened.prepared.append(prepared)
+            called.append(place)
+    for prepared, content in zip(screened.prepared, contents.split(called), strict=True):
+        prepared.content = content
     return screened
 
 
@@ -81,6 +85,23 @@ def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
     """The ids of the entries of these rows."""
     incarnation = split_key(batch.job_id)[1]
     return [entry_id(incarnation, batch.ordinal, number) for number in rows.numbers]
+
+
+async def fit_size(store: Store, batch: Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Batch:
+    """The batch with the size that it has: the rows that there are now, and the entries of rows that have gone. So what
+    the ledger counts never exceeds what is planned.
+
+    Raises:
+        BatchTaken: the batch has another owner.
+        Unavailable: the store is away.
+    """
+    size = len({*ids_of(batch, rows), *entries})
+    if size == batch.size:
+        return batch
+    resized = await store.message_batches.resize(batch, size)
+    if resized is None:
+        raise BatchTaken
+    return resized
 
 
 def _due_rows(
@@ -98,20 +119,23 @@ def _due_rows(
             yield _Row(place, message_id, entry)
 
 
-def _render(
-    links: UnsubscribeLinks, mailing: MessagesOfJob, columns: Mapping[str, Sequence[str]], addresses: Sequence[Address]
-) -> Sequence[Body | None]:
-    """What each recipient's message says, with the recipient's own link where it has one."""
+def _contents_of(
+    links: UnsubscribeLinks,
+    mailing: MessagesOfJob,
+    rows: RecipientRows,
+    due: Sequence[_Row],
+    addresses: Sequence[Address],
+) -> BatchContents:
+    """What the messages of these rows say, with the recipient's own link where it has one."""
     options = mailing.options
+    columns = {name: [values[row.place] for row in due] for name, values in rows.columns.items()}
     has_button = options.channel is Channel.MAIL and not options.transactional
     if not has_button and UNSUBSCRIBE_URL not in mailing.texts.tags:
-        return mailing.texts.render(columns, len(addresses))
+        return BatchContents(mailing, columns, len(due))
     known = ["" if isinstance(address, Malformed) else address for address in addresses]
     urls = links.urls_of(mailing.job.app_id, options.channel, known, options.list)
-    bodies = mailing.texts.render({**columns, UNSUBSCRIBE_URL: urls}, len(addresses))
-    if not has_button or not links.can_link:
-        return bodies
-    return [None if body is None else {**body, URL_FIELD: url} for body, url in zip(bodies, urls, strict=True)]
+    columns[UNSUBSCRIBE_URL] = urls
+    return BatchContents(mailing, columns, len(due), urls if has_button and links.can_link else ())
 
 
 def _reject(prepared: Prepared, reason: Reason, detail: str, now: datetime) -> Note:

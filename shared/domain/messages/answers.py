@@ -21,6 +21,7 @@ class Reason(StrEnum):
     SOFT_BOUNCE = "soft-bounce"  # the recipient's server would not take it this time
     COMPLAINT = "complaint"  # the recipient called it spam
     UNDELIVERED = "undelivered"  # the provider took it and could not deliver it
+    ADDRESS_CHANGED = "address-changed"  # the recipient's row has another address by now
     UNRENDERED = "unrendered"  # its template has no value for a tag
     GAVE_UP = "gave-up"  # not taken in any of the attempts
     EXPIRED = "expired"  # it was to be sent by an instant that has passed

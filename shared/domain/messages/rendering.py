@@ -11,6 +11,7 @@ context, that over the template's defaults; a column that is empty for a recipie
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
@@ -113,7 +114,8 @@ class CompiledBody:
         }
         self._texts = [text for part in self._parts.values() for text in _texts_of(part)]
         self._fixed_characters = sum(len(literal) for text in self._texts for literal in text.parts.literals)
-        self.tags = frozenset(tag for text in self._texts for tag in text.parts.tags)
+        self._uses = Counter((tag, text.kind) for text in self._texts for tag in text.parts.tags)
+        self.tags = frozenset(tag for tag, _ in self._uses)
 
     def render(
         self,
@@ -133,20 +135,24 @@ class CompiledBody:
         rendered = self._render(_Values(kept, fixed or {}, sum(fitting)))
         return [next(rendered) if fits else None for fits in fitting]
 
+    def measure(self, columns: Mapping[str, TextColumn], count: int, *, fixed: Mapping[str, str]) -> list[int]:
+        """How many characters the texts of each have that are made for it; what is alike for all is not counted."""
+        lengths: list[int] = self._lengths(_Values(columns, fixed, count)).tolist()
+        return lengths
+
     def _render(self, values: _Values) -> Iterator[Body]:
         return _rows_as_objects(tuple(self._parts), tuple(self._parts.values()), values)
 
     def _bound(self, values: _Values) -> int:
         """No recipient's texts have more characters."""
         return self._fixed_characters + sum(
-            max(map(len, values.column(tag, text.kind)), default=0) for text in self._texts for tag in text.parts.tags
+            uses * max(map(len, values.column(tag, kind)), default=0) for (tag, kind), uses in self._uses.items()
         )
 
     def _lengths(self, values: _Values) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         lengths = np.full(values.count, self._fixed_characters, np.int64)
-        for text in self._texts:
-            for tag in text.parts.tags:
-                lengths += np.fromiter(map(len, values.column(tag, text.kind)), np.int64, values.count)
+        for (tag, kind), uses in self._uses.items():
+            lengths += uses * np.fromiter(map(len, values.column(tag, kind)), np.int64, values.count)
         return lengths
 
 
@@ -188,25 +194,41 @@ class MessageTexts:
 
     def render(self, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
         """The bodies of so many recipients, each in its locale, as `CompiledBody.render` gives them."""
-        locales = columns.get(LOCALE)
-        if locales is None or len(self._bodies) == 1:
-            return self._render_in(self._default, columns, count)
-        picked = {written: self._pick(written) for written in {*locales}}
-        if len({*picked.values()}) == 1:
-            return self._render_in(picked[locales[0]], columns, count)
-        return self._render_by_locale([picked[written] for written in locales], columns)
-
-    def _render_by_locale(self, locales: Sequence[str], columns: Mapping[str, TextColumn]) -> list[Body | None]:
-        rendered: list[Body | None] = [None] * len(locales)
-        for locale in {*locales}:
-            rows = [row for row, one in enumerate(locales) if one == locale]
-            theirs = {tag: [column[row] for row in rows] for tag, column in columns.items() if tag in self.tags}
-            for row, body in zip(rows, self._render_in(locale, theirs, len(rows)), strict=True):
+        rendered: list[Body | None] = [None] * count
+        for locale, rows, theirs in self._split_by_locale(columns, count):
+            bodies = self._bodies[locale].render(theirs, len(rows), fixed=self._fixed[locale])
+            for row, body in zip(rows, bodies, strict=True):
                 rendered[row] = body
         return rendered
 
-    def _render_in(self, locale: str, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
-        return self._bodies[locale].render(columns, count, fixed=self._fixed[locale])
+    def measure(self, columns: Mapping[str, TextColumn], count: int) -> list[int]:
+        """How many characters are made for each of so many recipients, as `CompiledBody.measure` tells."""
+        lengths = [0] * count
+        for locale, rows, theirs in self._split_by_locale(columns, count):
+            found = self._bodies[locale].measure(theirs, len(rows), fixed=self._fixed[locale])
+            for row, length in zip(rows, found, strict=True):
+                lengths[row] = length
+        return lengths
+
+    def _split_by_locale(
+        self, columns: Mapping[str, TextColumn], count: int
+    ) -> Iterator[tuple[str, Sequence[int], Mapping[str, TextColumn]]]:
+        """Each template's locale, which recipients it is for, and their columns."""
+        locales = columns.get(LOCALE)
+        if locales is None or len(self._bodies) == 1:
+            yield self._default, range(count), columns
+            return
+        picked = {written: self._pick(written) for written in {*locales}}
+        if len({*picked.values()}) == 1:
+            yield picked[locales[0]], range(count), columns
+            return
+        for locale in {*picked.values()}:
+            rows = [row for row, written in enumerate(locales) if picked[written] == locale]
+            yield (
+                locale,
+                rows,
+                {tag: [column[row] for row in rows] for tag, column in columns.items() if tag in self.tags},
+            )
 
     def _pick(self, written: str) -> str:
         locale = written.strip().lower()

@@ -35,6 +35,15 @@ class MessageBatches:
         unset = {"not_before": ""} if not_before is None else {}
         return await self._move(batch, BatchStatus.PLANNED, change, unset)
 
+    async def resize(self, batch: Batch, size: int) -> Batch | None:
+        """Note that it has so many recipients, if its owner is still the same."""
+        query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
+        with translate_errors():
+            found = await self._batches.find_one_and_update(
+                query, {"$set": {"size": size}}, return_document=ReturnDocument.AFTER
+            )
+        return None if found is None else batch_of(found)
+
     async def settle(
         self, batch: Batch, *, to: BatchStatus, receipt: Receipt, size: int, tally: Mapping[str, int] | None = None
     ) -> Batch | None:

@@ -11,8 +11,13 @@ import pytest_asyncio
 
 from services import assembly
 from services.parts import Parts
+from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
+from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential
+from shared.domain.messages.ledger import MessageState
+from tests.broker.eventually import eventually
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client
@@ -148,3 +153,59 @@ async def test_a_table_with_too_many_recipients_stops_the_job(
         shown["messages"][state]
         for state in ("unsent", "sending", "sent", "delivered", "read", "failed", "invalid", "unknown")
     )
+
+
+async def test_a_suppressed_address_is_not_called_though_its_row_has_another_now(
+    post: Post, api: Client, table: str, push_database: str
+) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential()
+    await post.fake.answer(always=Rule(status=400))
+    job = await ask(post, api, credential, filters={"name": "n1"})
+    ended = await post.closed(job)
+    assert len(await post.called()) == 1
+    barred = {"channel": "other", "address": "r1@example.com"}
+    assert (await api.post(f"/apps/{post.app.id}/suppressions", barred)).status == 201
+    await _execute(push_database, f"UPDATE {table} SET recipient = 'new@example.com' WHERE seq_id = 1")
+    await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
+    await post.closed(job)
+    [last] = await post.entries(job)
+    assert (last.to, last.attempt) == ("r1@example.com", 1), "a message went to an address that is suppressed"
+    assert len(await post.called()) == 1
+
+
+async def test_the_columns_of_a_new_address_do_not_go_to_the_old_one(
+    post: Post, api: Client, table: str, push_database: str
+) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential()
+    await post.fake.answer(always=Rule(status=400))
+    ended = await post.closed(await ask(post, api, credential, filters={"seq_id": "1,2"}))
+    await _execute(push_database, f"UPDATE {table} SET recipient = 'new@example.com', name = 'Bob' WHERE seq_id = 1")
+    await post.fake.answer(always=Rule(status=202))
+    await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))
+    closed = await post.closed(ended)
+    first, second = await post.entries(ended)
+    assert (first.to, first.state, first.reason) == ("r1@example.com", MessageState.INVALID, "address-changed")
+    assert (second.to, second.state) == ("r2@example.com", MessageState.SENT)
+    assert closed.reasons == {"address-changed": 1}
+    assert "Bob" not in str((await post.fake.tell()).arrived)
+
+
+async def test_the_states_add_up_though_rows_have_left_the_table(
+    post: Post, api: Client, table: str, push_database: str
+) -> None:
+    job = await ask(post, api, await post.credential(rate=2), filters={"name": "n1,n2,n3,n4"})
+    await post.has_calls(1)
+    await post.parts.of(JobsPart).flow.pause(job.key)
+
+    async def is_put_back() -> bool:
+        return not any((await post.store.batches.find_on_their_way(job.key)).values())
+
+    await eventually(is_put_back)
+    gone = [entry.to for entry in await post.entries(job)]
+    await _execute(push_database, *(f"DELETE FROM {table} WHERE recipient = '{to}'" for to in gone))
+    await post.parts.of(JobsPart).flow.resume(job.key)
+    await post.closed(job)
+    counts = await post.store.message_sums.count(job.key)
+    assert sum(counts.by_state.values()) + counts.unsent == counts.planned, counts

@@ -1,0 +1,76 @@
+"""What the messages of a batch say: made a few at a time, shortly before they are called.
+
+A batch that is made as a whole has a thousand times its template in memory, and holds up everything else meanwhile.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+
+from services.worker.messages.mailings import MessagesOfJob
+from shared.domain.messages.rendering import MAX_BODY_CHARACTERS, Body
+from shared.domain.messages.unsubscribing import URL_FIELD
+from shared.providers import Content
+
+_TOGETHER = 200
+_CHARACTERS_TOGETHER = 256 * 1024
+
+Columns = Mapping[str, Sequence[str]]
+
+
+class BatchContents:
+    """The contents of so many messages, whose values stand in `columns`, by tag. Each bears one of `urls`, if there are
+    some, as the recipient's own link."""
+
+    def __init__(self, mailing: MessagesOfJob, columns: Columns, count: int, urls: Sequence[str] = ()) -> None:
+        self._texts = mailing.texts
+        self._columns = columns
+        self._urls = urls
+        self._lengths = self._texts.measure(columns, count)
+
+    def fits(self, place: int) -> bool:
+        """Whether the message at this place is small enough to be sent."""
+        return self._lengths[place] <= MAX_BODY_CHARACTERS
+
+    def split(self, places: Sequence[int]) -> list[Callable[[], Content]]:
+        """What makes the content of each of these, which fit. They are called in about this order: the first one of a
+        few makes those of all of them, and each is kept until it is taken."""
+        lengths = [self._lengths[place] for place in places]
+        groups = (_Together(self._render, places[first:end]) for first, end in pairwise(ends_of_groups(lengths)))
+        return [partial(group.take, place) for group in groups for place in group.places]
+
+    def _render(self, places: Sequence[int]) -> list[Body]:
+        columns = {tag: [values[place] for place in places] for tag, values in self._columns.items()}
+        bodies = [body for body in self._texts.render(columns, len(places)) if body is not None]
+        if not self._urls:
+            return bodies
+        return [{**body, URL_FIELD: self._urls[place]} for place, body in zip(places, bodies, strict=True)]
+
+
+class _Together:
+    """Messages that are rendered together, when the first of them is taken."""
+
+    def __init__(self, render: Callable[[Sequence[int]], list[Body]], places: Sequence[int]) -> None:
+        self.places = places
+        self._render = render
+        self._bodies: dict[int, Body] | None = None
+
+    def take(self, place: int) -> Content:
+        """What the message at this place says, for whoever asks first: nothing of it is kept."""
+        if self._bodies is None:
+            self._bodies = dict(zip(self.places, self._render(self.places), strict=True))
+        return self._bodies.pop(place)
+
+
+def ends_of_groups(lengths: Sequence[int]) -> Iterator[int]:
+    """Where neighbours of these lengths are split into groups that are made together, with 0 and the end: a few, of not
+    too many characters, or a single one."""
+    yield 0
+    first, characters = 0, 0
+    for place, length in enumerate(lengths):
+        characters += length
+        if place > first and (characters > _CHARACTERS_TOGETHER or place - first == _TOGETHER):
+            yield place
+            first, characters = place, length
+    if lengths:
+        yield len(lengths)
