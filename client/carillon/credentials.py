@@ -97,6 +97,27 @@ class StoredCredential(Struct, frozen=True, kw_only=True, rename="camel"):
     redacted: bool = False
 
 
+class CredentialQueue(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What waits for a credential: so many open `jobs` with so many `messages` that nobody has called. Of these, `held`
+    ones are of jobs that do not run now; the oldest of the others waits since `oldest_unsent`."""
+
+    jobs: int
+    messages: int
+    held: int
+    oldest_unsent: datetime | None
+
+
+class CredentialDetail(StoredCredential, frozen=True, kw_only=True, rename="camel"):
+    """A credential, and how it stands: its `effective_rate`, in messages a second, is less than its `rate` after the
+    provider said that they came too fast. `limited_by` is `rate`, `maxInFlight`, `provider`, `clock` or `work`, and
+    `None` where it does not send. The provider has asked for a pause up to `hold_until`."""
+
+    effective_rate: float
+    limited_by: str | None
+    hold_until: datetime | None
+    queue: CredentialQueue
+
+
 class Reencrypted(Struct, frozen=True, kw_only=True):
     """How many secrets were encrypted anew, how many still are under older keys, and how many of these no key opens."""
 
@@ -106,6 +127,7 @@ class Reencrypted(Struct, frozen=True, kw_only=True):
 
 
 _credential = msgspec.json.Decoder(StoredCredential)
+_detail = msgspec.json.Decoder(CredentialDetail)
 _page = msgspec.json.Decoder(list[StoredCredential])
 _reencrypted = msgspec.json.Decoder(Reencrypted)
 
@@ -127,9 +149,9 @@ class Credentials(Resource[M]):
         return answer.read(_credential)
 
     @call
-    async def get(self, app_id: str, credential_id: str) -> StoredCredential:
-        """A credential that the app may use. Raises `NotFound`."""
-        return (await self._transport.call("GET", _of(app_id, credential_id))).read(_credential)
+    async def get(self, app_id: str, credential_id: str) -> CredentialDetail:
+        """A credential that the app may use, and how it stands. Raises `NotFound`."""
+        return (await self._transport.call("GET", _of(app_id, credential_id))).read(_detail)
 
     @listing
     def list(

@@ -57,7 +57,7 @@ class Jobs(Resource[M]):
         return answer.read(_job)
 
     @call
-    async def preview(self, app_id: str, job: PushJob) -> JobPreview:
+    async def preview(self, app_id: str, job: PushJob | MessageJob) -> JobPreview:
         """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `start`."""
         answer = await self._transport.call("POST", f"{_of(app_id)}/preview", query=job.query(), content=job.encoded())
         return answer.read(_preview)

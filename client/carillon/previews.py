@@ -1,4 +1,4 @@
-"""What a push job would do, before it is made. `None` is what cannot be known: an estimate of what nobody looked at, a
+"""What a job would do, before it is made. `None` is what cannot be known: an estimate of what nobody looked at, a
 column without a value."""
 
 from datetime import datetime
@@ -79,9 +79,41 @@ class Notice(_View, frozen=True):
     message: str
 
 
+class QueuePreview(_View, frozen=True):
+    """What is ahead of the job in its credential: running `jobs` with unsent `messages`. `starts_in` is in seconds,
+    `None` where nobody can tell."""
+
+    jobs: int
+    messages: int
+    starts_in: float | None
+
+
+class MessagesPreview(_View, frozen=True):
+    """What a job with a credential would send. So many `recipients` were counted who would be called; unless that is
+    `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would never be
+    called, `repeated` rows get no message. With `unfilled_tags` the job would be stopped. `queue` and `estimated_end`
+    are estimates at the rate that the credential has now."""
+
+    exact: bool
+    recipients: int
+    estimated_recipients: int | None
+    malformed: int
+    suppressed: int
+    repeated: int
+    columns: tuple[str, ...]
+    unfilled_tags: tuple[str, ...]
+    queue: QueuePreview
+    estimated_end_ns: int = field(name="estimatedEnd")
+
+    @property
+    def estimated_end(self) -> datetime | None:
+        """When the last message would leave, as far as anybody can tell."""
+        return from_nanoseconds(self.estimated_end_ns)
+
+
 class JobPreview(_View, frozen=True):
     """What a job would do. `audience` is `None` for a file over which the job would fail, as a warning tells;
-    `file_bytes` where there is no file."""
+    `file_bytes` where there is no file. Of a job with a credential, which has no records, `messages` tells."""
 
     topic: str
     audience: AudienceCount | None
@@ -91,3 +123,4 @@ class JobPreview(_View, frozen=True):
     largest_record_bytes: int
     max_record_bytes: int
     warnings: tuple[Notice, ...]
+    messages: MessagesPreview | None = None

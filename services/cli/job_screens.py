@@ -6,8 +6,10 @@ from itertools import chain
 
 from services.cli.exits import Exit
 from services.cli.job_shape import BAD, ENDED, group_fields, job_fields, state_of, state_of_group, time_left
+from services.cli.output.out import Fields, Output
 from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.output.text import as_json
+from services.cli.output.times import format_span
 from services.cli.session import Session
 from services.cli.watching import Glance, watch
 
@@ -40,6 +42,9 @@ def show_preview(session: Session, preview: Json) -> None:
     out = session.out
     if out.json:
         out.write(as_json(preview))
+        return
+    if not preview["topic"]:
+        out.show(preview, lambda: _message_fields(out, preview), id="topic")
         return
     out.show(preview, lambda: _audience_fields(preview), id="topic")
     if out.quiet:
@@ -135,6 +140,31 @@ def _details(job: Json, state: str) -> str:
 
 def _losses(sums: Json) -> str:
     return "".join(f", {group_digits(sums[name])} {name}" for name in ("failed", "skipped") if sums[name])
+
+
+def _message_fields(out: Output, preview: Json) -> Fields:
+    messages, warnings = preview["messages"], ("warnings", [notice["message"] for notice in preview["warnings"]])
+    if messages is None:
+        return [warnings]
+    queue, about = messages["queue"], "" if messages["exact"] else "at least "
+    figures = {
+        "would be sent": messages["recipients"],
+        "malformed": messages["malformed"] or None,
+        "suppressed": messages["suppressed"] or None,
+        "rows repeated": messages["repeated"] or None,
+    }
+    ahead = f"{group_digits(queue['messages'])} messages of {group_digits(queue['jobs'])} jobs"
+    starts, end = queue["startsIn"], messages["estimatedEnd"]
+    return [
+        *((title, f"{about}{group_digits(count)}") for title, count in figures.items() if count is not None),
+        ("in all, estimated", "" if messages["exact"] else group_digits(messages["estimatedRecipients"] or 0)),
+        ("columns", messages["columns"]),
+        ("tags that nothing fills", messages["unfilledTags"]),
+        ("ahead of it", ahead if queue["jobs"] else "nothing"),
+        ("starts", "" if starts is None else f"in {format_span(starts)}"),
+        ("ends, estimated", out.when(end) if end else ""),
+        warnings,
+    ]
 
 
 def _audience_fields(preview: Json) -> list[tuple[str, object]]:

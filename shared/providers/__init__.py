@@ -16,12 +16,14 @@ Whatever a provider or the network does comes back as an `Answer`; `send` raises
 one module here, and `kinds.py` lists them; how to add one is told in `docs/adding-a-provider.md`.
 """
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError, NotFound
@@ -39,6 +41,7 @@ BeforeBytes = Callable[[], bool]
 """Whether the call may still begin. It neither waits nor raises."""
 
 _ATTEMPT = "~"
+_NAME_CHARACTERS = 16
 _KEY = re.compile(r"(?P<message>[A-Za-z0-9._-]{1,255})(?:~(?P<attempt>[0-9]{1,9}))?")
 
 
@@ -101,6 +104,14 @@ class ProviderKind(ABC):
         """Whether a second call with the same message id does no harm: the provider drops or replaces it. Unless a kind
         says so, nobody counts on it."""
         return False
+
+    def repeats_within(self, fields: Mapping[str, Any]) -> str:
+        """A short name of whom a second call with the same message id does no harm at; `""` where it may. Two accounts,
+        or one before and after a change, of which it differs may know nothing of each other's calls."""
+        if not self.repeats_safely(fields):
+            return ""
+        told = msgspec.json.encode([self.name, fields], order="sorted")
+        return hashlib.sha256(told).hexdigest()[:_NAME_CHARACTERS]
 
     @abstractmethod
     def open(

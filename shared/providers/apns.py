@@ -49,8 +49,9 @@ _EXPIRATION_SECONDS = 2_592_000
 _OF_THE_BACKGROUND = frozenset({"alert", "badge", "sound"})
 
 _GONE = frozenset({"Unregistered", "ExpiredToken", "BadDeviceToken"})
-_TOO_FAST = frozenset({"TooManyRequests", "TooManyProviderTokenUpdates"})
-_NOT_NOW = frozenset({"ServiceUnavailable", "Shutdown", "IdleTimeout"})
+_TOO_FAST = frozenset({"TooManyProviderTokenUpdates"})
+# Too many requests "were made consecutively to the same device token": others may go on as fast.
+_NOT_NOW = frozenset({"TooManyRequests", "ServiceUnavailable", "Shutdown", "IdleTimeout"})
 _OF_THE_DEVICE = "Forbidden"  # a 403, but no word about our token
 
 

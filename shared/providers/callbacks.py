@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from shared.domain.errors import Invalid, Unauthorized
+from shared.domain.instants import EPOCH, LATEST
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import MessageState, state_of_refusal
 
@@ -46,7 +48,7 @@ class CallbackRequest(Struct, frozen=True):
 
 class CallbackNews(Struct, frozen=True, kw_only=True):
     """What a provider tells of one message: our `key` (`""` where it does not know it), its own id, and where the
-    message stands. `at` is when that was so, where the provider says."""
+    message stands. `at` is when that was so, where the provider says an instant that can be kept."""
 
     key: str = ""
     provider_id: str = ""
@@ -55,14 +57,20 @@ class CallbackNews(Struct, frozen=True, kw_only=True):
     detail: str = ""
     at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "at", _keep_if_possible(self.at))
+
 
 class Callback(Struct, frozen=True, kw_only=True):
-    """What a callback says. `at` is when it was made; `None` for a kind that does not tell. `confirm_url` is to be
-    fetched: the provider asks whether we want its callbacks."""
+    """What a callback says. `at` is when it was made; `None` for a kind that does not tell, or an instant that cannot
+    be. `confirm_url` is to be fetched: the provider asks whether we want its callbacks."""
 
     news: tuple[CallbackNews, ...] = ()
     at: datetime | None = None
     confirm_url: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "at", _keep_if_possible(self.at))
 
 
 def tell_refusal(
@@ -87,3 +95,8 @@ def read_epoch(seconds: Any) -> datetime | None:
         return datetime.fromtimestamp(float(seconds), UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         return None
+
+
+def _keep_if_possible(at: datetime | None) -> datetime | None:
+    """The instant, where it lies in the years that Carillon knows: in UTC, others may be none at all."""
+    return at if at is not None and EPOCH <= at <= LATEST else None

@@ -36,6 +36,7 @@ _PARTS = frozenset({"notification", "data", "android", "apns", "webpush"})
 _ALLOWED = _PARTS | {"fcm_options", "fcmOptions"}
 _UNAUTHENTICATED = 401
 _OF_THE_TOKEN = "registration token"
+_OF_A_DEVICE = "device"
 
 
 class FcmFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -61,11 +62,20 @@ class FcmViolation(Struct, frozen=True):
     description: str = ""
 
 
+class FcmQuota(Struct, frozen=True):
+    """A limit that was passed."""
+
+    subject: str = ""
+    description: str = ""
+
+
 class FcmErrorDetail(Struct, frozen=True, rename="camel"):
-    """One of several things that FCM says about an error: its own code, or what is wrong with our fields."""
+    """One of several things that FCM says about an error: its own code, what is wrong with our fields, or which limits
+    were passed."""
 
     error_code: str = ""
     field_violations: list[FcmViolation] = field(default_factory=list)
+    violations: list[FcmQuota] = field(default_factory=list)
 
 
 class FcmError(Struct, frozen=True):
@@ -85,6 +95,13 @@ class FcmError(Struct, frozen=True):
         """Whether the registration token is none."""
         fields = [violation.field for detail in self.details for violation in detail.field_violations]
         return "message.token" in fields or _OF_THE_TOKEN in self.message
+
+    @property
+    def is_of_one_device(self) -> bool:
+        """Whether a limit of one device was passed, and none of the project."""
+        passed = [quota for detail in self.details for quota in detail.violations]
+        words = [self.message, *(f"{quota.subject} {quota.description}" for quota in passed)]
+        return any(_OF_A_DEVICE in text.lower() for text in words)
 
 
 class FcmAnswer(Struct, frozen=True):
@@ -213,15 +230,18 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         return judged
     detail = tell(f"{error.code}: {error.message}", to, hidden)
     match error.code:
-        case "UNREGISTERED" | "NOT_FOUND":
+        case "UNREGISTERED":
             return CallRefused(Reason.UNREGISTERED, detail)
         case "INVALID_ARGUMENT":
             return CallRefused(Reason.MALFORMED if error.blames_the_token else Reason.REFUSED, detail)
+        # Without a word of FCM's own, what was not found may be the project: that is no token's fault.
+        case "NOT_FOUND":
+            return CallRefused(Reason.REFUSED, detail)
         # The token is another project's, or Apple's key for this one is missing: no word about who we are.
         case "SENDER_ID_MISMATCH" | "THIRD_PARTY_AUTH_ERROR":
             return CallRefused(Reason.REFUSED, detail)
         case "QUOTA_EXCEEDED" | "RESOURCE_EXHAUSTED":
-            return NotNow(detail, too_fast=True, retry_after=_patience(judged))
+            return NotNow(detail, too_fast=not error.is_of_one_device, retry_after=_patience(judged))
         case "UNAVAILABLE":
             return NotNow(detail, retry_after=_patience(judged))
         case "INTERNAL":

@@ -2,10 +2,12 @@
 
 `webhook-id` is the message's id, the same on every attempt, and `carillon-message` the id with its attempt, which a
 callback may name. A server that drops repeats by a header of its own is told the id there too (`idempotencyHeader`);
-only then is a repeat safe. A JSON answer may name the message by its field `id` or `messageId`.
+only then is a repeat safe. 401 says that the server does not know us; 403 may be of the recipient,
+and is refused. A JSON answer may name the message by its field `id` or `messageId`.
 """
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer
+from shared.domain.messages.answers import Answer, CallRefused, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_headers, check_url
@@ -22,7 +24,7 @@ from shared.providers import BeforeBytes, Content, Provider, ProviderKind, Provi
 from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.fields import read_fields
 from shared.providers.http_callbacks import read_http_callback
-from shared.providers.posts import Posts, judge_status
+from shared.providers.posts import Posts, judge_status, tell_status
 from shared.runtime.clock import Clock, SystemClock
 
 _ID_CHARACTERS = 255
@@ -109,6 +111,8 @@ class HttpProvider:
         body = msgspec.json.encode(content)
 
         def judge(answer: PostedAnswer) -> Answer:
+            if answer.status == HTTPStatus.FORBIDDEN:
+                return CallRefused(Reason.REFUSED, tell_status(answer, to, self._hidden))
             return judge_status(answer, to, self._hidden, _provider_id(answer.body))
 
         return await self._posts.post(self._fields.url, self._headers(key, body), body, before_bytes, judge)

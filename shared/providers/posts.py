@@ -78,7 +78,7 @@ def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provid
     status = answer.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return CallAccepted(provider_id)
-    detail = tell(f"HTTP {status}: {text_of(answer)}".rstrip(": "), to, secrets)
+    detail = tell_status(answer, to, secrets)
     if status in _STRANGERS:
         return LoginRefused(detail)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
@@ -94,6 +94,11 @@ def read_answer(answer: PostedAnswer, shape: type[Shape]) -> Shape:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return shape()
+
+
+def tell_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...]) -> str:
+    """The status and the beginning of the body, with nothing in it that must not be shown."""
+    return tell(f"HTTP {answer.status}: {text_of(answer)}".rstrip(": "), to, secrets)
 
 
 def text_of(answer: PostedAnswer) -> str:

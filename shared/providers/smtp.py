@@ -3,7 +3,8 @@
     take or make a connection ──> before_bytes ──> MAIL ──> RCPT ──> DATA, the mail, its reply
 
 A server has a mail when it has answered the end of its data, and not before. So whatever breaks before the data is
-"not now", certainly; behind the beginning of the data nobody can tell. A refused recipient (5xx to RCPT) is at fault
+"not now", certainly; behind the beginning of the data nobody can tell. There any 2xx says that the server has the mail,
+and only 4xx and 5xx that it has not: what is no such reply tells nothing. A refused recipient (5xx to RCPT) is at fault
 unless the server says that it is about policy (5.7.x). A server that asks for fewer mails says so in words only.
 """
 
@@ -52,6 +53,11 @@ from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, S
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
 _POLICY = re.compile(r"^5\.7\.")
+# What a server says of the recipient is of that one, unless it closes the connection or says that it means us.
+_OF_US = re.compile(r"^4\.[347]\.")
+_OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
+_CLOSING, _THROTTLING = 421, 454
+_REFUSALS = range(400, 600)
 
 
 class SmtpTls(StrEnum):
@@ -87,13 +93,26 @@ class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SmtpReply(Struct, frozen=True):
     """What a server says that does not take a mail, with one line of it that may be shown. `of_recipient` tells that it
-    is about the recipient alone, `of_greeting` that no mail could begin."""
+    is about the recipient alone, `of_greeting` that no mail could begin, `of_mail` that the server has got it all."""
 
     code: int
     words: str
     detail: str
     of_recipient: bool
     of_greeting: bool
+    of_mail: bool = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the server may have taken the mail for all that it says."""
+        return self.of_mail and self.code not in _REFUSALS
+
+    @property
+    def is_too_fast(self) -> bool:
+        """Whether the account's mails come too fast. A mailbox that gets too many holds up nobody else."""
+        of_us = not self.of_recipient or self.code in {_CLOSING, _THROTTLING} or _OF_US.match(self.words)
+        of_a_mailbox = _OF_A_MAILBOX.match(self.words)
+        return bool(of_us and not of_a_mailbox and _TOO_FAST.search(self.words))
 
 
 class SmtpManner(Struct, frozen=True):
@@ -200,19 +219,20 @@ class SmtpProvider:
         except Blocked as error:
             return CallRefused(Reason.OTHER, str(error))
         except aiosmtplib.SMTPResponseException as error:
-            return self._judge(error, to)
+            return self._judge(error, to, of_mail=delivery.is_handed_over)
         except (aiosmtplib.SMTPException, OSError) as error:
             return delivery.judge_loss(tell(f"{host} {_fault(error)}", to, self._hidden))
 
-    def _judge(self, error: aiosmtplib.SMTPResponseException, to: str) -> Answer:
+    def _judge(self, error: aiosmtplib.SMTPResponseException, to: str, *, of_mail: bool) -> Answer:
         reply = SmtpReply(
             code=error.code,
             words=error.message,
             detail=tell(f"SMTP {error.code}: {error.message}", to, self._hidden),
             of_recipient=isinstance(error, aiosmtplib.SMTPRecipientRefused),
             of_greeting=isinstance(error, aiosmtplib.SMTPConnectResponseError),
+            of_mail=of_mail,
         )
-        return self._manner.judge(reply)
+        return CallUnanswered(reply.detail) if reply.is_doubtful else self._manner.judge(reply)
 
 
 def name_message(key: str) -> dict[str, str]:
@@ -225,13 +245,13 @@ def judge_reply(reply: SmtpReply) -> Answer:
     if reply.code in _STRANGERS:
         return LoginRefused(reply.detail)
     if not 500 <= reply.code <= 599 or reply.of_greeting:
-        return NotNow(reply.detail, too_fast=_TOO_FAST.search(reply.words) is not None)
+        return NotNow(reply.detail, too_fast=reply.is_too_fast)
     at_fault = reply.of_recipient and not _POLICY.match(reply.words)
     return CallRefused(Reason.UNREGISTERED if at_fault else Reason.REFUSED, reply.detail)
 
 
 class _Delivery:
-    """One mail on its way, and how far it has come."""
+    """One mail on its way, and how far it has come. Once it `is_handed_over`, the server's next word is about it."""
 
     def __init__(self, sender: str, address: str, mail: bytes, before_bytes: BeforeBytes) -> None:
         self._sender = sender
@@ -239,6 +259,7 @@ class _Delivery:
         self._mail = mail
         self._before_bytes = before_bytes
         self._data_begun = False
+        self.is_handed_over = False
 
     async def make(self, connection: SmtpConnection) -> str:
         """Deliver it, and return the server's last words. Raises `NotCalled`, and the driver's errors."""
@@ -248,7 +269,9 @@ class _Delivery:
         await client.mail(self._sender)
         await client.rcpt(self._address)
         self._data_begun = True
-        reply = await client.data(self._mail)
+        await connection.begin_data()
+        self.is_handed_over = True
+        reply = await connection.hand_over(self._mail)
         connection.end()
         return reply.message
 

@@ -6,6 +6,7 @@ are is bounded by who sends.
 """
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -23,6 +24,11 @@ FRESH_SECONDS = 5.0
 IDLE_SECONDS = 60.0
 MAILS = 100  # on one connection: many servers end it at about as many
 QUIT_SECONDS = 1.0
+
+_GO_ON = 354
+_TAKEN = range(200, 300)
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_DOT = re.compile(rb"^\.", re.MULTILINE)
 
 _FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
 
@@ -56,6 +62,28 @@ class SmtpConnection:
         self._clean = False
         self._mails += 1
         return self._client
+
+    async def begin_data(self) -> None:
+        """Have the server wait for the mail. Raises `aiosmtplib.SMTPDataError` where it does not."""
+        reply = await self._client.execute_command(b"DATA")
+        if reply.code != _GO_ON:
+            raise aiosmtplib.SMTPDataError(reply.code, reply.message)
+
+    async def hand_over(self, mail: bytes) -> aiosmtplib.SMTPResponse:
+        """Hand the mail over, for which the server waits; returns how it says that it has it. The driver does both
+        steps at once, and does not tell to which of them a server's word is.
+
+        Raises:
+            aiosmtplib.SMTPResponseException: the server says something else.
+        """
+        protocol = self._client.protocol
+        if protocol is None:
+            raise aiosmtplib.SMTPServerDisconnected("Connection lost")
+        protocol.write(_as_data(mail))
+        reply = await protocol.read_response()
+        if reply.code not in _TAKEN:
+            raise aiosmtplib.SMTPDataError(reply.code, reply.message)
+        return reply
 
     def end(self) -> None:
         """The server has the mail."""
@@ -163,6 +191,12 @@ class SmtpConnections:
             client.close()
             raise
         return client
+
+
+def _as_data(mail: bytes) -> bytes:
+    """The mail as it follows `DATA`: a dot alone in a line ends it, so those of its own are doubled."""
+    data = _DOT.sub(b"..", _LINE_END.sub(b"\r\n", mail))
+    return data + (b".\r\n" if data.endswith(b"\r\n") else b"\r\n.\r\n")
 
 
 def _own_name() -> str:

@@ -133,9 +133,12 @@ class _Trap:
         self.reached += 1
         armed = self.faults.pop(self.reached, None)
         if armed is not None:
-            _announce(armed.point)
+            if not _quiet:
+                _announce(armed.point)
             await _fire(armed)
 
+
+_quiet = False
 
 # Every known point is a key, so that one lookup finds the trap and refuses a name that is not in the list.
 _traps: dict[str, _Trap | None] = dict.fromkeys(POINTS)
@@ -151,14 +154,21 @@ async def fault(point: str) -> None:
         await trap.reach()
 
 
-def arm(spec: str) -> None:
-    """Replace what is armed by `spec`, the text of `CARILLON_FAULT`; an empty one disarms. Raises `ValueError`."""
-    faults = parse(spec)
+def arm(spec: str, *, quietly: bool = False) -> None:
+    """Replace what is armed by `spec`, the text of `CARILLON_FAULT`; an empty one disarms. `quietly`: nothing is
+    written when it fires. Raises `ValueError`."""
+    global _quiet
+    faults, _quiet = parse(spec), quietly
     _traps.update(dict.fromkeys(POINTS))
     for armed in faults:
         trap = _traps[armed.point] or _Trap()
         trap.faults[armed.nth] = armed
         _traps[armed.point] = trap
+
+
+def are_armed() -> bool:
+    """Whether something is armed that has not fired yet."""
+    return any(trap is not None and trap.faults for trap in _traps.values())
 
 
 def parse(spec: str) -> list[Fault]:

@@ -40,6 +40,7 @@ from tests.bench import (
     recovery,
     report,
     send,
+    singles,
     starts,
 )
 from tests.bench.place import Place, servers
@@ -61,6 +62,7 @@ _JOBS: dict[str, Measure] = {
     "starts": starts.measure,
     "account-rate": account_rate.measure,
     "callbacks": callbacks.measure,
+    "singles": singles.measure,
     "messages": messages.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {

@@ -74,7 +74,7 @@ def _most_figure(what: str, most: list[float], rate: float) -> Figure:
 
 
 async def _send_all(place: Place, workers: int) -> tuple[float, float, float]:
-    async with _post_office(place, _AT_ONCE) as (house, post):
+    async with post_office(place, _AT_ONCE) as (house, post):
         credential = await post.credential(rate=_RATE, max_in_flight=1_000)
         started = [await house.start("worker") for _ in range(workers)]
         await house.start("scheduler")
@@ -89,7 +89,7 @@ async def _send_all(place: Place, workers: int) -> tuple[float, float, float]:
 
 async def _use(place: Place, rate: float, workers: int, rule: Rule, *, kill: bool = False) -> tuple[float, float]:
     count = ceil(rate * (60 if kill else _SECONDS))
-    async with _post_office(place, rule) as (house, post):
+    async with post_office(place, rule) as (house, post):
         credential = await post.credential(rate=rate)
         started = [await house.start("worker") for _ in range(workers)]
         await house.start("scheduler")
@@ -105,7 +105,8 @@ async def _use(place: Place, rate: float, workers: int, rule: Rule, *, kill: boo
 
 
 @asynccontextmanager
-async def _post_office(place: Place, rule: Rule) -> AsyncIterator[tuple[House, Post]]:
+async def post_office(place: Place, rule: Rule) -> AsyncIterator[tuple[House, Post]]:
+    """Servers and a provider that answers so; processes are the caller's to start."""
     with TemporaryDirectory() as folder:
         blobs = Path(folder) / "blobs"
         blobs.mkdir()

@@ -37,6 +37,23 @@ async def test_a_job_by_a_credential_is_made_and_shown(cli: Program, house: Hous
     assert "credential" in (await cli.done("jobs", "show", job_id, *app)).out
 
 
+async def test_a_preview_tells_who_would_be_called_and_when(cli: Program, house: House, document: Document) -> None:
+    app = ("--app", await house.app_with_template())
+    await cli.done(*PLAY, *app)
+    path = await house.file("twice.csv", b"recipient,name\nana@example.com,A\nana@example.com,B\n")
+    named = ("--credential", "play", "--template", "like", "--csv-path", path)
+    told = await cli.done("jobs", "preview", *app, *named, "--json")
+    document.check("post", "/apps/{appId}/jobs/preview", told.json)
+    assert (told.json["messages"]["recipients"], told.json["messages"]["repeated"]) == (1, 1)
+    shown = (await cli.done("jobs", "preview", *app, *named)).out
+    assert [line.split()[-1] for line in shown.splitlines() if line.startswith("would be sent")] == ["1"]
+    assert "ends, estimated" in shown
+    bad = await house.file("bad.csv", b'recipient\n"')
+    broken = await cli.done("jobs", "preview", *app, *named[:-1], bad)
+    assert "The job would fail" in broken.out
+    assert "devices" not in broken.out
+
+
 async def test_what_needs_a_credential_says_so(cli: Program, house: House) -> None:
     ended = await cli.run("jobs", "create", "--app", await house.app(), "--template", "like", "--share", "4")
     assert (ended.code, "needs --credential" in ended.err) == (2, True)

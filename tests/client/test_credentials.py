@@ -1,6 +1,7 @@
 """Credentials through both clients, against the real API."""
 
 import pytest
+from msgspec.structs import asdict
 
 from carillon import (
     AsyncCarillon,
@@ -25,7 +26,9 @@ async def test_the_life_of_a_credential(client: AsyncCarillon, house: House) -> 
     made = await all_of.create(app_id, SANDBOX)
     assert (made.name, made.rate, made.max_in_flight, made.status) == ("play", 50, 25, CredentialStatus.ACTIVE)
     assert made.retry == SendRetry()
-    assert await all_of.get(app_id, made.id) == made
+    detail = await all_of.get(app_id, made.id)
+    assert {name: getattr(detail, name) for name in made.__struct_fields__} == asdict(made)
+    assert (detail.queue.jobs, detail.hold_until) == (0, None)
     assert [each async for each in all_of.list(app_id)] == [made]
     change = CredentialChange(rate=7, order="shares", retry=SendRetry(attempts=1))
     changed = await all_of.update(app_id, made.id, change)

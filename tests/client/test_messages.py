@@ -30,6 +30,20 @@ async def test_a_job_is_made_and_its_messages_are_read(client: AsyncCarillon, ho
     assert [each async for each in client.jobs.messages(app_id, made.id)] == []
 
 
+async def test_a_preview_tells_who_would_be_called_and_when(client: AsyncCarillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    await client.credentials.create(app_id, SANDBOX)
+    path = await house.file("twice.csv", b"recipient,name\nana@example.com,A\nana@example.com,B\n")
+    told = await client.jobs.preview(app_id, MessageJob(credential="play", template="like", csv_path=path))
+    assert told.messages is not None and told.audience is None
+    assert (told.messages.recipients, told.messages.repeated, told.messages.columns) == (1, 1, ("recipient", "name"))
+    assert (told.messages.queue.jobs, told.messages.queue.starts_in) == (0, 0.0)
+    assert told.messages.estimated_end is not None
+    [credential] = [each async for each in client.credentials.list(app_id)]
+    standing = await client.credentials.get(app_id, credential.id)
+    assert (standing.limited_by, standing.effective_rate, standing.queue.messages) == ("work", 50, 0)
+
+
 async def test_messages_are_found(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     credential = await client.credentials.create(app_id, SANDBOX)

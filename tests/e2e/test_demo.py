@@ -7,6 +7,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from services.commands.demo.mailing import MAILS, RATE, Arrival, MailingStory, find_faults
 from services.commands.demo.report import faults
 from services.commands.demo.story import Story
 from services.commands.seed import Seeded
@@ -62,6 +64,10 @@ async def test_it_sends_to_everybody_once_and_says_so(tmp_path: Path) -> None:
     assert re.search(r"first record  \d+\.\d\d s after the call\n", said)
     assert re.search(r"last record   \d+\.\d\d s after the call, [\d,]+ records/s\n", said)
     assert "Every device got exactly one record, and every answer was counted once." in said
+    assert re.search(r"mails         300 of 300 arrived, at most \d+ within a second\n", said)
+    assert "ledger        sent 300, unsent 0, unknown 0\n" in said
+    assert re.search(r"open then     [1-9]\d*, of which nobody could tell", said), "the worker did fail in the middle"
+    assert "Every mail arrived, never more than the rate within a second, and the ledger adds up." in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,6 +90,7 @@ async def test_it_goes_on_running_if_told_to(tmp_path: Path) -> None:
     code, said, errors = await outcome(await started("--devices", "2000", "--data-dir", str(folder), folder=tmp_path))
     assert (code, errors) == (0, "")
     assert "sent          2,000 records to 2,000 devices" in said
+    assert "300 of 300 arrived" in said, "the sandbox has those of the first one, too"
 
 
 @pytest.mark.parametrize("moment", ["Carillon is up.", "A job to"])
@@ -130,3 +137,29 @@ ONE_EACH = {1: 1, 2: 1, 3: 1}
 )
 def test_it_tells_every_promise_that_is_not_kept(outcome_seen: Story, told: list[str]) -> None:
     assert faults(outcome_seen) == told
+
+
+def mailed(calls: int = MAILS, *, apart: float = 1.1 / RATE, **changed: Any) -> MailingStory:
+    """What would have been seen of so many calls, this far apart in seconds, each of another message of the job's."""
+    begin = datetime(2030, 1, 1, tzinfo=UTC)
+    arrived = [Arrival(begin + timedelta(seconds=apart * n), f"m{n % MAILS}~1") for n in range(calls)]
+    counts = {"sent": MAILS, "unsent": 0, "unknown": 0, "repeated": 0} | changed.pop("counts", {})
+    return replace(MailingStory(job={"messages": counts}, calls=arrived, in_time=True, failed=True), **changed)
+
+
+@pytest.mark.parametrize(
+    ("story", "told"),
+    [
+        (mailed(), ""),
+        (mailed(MAILS + 2, counts={"repeated": 3}), ""),
+        (mailed(MAILS + 2), "302 calls arrived"),
+        (mailed(MAILS - 1), "299 of 300 mails arrived"),
+        (mailed(counts={"sent": 299, "unsent": 1}), "the ledger does not add up"),
+        (mailed(apart=0.9 / RATE), "calls arrived within one second, 100 are allowed"),
+        (mailed(in_time=False), "did not end in time"),
+        (mailed(failed=False), "no worker failed"),
+    ],
+)
+def test_it_tells_every_promise_about_mails_that_is_not_kept(story: MailingStory, told: str) -> None:
+    found = find_faults(story)
+    assert any(told in sentence for sentence in found) if told else found == []

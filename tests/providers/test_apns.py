@@ -155,7 +155,7 @@ async def test_a_payload_has_so_many_bytes(apns: FakeProcess, push_type: str | N
         (410, "ExpiredToken", CallRefused(Reason.UNREGISTERED)),
         (410, "", CallRefused(Reason.UNREGISTERED)),
         (413, "PayloadTooLarge", CallRefused()),
-        (429, "TooManyRequests", NotNow(too_fast=True)),
+        (429, "TooManyRequests", NotNow()),  # of one device
         (429, "TooManyProviderTokenUpdates", NotNow(too_fast=True)),
         (429, "", NotNow(too_fast=True)),
         (500, "InternalServerError", CallUnanswered()),
@@ -198,7 +198,7 @@ async def test_a_device_has_a_limit(apns: FakeProcess) -> None:
     await apns.answer(always=Rule(200, headers={"Device-Limit": "2"}))
     provider = provider_at(apns)
     answers = [await send(provider, key=f"{number}~1") for number in range(3)]
-    assert answers[2] == NotNow("HTTP 429: TooManyRequests", too_fast=True)
+    assert answers[2] == NotNow("HTTP 429: TooManyRequests")
     assert isinstance(answers[1], CallAccepted)
 
 

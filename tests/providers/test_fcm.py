@@ -144,15 +144,30 @@ async def test_data_that_are_no_texts_are_the_messages_fault(provider: Provider)
     assert answer == CallRefused(Reason.REFUSED, "INVALID_ARGUMENT: Invalid value (TYPE_STRING)")
 
 
+def quota_passed(subject: str, description: str) -> Rule:
+    """A limit that FCM tells of as all of Google's services do."""
+    details = [
+        {"@type": "type.googleapis.com/google.firebase.fcm.v1.FcmError", "errorCode": "QUOTA_EXCEEDED"},
+        {"@type": "type.googleapis.com/google.rpc.QuotaFailure",
+         "violations": [{"subject": subject, "description": description}]},
+    ]  # fmt: skip
+    fault = {"code": 429, "message": "limit exceeded", "status": "RESOURCE_EXHAUSTED", "details": details}
+    return Rule(429, json.dumps({"error": fault}))
+
+
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (fcm_fake.error(404, "NOT_FOUND", "no"), CallRefused(Reason.UNREGISTERED, "NOT_FOUND: no")),
+        (fcm_fake.error(404, "NOT_FOUND", "no", "UNREGISTERED"), CallRefused(Reason.UNREGISTERED)),
+        (fcm_fake.error(404, "NOT_FOUND", "no"), CallRefused()),  # the project, perhaps
         (fcm_fake.error(401, "UNAUTHENTICATED", "no", "THIRD_PARTY_AUTH_ERROR"), CallRefused()),
         (fcm_fake.error(400, "INVALID_ARGUMENT", "no", "", ("message.token",)), CallRefused(Reason.MALFORMED)),
         (fcm_fake.error(400, "INVALID_ARGUMENT", "no", "", ("message.data",)), CallRefused()),
         (fcm_fake.error(403, "PERMISSION_DENIED", "no"), LoginRefused()),
         (fcm_fake.error(429, "RESOURCE_EXHAUSTED", "no"), NotNow(too_fast=True)),
+        (fcm_fake.error(429, "RESOURCE_EXHAUSTED", "Device message rate exceeded", "QUOTA_EXCEEDED"), NotNow()),
+        (quota_passed("device:a1", "no"), NotNow()),
+        (quota_passed("project:7", "no"), NotNow(too_fast=True)),
         (fcm_fake.error(500, "INTERNAL", "no"), CallUnanswered()),
         (fcm_fake.error(503, "UNAVAILABLE", "no"), NotNow()),
         (fcm_fake.error(504, "DEADLINE_EXCEEDED", "no"), CallUnanswered()),

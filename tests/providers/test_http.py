@@ -79,7 +79,7 @@ async def test_headers_of_the_account_are_sent(outgoing: HttpOutgoing, receiver:
         (303, CallUnanswered("HTTP 303")),
         (400, CallRefused(Reason.REFUSED, "HTTP 400")),
         (401, LoginRefused("HTTP 401")),
-        (403, LoginRefused("HTTP 403")),
+        (403, CallRefused(Reason.REFUSED, "HTTP 403")),  # of this recipient, perhaps
         (404, CallRefused(Reason.REFUSED, "HTTP 404")),
         (408, CallUnanswered("HTTP 408")),
         (410, CallRefused(Reason.REFUSED, "HTTP 410")),

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from email import message_from_string
 from email.policy import default
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from shared.domain.messages.answers import (
 from shared.outgoing import Outgoing
 from shared.providers import NotCalled, Provider, ProviderRules
 from shared.providers import smtp_connections as connections
+from shared.providers.ses import SesKind
 from shared.providers.smtp import SmtpKind
 from tests.outgoing.receiver import scripted, self_signed
 from tests.providers.fakes import FakeProcess
@@ -96,6 +98,9 @@ async def test_what_no_server_can_be_told_is_not_connected_to(server: FakeProces
         (530, "5.7.0 log in", LoginRefused("SMTP 530: 5.7.0 log in")),
         (451, "4.7.1 greylisted", NotNow("SMTP 451: 4.7.1 greylisted")),
         (421, "4.7.28 slow down", NotNow("SMTP 421: 4.7.28 slow down", too_fast=True)),
+        (450, "4.7.1 too many messages from you", NotNow("SMTP 450: 4.7.1 too many messages from you", too_fast=True)),
+        (450, "4.2.1 gets mail at a rate that", NotNow("SMTP 450: 4.2.1 gets mail at a rate that")),
+        (452, "too many messages in the mailbox", NotNow("SMTP 452: too many messages in the mailbox")),
         (454, "Throttling failure", NotNow("SMTP 454: Throttling failure", too_fast=True)),
     ],
 )
@@ -222,6 +227,66 @@ async def test_doubt_begins_with_the_data(until: bytes, expected: type[Answer]) 
 
     async with scripted(speak) as address:
         assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), expected)
+
+
+LONGER_THAN_A_REPLY = b"250 " + b"a" * 9_000 + b"\r\n"
+
+
+@pytest.mark.parametrize("kind", [SmtpKind, SesKind])
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b"200 ok\r\n", CallAccepted),
+        (b"251 queued elsewhere\r\n", CallAccepted),
+        (b"queued\r\n", CallUnanswered),
+        (LONGER_THAN_A_REPLY, CallUnanswered),
+        (b"354 go on\r\n", CallUnanswered),
+        (b"451 4.3.0 later\r\n", NotNow),
+        (b"554 5.6.0 no\r\n", CallRefused),
+    ],
+)
+async def test_a_mail_that_may_be_taken_is_not_said_to_be_refused(
+    kind: type[SmtpKind], said: bytes, expected: type[Answer]
+) -> None:
+    """Not now would have it sent again."""
+    async with scripted(partial(take_mails, said)) as address:
+        answers = [await send(kind_at(kind, address)) for _ in range(2)]
+    assert [type(answer) for answer in answers] == [expected] * 2
+
+
+async def test_what_is_said_to_the_beginning_of_the_data_is_not_about_the_mail() -> None:
+    """A reply too many to what came before: the server is not waiting for a mail, so it is handed none."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mx\r\n")
+        while await reader.readline():
+            writer.write(b"250 OK\r\n")
+
+    async with scripted(speak) as address:
+        assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), NotNow)
+
+
+async def test_lines_that_begin_with_a_dot_arrive_as_they_are(server: FakeProcess) -> None:
+    assert isinstance(await send(provider_at(server.port), text="a\n.\n..b\n.c"), CallAccepted)
+    assert message_from_string((await only(server)).body, policy=default).get_content() == "a\r\n.\r\n..b\r\n.c\r\n"
+
+
+def kind_at(kind: type[SmtpKind], address: str) -> Provider:
+    made = kind(ProviderRules(call_seconds=2.0, allowed_networks=("127.0.0.1/32",)))
+    OPENED.append(provider := made.open(FIELDS | {"port": int(address.rpartition(":")[2])}, {}, NO_HTTP))
+    return provider
+
+
+async def take_mails(said: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A mail server that answers the end of the data with this."""
+    writer.write(b"220 mx\r\n")
+    in_data = False
+    while line := await reader.readline():
+        if in_data and line != b".\r\n":
+            continue
+        begins = line.upper().startswith(b"DATA")
+        writer.write(said if in_data else b"354 go on\r\n" if begins else b"250 OK\r\n")
+        in_data = begins and not in_data
 
 
 @pytest.mark.parametrize(

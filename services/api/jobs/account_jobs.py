@@ -55,6 +55,34 @@ class AccountFigures(Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
 
 
+class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a job with a credential would send, and when. So many `recipients` were counted who would be called, in as
+    much of the audience as there was time for: `exact` says that this was all, else the estimate takes the rest to be
+    like it. Messages to `malformed` addresses and to `suppressed` ones would never be called; rows that are `repeated`
+    get no message. With `unfilledTags` the job would be stopped.
+
+    `queue` and `estimatedEnd` are estimates: they take the rate that the credential has now, and no other job to come.
+    `estimatedEnd` is in nanoseconds since the epoch; 0 where nobody can tell."""
+
+    exact: bool
+    recipients: int
+    estimated_recipients: int | None
+    malformed: int
+    suppressed: int
+    repeated: int
+    columns: list[str]
+    unfilled_tags: list[str]
+    queue: JobQueueView
+    estimated_end: int
+
+
+class Foreseen(Struct, frozen=True):
+    """A preview; `None` where the job would fail over its file, as the `flaw` tells. There may be a flaw besides."""
+
+    preview: AccountPreview | None
+    flaw: Invalid | None = None
+
+
 class OwnFields(Struct, frozen=True, kw_only=True):
     """What such a job has besides what all jobs have, by the names in `Job`."""
 
@@ -93,6 +121,9 @@ class AccountJobs(Protocol):
         """Look at the account once more, now that the job is stored: its deletion may not have seen the job. Raises
         `Conflict` where it is gone."""
 
+    async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
+        """What a job would send that is not stored; its recipients are counted for so long at most."""
+
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         """How the job stands, at most a second ago while it is open; now, if that must be `exact`."""
 
@@ -107,6 +138,9 @@ class NoAccountJobs(AccountJobs):
 
     async def confirm(self, job: Job) -> None:
         return None
+
+    async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
+        raise AssertionError("no job names a credential here")
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         raise AssertionError("no job names a credential here")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from services.api.http.ids import fresh_id
 from services.api.jobs import job_body
-from services.api.jobs.account_jobs import AccountJobs
+from services.api.jobs.account_jobs import AccountJobs, Foreseen
 from services.api.jobs.job_body import JobBody
 from shared.audience import KEY, USER, Audience
 from shared.blobs import Blobs
@@ -77,6 +77,13 @@ class JobDrafts:
         if body.csv_path:
             await self._file(body.csv_path)
         return self._with_mail(own.put_into(self._make_job(app, names, body, body.filters, created_by, key)))
+
+    async def foresee(
+        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, *, seconds: float
+    ) -> Foreseen:
+        """What a job with a credential would send. Raises as `job` does."""
+        job = await self.job(app, names, body, content, created_by="", key=None)
+        return await self._account_jobs.foresee(job, seconds=seconds)
 
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None

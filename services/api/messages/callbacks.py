@@ -2,14 +2,10 @@
 who is heard.
 
 Little can be taken from others: the credential must exist before a byte of the body is read, a body must come soon, and
-so many callbacks at once are all that a process works on, half of them for one credential. Who comes when there is no
-room is told to come again, which every provider does.
+so many callbacks at once are all that a process works on, half of them for one app (`callback_rooms`). Who comes when
+there is no room is told to come again, which every provider does.
 """
 
-import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -22,14 +18,14 @@ from services.api.http import wire
 from services.api.http.acts import UNRECORDED
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from services.api.messages.callback_rooms import AppPlaces, SlowBodies
+from shared.domain.errors import Invalid, NotFound
 from shared.domain.ids import read_uuid
 from shared.flow.messages.callbacks import CallbackFlow
 from shared.providers.callbacks import MOST_BYTES, CallbackRequest
 
 CALLBACKS_PATH = "/callbacks/{credential_id:str}"
 AT_ONCE = 256
-OF_A_CREDENTIAL = AT_ONCE // 2
 BODY_SECONDS = 10.0
 
 _SEGMENTS = {
@@ -49,7 +45,8 @@ class CallbacksResource(Resource):
     def __init__(self, flow: CallbackFlow, *, public_url: str) -> None:
         self._flow = flow
         self._public_url = public_url.rstrip("/")
-        self._underway: Counter[str] = Counter()
+        self._bodies = SlowBodies(most=AT_ONCE, seconds=BODY_SECONDS)
+        self._places = AppPlaces(most=AT_ONCE)
 
     @_route(
         "POST", CALLBACKS_PATH,
@@ -68,9 +65,9 @@ class CallbacksResource(Resource):
         return await self._take(request, credential_id, message_id)
 
     async def _take(self, request: Request[Any, Any, Any], credential_id: str, message: str) -> Response[None]:
-        with self._make_room(id := _read_id(credential_id)):
-            credential = await self._flow.require(id)
-            body = await _read_body(request)
+        credential = await self._flow.require(_read_id(credential_id))
+        body = await self._bodies.read(credential.app_id, request.body())
+        with self._places.take(credential.app_id):
             headers = {
                 name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.scope["headers"]
             }
@@ -84,30 +81,9 @@ class CallbacksResource(Resource):
         query = request.scope["query_string"].decode("latin-1")
         return f"{self._public_url}/callbacks/{path}" + (f"?{query}" if query else "")
 
-    @contextmanager
-    def _make_room(self, credential_id: str) -> Iterator[None]:
-        """Room for one more. Raises `Unavailable` before anything of it is read."""
-        if self._underway.total() >= AT_ONCE or self._underway[credential_id] >= OF_A_CREDENTIAL:
-            raise Unavailable("callbacks come faster than they can be stored")
-        self._underway[credential_id] += 1
-        try:
-            yield
-        finally:
-            self._underway[credential_id] -= 1
-            self._underway += Counter()  # forgets who has none
-
 
 def _read_id(text: str) -> str:
     try:
         return read_uuid(text, field="credentialId")
     except Invalid:
         raise NotFound("there is nobody here to be told", field="credentialId") from None
-
-
-async def _read_body(request: Request[Any, Any, Any]) -> bytes:
-    """Raises `Unavailable` where it takes too long to come."""
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await request.body()
-    except TimeoutError:
-        raise Unavailable(f"the body did not come within {BODY_SECONDS:g} s") from None

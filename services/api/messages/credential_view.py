@@ -1,14 +1,17 @@
 """A credential as clients see it: never its secret."""
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from services.api.http import wire
 from services.api.http.wire import Timestamp
 from shared.domain.instants import format_instant
 from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder
+from shared.domain.messages.flowing import CredentialStanding
+from shared.domain.messages.pacing import Limit
 
 
 class SendRetryView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,6 +49,48 @@ class CredentialView(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: Timestamp
     updated_at: Timestamp
     redacted: bool = False
+
+
+class CredentialQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What waits for a credential: so many open `jobs` (counted up to 1,000, the oldest), of all apps that share it,
+    with so many `messages` that nobody has called. Of these, `held` ones are of jobs that do not run now. The job of
+    the oldest of the others might have sent it at `oldestUnsent`."""
+
+    jobs: int
+    messages: int
+    held: int
+    oldest_unsent: Timestamp | None
+
+
+class CredentialDetail(CredentialView, frozen=True, kw_only=True, rename="camel"):
+    """A credential, and how it stands, up to a second ago. It sends `effectiveRate` messages a second now: less than
+    its `rate` after the provider said that they came too fast, and 0 while it does not send. `limitedBy` is what bounds
+    it: the `rate`, `maxInFlight`, the `provider` (which wants a pause, or has slowed it), the `clock` of a worker, or
+    `work`, where there is nothing to send or its workers do not keep up; `null` where it does not send. The provider
+    has asked for a pause up to `holdUntil`."""
+
+    effective_rate: float
+    limited_by: Limit | None
+    hold_until: Timestamp | None
+    queue: CredentialQueueView
+
+
+def credential_detail(view: CredentialView, standing: CredentialStanding) -> CredentialDetail:
+    """The credential with how it stands."""
+    queue = standing.queue
+    return CredentialDetail(
+        **asdict(view),
+        effective_rate=standing.effective_rate,
+        limited_by=standing.limited_by,
+        hold_until=_instant(standing.hold_until),
+        queue=CredentialQueueView(
+            jobs=queue.jobs, messages=queue.messages, held=queue.held, oldest_unsent=_instant(queue.oldest)
+        ),
+    )
+
+
+def _instant(at: datetime | None) -> Timestamp | None:
+    return None if at is None else format_instant(at)
 
 
 def credential_view(credential: Credential, *, whole: bool = True) -> CredentialView:

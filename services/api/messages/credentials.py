@@ -27,12 +27,13 @@ from services.api.messages.credential_body import (
     read_body,
     secret_decoder,
 )
-from services.api.messages.credential_view import CredentialView, credential_view
+from services.api.messages.credential_view import CredentialDetail, CredentialView, credential_detail, credential_view
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.ids import read_uuid
 from shared.domain.messages.credentials import Credential, CredentialStatus
+from shared.flow.messages.credential_figures import CredentialFigures
 from shared.flow.messages.credentials import CredentialFlow
 from shared.runtime.clock import Clock
 from shared.secrets import KeyRing
@@ -56,9 +57,12 @@ _route = partial(Route, answers={HTTPStatus.OK: CredentialView}, segments={"cred
 class CredentialsResource(Resource):
     """The routes of credentials."""
 
-    def __init__(self, store: Store, flow: CredentialFlow, keys: KeyRing, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, flow: CredentialFlow, figures: CredentialFigures, keys: KeyRing, clock: Clock
+    ) -> None:
         self._store = store
         self._flow = flow
+        self._figures = figures
         self._keys = keys
         self._clock = clock
 
@@ -99,13 +103,16 @@ class CredentialsResource(Resource):
         return wire.answer(credential_view(made), HTTPStatus.CREATED)
 
     @_route(
-        "GET", CREDENTIAL, summary="Show a credential, never its secret.", who=VIEW_APP, problems=(_GONE,),
+        "GET", CREDENTIAL, summary="Show a credential, never its secret: how it sends, and what waits for it.",
+        who=VIEW_APP, answers={HTTPStatus.OK: CredentialDetail}, problems=(_GONE,),
     )  # fmt: skip
     async def get_credential(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], credential_id: FromPath[str]
     ) -> Response[bytes]:
         app = await app_of(self._store, app_id)
-        return wire.answer(_view(request, app, await self._usable(app, credential_id)))
+        credential = await self._usable(app, credential_id)
+        standing = await self._figures.measure(credential.id)
+        return wire.answer(credential_detail(_view(request, app, credential), standing))
 
     @_route(
         "PUT", CREDENTIAL,

@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from services.api.jobs.account_jobs import (
     AccountFigures,
     AccountJobs,
+    AccountPreview,
+    Foreseen,
     JobQueueView,
     MessageCountsView,
     OwnFields,
@@ -14,19 +18,27 @@ from services.api.jobs.account_jobs import (
 )
 from services.api.jobs.job_body import JobBody
 from services.api.messages.message_job_body import MessageJobFields, read_options, show_options
+from services.api.messages.recipient_counting import RecipientCounting
 from shared.audience.recipient_tables import RecipientTables
 from shared.domain.accounts.apps import App
 from shared.domain.audience.audiences import table_name
+from shared.domain.audience.named_columns import check_count
 from shared.domain.errors import Conflict, Invalid
-from shared.domain.jobs.jobs import Job
+from shared.domain.instants import ns
+from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template, check_copies
+from shared.domain.messages.counting import RecipientCount
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields, options_of
 from shared.domain.messages.rendering import MessageTexts
+from shared.domain.messages.tags import UNSUBSCRIBE_URL, check_filled_tags, find_tag
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.references import find_credential
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
+
+DRY_RUN = "dryRun"
 
 
 class MessageAccountJobs(AccountJobs):
@@ -40,17 +52,21 @@ class MessageAccountJobs(AccountJobs):
         credentials: CredentialFlow,
         load_tables: Callable[[], RecipientTables],
         figures: MessageFigures,
+        counting: RecipientCounting,
+        links: UnsubscribeLinks,
     ) -> None:
         self._store = store
         self._credentials = credentials
         self._load_tables = load_tables
         self._figures = figures
+        self._counting = counting
+        self._links = links
 
     async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
         _check_fitting(names, body)
         credential = await find_credential(self._store, app.id, body.credential)
         channel = self._credentials.channel_of(credential.kind)
-        options = read_options(content, credential, channel)
+        options = replace(read_options(content, credential, channel), dry_run=body.metadata.get(DRY_RUN, False))
         check_sends(credential)
         texts = await self._read_texts(app, names[0], body, credential, options)
         if not body.csv_path:
@@ -67,6 +83,29 @@ class MessageAccountJobs(AccountJobs):
     async def confirm(self, job: Job) -> None:
         if not await self._store.credentials.note_use(job.credential_id):
             raise Conflict("the credential is being deleted", field="credential")
+
+    async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
+        try:
+            counted = await self._counting.count(job, seconds=seconds)
+        except Invalid as flaw:
+            return Foreseen(None, flaw)
+        estimated = counted.estimate(counted.recipients)
+        ready = replace(job, plan=Plan(end=1))
+        forecast = await self._figures.foresee(ready, counted.recipients if estimated is None else estimated)
+        unfilled = await self._find_unfilled_tags(job, counted.columns)
+        preview = AccountPreview(
+            exact=counted.exact,
+            recipients=counted.recipients,
+            estimated_recipients=estimated,
+            malformed=counted.malformed,
+            suppressed=counted.suppressed,
+            repeated=counted.repeated,
+            columns=list(counted.columns),
+            unfilled_tags=list(unfilled),
+            queue=JobQueueView(jobs=forecast.jobs, messages=forecast.messages, starts_in=forecast.starts_in),
+            estimated_end=0 if forecast.ends_at is None else ns(forecast.ends_at),
+        )
+        return Foreseen(preview, _find_flaw(job, counted, unfilled))
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         figures = await self._figures.measure(job, exact=exact)
@@ -86,6 +125,14 @@ class MessageAccountJobs(AccountJobs):
             options=show_options(options_of(job)),
         )
 
+    async def _find_unfilled_tags(self, job: Job, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """The tags that nothing fills; none where nobody has come to know the columns."""
+        if not columns:
+            return ()
+        templates = await self._store.templates.find_named(job.app_id, job.template_names)
+        texts = await asyncio.to_thread(MessageTexts, templates, job.context, locale=options_of(job).locale)
+        return texts.unfilled_tags(columns)
+
     async def _read_texts(
         self, app: App, name: str, body: JobBody, credential: Credential, options: MessageOptions
     ) -> MessageTexts:
@@ -102,12 +149,31 @@ class MessageAccountJobs(AccountJobs):
     ) -> MessageTexts:
         texts = MessageTexts(templates, context, locale=options.locale)
         for template in templates:
+            self._check_links(template)
             try:
                 self._credentials.check_content(credential, template.body)
             except Invalid as error:
                 where = f"{template.name!r} in {template.locale!r}"
                 raise Invalid(f"invalid template: {where}: {error.reason}", field="template") from None
         return texts
+
+    def _check_links(self, template: Template) -> None:
+        """Raise `Invalid` for a link to unsubscribe by that would be empty."""
+        if missing := self._links.missing_setting:
+            path = find_tag(template.body, UNSUBSCRIBE_URL)
+            if path:
+                where = f"{{{{{UNSUBSCRIBE_URL}}}}} in {path} of {template.name!r} in {template.locale!r}"
+                raise Invalid(f"invalid template: {where}: no links are made unless {missing} is set", field="template")
+
+
+def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> Invalid | None:
+    """Why the job would be stopped, though its audience can be read."""
+    try:
+        check_filled_tags(unfilled)
+        check_count(counted.planned, options_of(job).max_recipients)
+    except Invalid as flaw:
+        return flaw
+    return None
 
 
 def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
@@ -119,5 +185,5 @@ def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
     if body.control_group:
         reason = "a job with a credential has no control group"
         raise Invalid(reason, field="controlGroup", value=body.control_group)
-    if body.metadata.get("dryRun"):
-        raise Invalid("a job with a credential has no dry run", field="metadata.dryRun", value=True)
+    if not isinstance(dry_run := body.metadata.get(DRY_RUN, False), bool):
+        raise Invalid(f"invalid metadata: {DRY_RUN} must be true or false", field=f"metadata.{DRY_RUN}", value=dry_run)

@@ -28,7 +28,7 @@ from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDraft, JobDrafts
 from services.api.jobs.job_parameters import TEMPLATE
 from services.api.jobs.jobs import JOBS
-from services.api.push.preview_view import JobPreview, preview_view
+from services.api.push.preview_view import JobPreview, account_preview_view, preview_view
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.accounts.apps import App, check_not_deleting
@@ -66,6 +66,7 @@ class PreviewResource(Resource):
         self.body = drafts.body
         self._store = store
         self._audience = audience
+        self._blobs = blobs
         self._files = FileCounting(audience, blobs)
         self._drafts = drafts
         self._clock = clock
@@ -85,12 +86,12 @@ class PreviewResource(Resource):
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         names = job_body.read_names(paging.first(request, "template"))
-        body = wire.read(await request.body(), JobBody)
+        content = await request.body()
+        body = wire.read(content, JobBody)
         check_not_deleting(app, app.id)
-        if body.credential:
-            reason = "there are no previews of jobs with a credential"
-            raise Invalid(reason, field="credential", value=body.credential)
         async with self._permit(caller_of(request).namespace):
+            if body.credential:
+                return wire.answer(await self._foresee(app, names, body, content))
             draft = await self._draft(app, names, body)
             group = self._group(draft.job)
             counted, about = await self._count(draft)
@@ -110,6 +111,16 @@ class PreviewResource(Resource):
             except TimeoutError:
                 raise Unavailable(f"{AT_ONCE} previews are being made already, or one of this caller") from None
             yield
+
+    async def _foresee(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> JobPreview:
+        """What a job with a credential would send."""
+        foreseen = await self._drafts.foresee(app, names, body, content, seconds=self._rules.seconds)
+        file = await self._blobs.stat(body.csv_path) if body.csv_path else None
+        return account_preview_view(
+            foreseen.preview,
+            file_bytes=None if file is None else file.size,
+            notices=[] if foreseen.flaw is None else [notices.of_flaw(foreseen.flaw)],
+        )
 
     async def _draft(self, app: App, names: tuple[str, ...], body: JobBody) -> JobDraft:
         """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.

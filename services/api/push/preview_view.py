@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from services.api.jobs.account_jobs import AccountPreview
 from shared.domain.audience.counts import Counted
 from shared.domain.push.control_groups import rounded_up
 from shared.domain.push.notices import Notice
@@ -83,7 +84,8 @@ class NoticeView(View, frozen=True):
 
 class JobPreview(View, frozen=True):
     """What a job would do. `audience` is `null` for a file over which the job would fail, as a warning tells, and
-    `fileBytes` where there is no file."""
+    `fileBytes` where there is no file. Of a job with a credential, which has no topic and no records, `messages` tells
+    instead; it is `null` for others, and where the job would fail over its file."""
 
     topic: str
     audience: AudienceView | None
@@ -93,6 +95,7 @@ class JobPreview(View, frozen=True):
     largest_record_bytes: int
     max_record_bytes: Annotated[int, Meta(description="A larger record would not be sent.")]
     warnings: Annotated[list[NoticeView], Meta(description=f"At most {SHOWN_WARNINGS}.")]
+    messages: AccountPreview | None = None
 
 
 def audience_view(counted: Counted, control_group: float) -> AudienceView:
@@ -133,8 +136,29 @@ def preview_view(
         samples=[sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],
         largest_record_bytes=max((sample.size for sample in samples), default=0),
         max_record_bytes=rules.max_record_bytes,
-        warnings=[NoticeView(code=notice.code, message=notice.message) for notice in notices[:SHOWN_WARNINGS]],
+        warnings=_show_notices(notices),
     )
+
+
+def account_preview_view(
+    messages: AccountPreview | None, *, file_bytes: int | None, notices: list[Notice]
+) -> JobPreview:
+    """That of a job with a credential."""
+    return JobPreview(
+        topic="",
+        audience=None,
+        file_bytes=file_bytes,
+        zones=[],
+        samples=[],
+        largest_record_bytes=0,
+        max_record_bytes=0,
+        warnings=_show_notices(notices),
+        messages=messages,
+    )
+
+
+def _show_notices(notices: list[Notice]) -> list[NoticeView]:
+    return [NoticeView(code=notice.code, message=notice.message) for notice in notices[:SHOWN_WARNINGS]]
 
 
 def _zone_start(zone: str, start: int, devices: Mapping[str, int] | None) -> ZoneStart:

@@ -9,7 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, pick
 from services.cli.options import JsonText, SecretText
 from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.session import Session
 from services.cli.verb import Function, noun
 
@@ -36,6 +36,13 @@ _FIELD_OF = {
     "retry": "retry",
     "test_recipient": "testRecipient",
     "test_content": "testContent",
+}
+_BOUNDS = {
+    "rate": "its rate",
+    "maxInFlight": "its calls at a time",
+    "provider": "the provider, which wants fewer calls",
+    "clock": "the clock of a worker",
+    "work": "the work there is",
 }
 _SECRET_HELP = "A JSON object of the secret's parts; @- reads stdin. Not as it is: shells and `ps` show that."
 
@@ -68,7 +75,8 @@ def list_credentials(session: Session, limit: int | None) -> None:
 @command.verb("show", of_app=True)
 @_credential
 def show(session: Session, credential_name: str) -> None:
-    """Show a provider account, by name or id; its secret is never shown."""
+    """Show a provider account, by name or id: how fast it sends, what bounds it, what waits for it. Its secret is never
+    shown."""
     app_id = find_app(session)
     credential = session.api.get("apps", app_id, "credentials", _find(session, app_id, credential_name)["id"])
     session.out.show(credential, lambda: _fields(session, credential), id="id")
@@ -189,6 +197,23 @@ def _body(session: Session, *, shared_with: tuple[str, ...], **chosen: Any) -> d
     return body | ({"sharedWith": [find_app(session, app) for app in shared_with]} if shared_with else {})
 
 
+def _standing_fields(session: Session, credential: Json) -> Fields:
+    """How it sends now; nothing where an older server does not tell."""
+    if "queue" not in credential:
+        return []
+    queue, until = credential["queue"], credential["holdUntil"]
+    sends = f"{credential['effectiveRate']:g}/s" if credential["limitedBy"] else "nothing"
+    waits = f"{group_digits(queue['messages'])} messages of {group_digits(queue['jobs'])} open jobs"
+    held = f", {group_digits(queue['held'])} of them held" if queue["held"] else ""
+    oldest = f", the oldest since {session.out.when(queue['oldestUnsent'])}" if queue["oldestUnsent"] else ""
+    return [
+        ("sends now", sends),
+        ("bounded by", _BOUNDS.get(credential["limitedBy"], credential["limitedBy"])),
+        ("pause until", until and session.out.when(until)),
+        ("waiting", f"{waits}{held}{oldest}"),
+    ]
+
+
 def _fields(session: Session, credential: Json) -> Fields:
     return [
         ("id", credential["id"]),
@@ -198,6 +223,7 @@ def _fields(session: Session, credential: Json) -> Fields:
         ("secret", f"fingerprint {credential['fingerprint']}" if credential["fingerprint"] else "none"),
         ("status", f"{credential['status']} {credential['why']}".strip()),
         ("rate", f"{credential['rate']:g}/s, at most {credential['maxInFlight']} calls at a time"),
+        *_standing_fields(session, credential),
         ("order", credential["order"]),
         ("on unknown", credential["onUnknown"]),
         ("retry", credential["retry"]),

@@ -69,10 +69,12 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 
 @command.verb("preview", of_app=True)
 @job_options
+@message_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Tell who would get a job and what they would get; nothing is stored."""
+    """Tell who would get a job, what they would get, and with --credential when; nothing is stored."""
+    own = message_fields(click.get_current_context(), **{name: given.pop(name) for name in OF_MESSAGES})
     app_id = find_app(session)
-    body = job_body(session, app_id, **given)
+    body = job_body(session, app_id, **given, by_credential=bool(own)) | own
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 

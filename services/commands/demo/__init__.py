@@ -1,4 +1,5 @@
-"""`carillon demo`: an embedded Carillon, a hundred thousand devices, one job, and a receiver that answers.
+"""`carillon demo`: an embedded Carillon, a hundred thousand devices, one job, and a receiver that answers. Then a few
+hundred mails to a provider that is none, and a worker that fails in the middle of them.
 
 Apps, templates, the job and its progress go over HTTP, devices by COPY and records through the stream's reader, as a
 customer's own systems would do it. The demo checks what it saw, and fails where that is not what Carillon promises.
@@ -14,9 +15,11 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from services.commands.demo.mailing import MAILS, RATE, find_faults, send_mails, summarize
 from services.commands.demo.report import faults, summary
 from services.commands.demo.story import tell
 from services.commands.seed import Target, first_steps
+from services.commands.seed.customer import Customer
 from services.connections import Capabilities
 from services.embedded import instance as embedded
 from services.embedded import processes
@@ -28,6 +31,7 @@ from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.settings import Settings
 
 FLUSH_SECONDS = 0.5
+CALL_SECONDS = 2.0
 
 
 async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | None) -> int:
@@ -69,10 +73,12 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
 
 
 def _own(settings: Settings, folder: Path) -> Settings:
-    """The demo's settings. It writes counts more often than production does, because somebody is watching."""
+    """The demo's settings. It writes counts more often than production does, and waits less long for a worker that has
+    failed, because somebody is watching."""
     return replace(
         settings,
         embedded=replace(settings.embedded, data_dir=str(folder)),
+        providers=replace(settings.providers, call_seconds=min(settings.providers.call_seconds, CALL_SECONDS)),
         feedback=replace(settings.feedback, flush_seconds=min(settings.feedback.flush_seconds, FLUSH_SECONDS)),
     )
 
@@ -93,6 +99,7 @@ def _companion(count: int, *, keep: bool) -> embedded.Companion:
             click.echo(f"WRONG: {sentence}", err=True)
         if not wrong:
             click.echo("Every device got exactly one record, and every answer was counted once.")
+            wrong = await _show_mails(target, outcome.seeded.app_id, Path(capabilities.settings.providers.sandbox_file))
         if keep:
             click.echo(f"\nIt goes on running. {first_steps(target, outcome.seeded)}\n\nCtrl-C ends this.")
             with suppress(asyncio.CancelledError):
@@ -100,3 +107,17 @@ def _companion(count: int, *, keep: bool) -> embedded.Companion:
         return EXIT_FAILED if wrong else 0
 
     return companion
+
+
+async def _show_mails(target: Target, app_id: str, sandbox: Path) -> list[str]:
+    """The second act; returns a sentence for each promise that was not kept."""
+    click.echo(f"\n{MAILS:,} mails by a provider that takes {RATE:,} a second. A worker fails in the middle:")
+    async with Customer(target.api, target.headers) as customer:
+        story = await send_mails(customer, app_id, sandbox)
+    click.echo(f"\n{summarize(story)}\n")
+    wrong = find_faults(story)
+    for sentence in wrong:
+        click.echo(f"WRONG: {sentence}", err=True)
+    if not wrong:
+        click.echo("Every mail arrived, never more than the rate within a second, and the ledger adds up.")
+    return wrong

@@ -50,6 +50,18 @@ class Customer:
         if missing:
             await self._call("POST", path, params={"multiple": "true"}, json=missing)
 
+    async def credential(self, app_id: str, wanted: Object) -> None:
+        """Make the credential, unless the app has one of its name."""
+        path = f"/apps/{app_id}/credentials"
+        if wanted["name"] not in {credential["name"] for credential in await self._list_all(path)}:
+            await self._call("POST", path, json=wanted)
+
+    async def upload(self, content: bytes) -> str:
+        """Bring a file to where jobs find it: the path for them."""
+        place = await self._call("GET", "/uploadurl")
+        await self._send("PUT", place["url"], content=content)
+        return str(place["csvPath"])
+
     async def start(self, app_id: str, template: str, job: Object) -> Object:
         """Start a job."""
         started: Object = await self._call("POST", f"/apps/{app_id}/jobs", params={"template": template}, json=job)

@@ -26,6 +26,22 @@ class JobsWorker(Part):
     def grace(self) -> Grace:
         return Grace(self.store, self.capabilities.clock, seconds=self.settings.worker.grace_seconds)
 
+    @cached_property
+    def mailing(self) -> Mailing:
+        chosen = self.settings.mail
+        return Mailing(
+            domain=chosen.message_id_domain or chosen.sender_address.rpartition("@")[2],
+            addressees=chosen.addressees,
+            blacklist=chosen.blacklist,
+            host=socket.gethostname(),
+            platforms=self.parts.of(JobsPart).kinds.services,
+        )
+
+    @property
+    def mail_lease(self) -> timedelta:
+        """No attempt may outlive its lease: a mail that is on its way would be sent once more."""
+        return timedelta(seconds=2 * self.settings.mail.timeout_seconds)
+
     def stages(self) -> Sequence[Stage[Any]]:
         return (self._planner(), self._finisher(), self._mailer())
 
@@ -58,15 +74,5 @@ class JobsWorker(Part):
         return Finisher(finish, jobs.feed, in_flight=self.settings.worker.plans_in_flight)
 
     def _mailer(self) -> Mailer:
-        chosen, jobs = self.settings.mail, self.parts.of(JobsPart)
-        mailing = Mailing(
-            domain=chosen.message_id_domain or chosen.sender_address.rpartition("@")[2],
-            addressees=chosen.addressees,
-            blacklist=chosen.blacklist,
-            host=socket.gethostname(),
-            platforms=jobs.kinds.services,
-        )
-        # No attempt may outlive its lease: a mail that is on its way would be sent once more.
-        lease = timedelta(seconds=2 * chosen.timeout_seconds)
-        given = self.capabilities
-        return Mailer(self.store, given.mail, jobs.feed, given.time, mailing, lease=lease)
+        given, jobs = self.capabilities, self.parts.of(JobsPart)
+        return Mailer(self.store, given.mail, jobs.feed, given.time, self.mailing, lease=self.mail_lease)

@@ -10,6 +10,7 @@ from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
+from services.api.messages.recipient_counting import RecipientCounting
 from services.api.messages.recipients import RecipientsResource
 from services.api.messages.retries import RetriesResource
 from services.api.messages.single_sends import SingleSendsResource
@@ -19,6 +20,7 @@ from services.api.messages.unsubscribing import UnsubscribeResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
+from shared.flow.messages.credential_figures import CredentialFigures
 from shared.flow.messages.redacting import RecipientRedaction
 from shared.flow.messages.singles import SendLimiter
 from shared.flow.messages.unsubscribing import UnsubscribeFlow
@@ -30,12 +32,21 @@ class MessagesApi(Part):
 
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
-        return MessageAccountJobs(self.store, messages.credentials, lambda: messages.tables, messages.figures)
+        counting = RecipientCounting(self.store, lambda: messages.tables, self.capabilities.blobs)
+        return MessageAccountJobs(
+            self.store,
+            messages.credentials,
+            lambda: messages.tables,
+            messages.figures,
+            counting,
+            messages.links,
+        )
 
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities
+        standing = CredentialFigures(self.store)
         return (
-            CredentialsResource(self.store, part.credentials, given.key_ring, given.clock),
+            CredentialsResource(self.store, part.credentials, standing, given.key_ring, given.clock),
             SecretKeysResource(part.credentials),
             JobMessagesResource(self.store, part.figures),
             MessagesResource(self.store),

@@ -17,6 +17,9 @@ from services.worker.messages.singles import SingleSender
 from services.worker.stage import Stage
 from shared.domain.messages.pacing import PaceGuard
 from shared.flow.messages.account_clock import AccountClock
+from shared.flow.messages.rejections import INTERVAL_SECONDS, RejectionMails
+from shared.runtime.lifecycle import Component
+from shared.runtime.loops import Periodic
 
 
 class MessagesWorker(Part):
@@ -58,3 +61,11 @@ class MessagesWorker(Part):
                 in_flight=chosen.batches_in_flight,
             ),
         )
+
+    def components(self, process: str) -> Sequence[Component]:
+        """Mails about credentials, where there is a server for them."""
+        given, jobs = self.capabilities, self.parts.of(JobsWorker)
+        if process != "worker" or not given.mail.delivers:
+            return ()
+        mails = RejectionMails(self.store, given.mail, jobs.mailing, lease=jobs.mail_lease)
+        return (Periodic("mails about credentials", mails.run_once, interval_seconds=INTERVAL_SECONDS),)

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import assert_never
 
 from services.worker.jobs.cutting import PlannedBatch, TableCuts
+from services.worker.jobs.distinct_cuts import DistinctCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
 from services.worker.jobs.file_cutting import FileCuts
 from shared.audience import Audience
@@ -25,6 +26,7 @@ class Cuts:
         self._tables = TableCuts(audience, page_batches=worker.page_batches)
         recipients = RecipientTables.beside(audience)
         self._named_tables = TableCuts(recipients, page_batches=worker.page_batches)
+        self._distinct = DistinctCuts(recipients, self._named_tables)
         self._files = FileCuts(store, blobs)
         divider = Divider(store, audience, blobs, self._files, step_rows=worker.divide_rows)
         self._zones = ZoneCuts(store, divider, page_batches=worker.page_batches)
@@ -42,6 +44,8 @@ class Cuts:
             case PushTable(highest):
                 keys = None if last is None else last.range
                 assert keys is None or isinstance(keys, KeyRange)
+                if named is not None and named.once:
+                    return self._distinct.pages(job, highest, keys, size, named)
                 tables = self._tables if named is None else self._named_tables
                 return tables.pages(job, highest, keys, size)
             case File():

@@ -25,6 +25,7 @@ from itertools import islice
 import structlog
 
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
+from services.worker.messages.instants import InstantCounts, LostInstant
 from services.worker.messages.pace import AccountPace, PlaceLost, Reserved
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
@@ -33,7 +34,7 @@ from shared.domain.messages.pacing import PaceGuard, Wait
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
-from shared.runtime.metrics import INSTANTS_LOST, WRITE_AHEAD_SECONDS
+from shared.runtime.metrics import WRITE_AHEAD_SECONDS
 from shared.runtime.waiting import pause
 from shared.store.messages.ledger import WRITTEN_AT_ONCE
 
@@ -53,14 +54,6 @@ _LEAVING_SECONDS = 10.0
 _AWAY_SECONDS = 0.2
 _LOOKED_AT_SECONDS = 0.5
 _WEIGHT = 0.2  # of the newest in a running mean
-
-
-class LostInstant(Enum):
-    """Why an instant went unused."""
-
-    LATE = "late"
-    NOT_READY = "not_ready"
-    NO_PERMIT = "no_permit"
 
 
 class DispatchEnd(Enum):
@@ -90,8 +83,9 @@ class Dispatch:
         *,
         call_us: int,
     ) -> None:
-        self.lost = dict.fromkeys(LostInstant, 0)
         self.free_us = 0
+        self._counts = InstantCounts()
+        self.lost = self._counts.lost
         self.refusal = ""
         self._pace = pace
         self._writer = writer
@@ -186,6 +180,7 @@ class Dispatch:
                     count=missing,
                     ahead_us=self._ahead_us,
                     lasting_us=int(self._lasting_us),
+                    limit=self._counts.limit,
                     under_way=len(self._under_way),
                 )
             except PlaceLost:
@@ -201,6 +196,7 @@ class Dispatch:
                 continue
             await fault("message.after_grant")
             self._calls = got.calls
+            self._counts.begin(got.grant.count)
             self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
             if got.yields:
                 self.stop(DispatchEnd.YIELDED)
@@ -231,7 +227,7 @@ class Dispatch:
                 self._instants.clear()
             elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
-                    self._count_lost(why)
+                    self._counts.lose(why)
             else:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
@@ -242,13 +238,10 @@ class Dispatch:
     def _why_lost(self, instant: int, reserved: Reserved) -> LostInstant | None:
         if not self._is_in_time(instant, reserved):
             return LostInstant.LATE
-        if not self._ready or self._covered_until_us(self._ready[0]) < instant:
-            return LostInstant.NOT_READY
-        return LostInstant.NO_PERMIT if len(self._under_way) >= self._calls else None
-
-    def _count_lost(self, why: LostInstant) -> None:
-        self.lost[why] += 1
-        INSTANTS_LOST.labels(why.value).inc()
+        if len(self._under_way) >= self._calls:  # nor is anything made ready that may not be called
+            return LostInstant.NO_PERMIT
+        is_ready = self._ready and self._covered_until_us(self._ready[0]) >= instant
+        return None if is_ready else LostInstant.NOT_READY
 
     def _is_in_time(self, instant: int, reserved: Reserved) -> bool:
         """By another clock than it was granted by, an instant means nothing: it may seem to lie ahead again."""
@@ -265,7 +258,7 @@ class Dispatch:
         try:
             given = await self._ask_provider(prepared, instant, reserved)
         except NotCalled:
-            self._count_lost(LostInstant.LATE)
+            self._counts.lose(LostInstant.LATE)
             self._ready.appendleft(prepared)
             self._wake_all()
             return

@@ -20,6 +20,7 @@ from shared.domain.messages.answers import Answer, Reason
 from shared.domain.messages.jobs import Resending
 from shared.domain.messages.ledger import (
     Message,
+    Repeating,
     answer,
     give_back,
     is_to_be_sent,
@@ -36,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.02
 _FIRST_ROUND = Resending()
+_NOTHING_AGAIN = Repeating()
 
 
 class Prepared(Struct):
@@ -93,7 +95,7 @@ class BatchTaken(Exception):
 
 class EntryWriter:
     """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has so
-    many attempts; `resending` tells what its job sends, and `repeats` that it sends again what may have arrived."""
+    many attempts; `resending` tells what its job sends, and `repeating` what it sends again that may have arrived."""
 
     def __init__(
         self,
@@ -104,10 +106,10 @@ class EntryWriter:
         attempts: int = 3,
         resending: Resending = _FIRST_ROUND,
         session: WritingSession | None = None,
-        repeats: bool = False,
+        repeating: Repeating = _NOTHING_AGAIN,
         of_singles: bool = False,
     ) -> None:
-        self._repeats = repeats
+        self._repeating = repeating
         self._of_singles = of_singles
         self._session = session
         self._ledger = ledger
@@ -191,7 +193,10 @@ class EntryWriter:
                 assert note.until is not None
                 round_, to = self._resending.round, note.prepared.to
                 wanted = self.is_to_be_sent(note.prepared)
-                ahead = write_ahead(message, owner=self._owner, until=note.until, round=round_, to=to)
+                within = self._repeating.within
+                ahead = write_ahead(
+                    message, owner=self._owner, until=note.until, round=round_, to=to, repeats_within=within
+                )
                 return ahead if wanted else None
             case Purpose.REJECT:
                 assert note.at is not None
@@ -202,15 +207,14 @@ class EntryWriter:
             case Purpose.ANSWER:
                 assert note.given is not None
                 assert note.at is not None
-                return answer(
-                    message, note.attempt, note.given, at=note.at, attempts=self._attempts, repeats=self._repeats
-                )
+                again = self._repeating.allows_own
+                return answer(message, note.attempt, note.given, at=note.at, attempts=self._attempts, repeats=again)
             case Purpose.LATER:
                 assert note.until is not None
                 return None if self.is_ours(note.prepared) else postpone(message, note.until)
             case Purpose.RECOVER:
                 assert note.at is not None
-                return recover(message, owner=self._owner, now=note.at, repeats=self._repeats)
+                return recover(message, owner=self._owner, now=note.at, repeats=self._repeating.allows(message))
             case _:
                 assert_never(note.purpose)
 

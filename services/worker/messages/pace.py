@@ -65,15 +65,18 @@ class AccountPace:
         self._first_in_line = first_in_line
         self._generation = clock.generation
 
-    async def reserve(self, *, count: int, ahead_us: int, lasting_us: int, under_way: int = 0) -> Reserved | Wait:
+    async def reserve(
+        self, *, count: int, ahead_us: int, lasting_us: int, under_way: int = 0, limit: Limit = Limit.RATE
+    ) -> Reserved | Wait:
         """Up to `count` instants, at least `ahead_us` from now, and room for the calls that will be under way where
         each lasts so long, as far as others leave it; of those that are `under_way` already nothing is given away.
+        `limit` is what has bounded the holder so far.
 
         Raises:
             PlaceLost: nothing is to be sent any more.
         """
         for _ in range(_TRIES):
-            got = await self._reserve_once(count, ahead_us, lasting_us, under_way)
+            got = await self._reserve_once(count, ahead_us, lasting_us, under_way, limit)
             if got is not None:
                 GRANTS.labels(got.limit.value if isinstance(got, Wait) else _GRANTED).inc()
                 return got
@@ -99,12 +102,15 @@ class AccountPace:
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
 
-    async def _reserve_once(self, count: int, ahead_us: int, lasting_us: int, under_way: int) -> Reserved | Wait | None:
+    async def _reserve_once(
+        self, count: int, ahead_us: int, lasting_us: int, under_way: int, limit: Limit
+    ) -> Reserved | Wait | None:
         """`None` where somebody else was faster."""
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
+            await self._note_clock(traffic)
             return Wait(now.now_us + _SECOND, Limit.CLOCK)
-        if traffic.pace.clock != now.clock or generation != self._generation:
+        if generation != self._generation or self._goes_by_another_clock(traffic, now):
             return await self._adopt(traffic, now, generation)
         got = pacing.reserve(
             traffic.pace,
@@ -126,6 +132,7 @@ class AccountPace:
             wanted=_SPARE_CALLS + 2 * lasting_us // grant.interval_us,
             max_in_flight=traffic.max_in_flight,
             under_way=under_way,
+            limit=limit,
         )
         mine = places.place_of(kept, self._holder)
         if mine is None:
@@ -147,6 +154,18 @@ class AccountPace:
         kept = tuple(replace(one, until_us=until + self._call_us) if one is mine else one for one in others)
         changed = await self._change(traffic, replace(traffic.pace, seq=traffic.pace.seq + 1), kept)
         return wait if changed else None
+
+    async def _note_clock(self, traffic: Traffic) -> None:
+        """Have everybody see that our clock keeps us from sending, if we are the first to say so."""
+        mine = places.place_of(traffic.places, self._holder)
+        if mine is not None and mine.limit is not Limit.CLOCK:
+            kept = tuple(replace(one, limit=Limit.CLOCK) if one is mine else one for one in traffic.places)
+            await self._change(traffic, traffic.pace.next_seq(), kept)
+
+    def _goes_by_another_clock(self, traffic: Traffic, now: Reading) -> bool:
+        return pacing.is_of_another_clock(
+            traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard
+        )
 
     async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
         """Have the pace go by the clock that we read; `None` where somebody else was faster."""

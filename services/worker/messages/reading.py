@@ -1,7 +1,8 @@
 """Reading the recipients of a batch: the rows of its range, each with a number that it has at every reading."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import compress
 
 from msgspec import Struct
 
@@ -11,12 +12,11 @@ from shared.blobs import Blobs
 from shared.domain.audience.csv_cuts import rows_in
 from shared.domain.audience.csv_header import choose
 from shared.domain.audience.ranges import ByteRange, KeyRange
+from shared.domain.audience.row_numbers import name_rows, number_rows
 from shared.domain.audience.sources import File
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Batch
 from shared.domain.messages.rendering import decode_column
-
-_SAME_KEY = 1 << 40
 
 
 class RecipientRows(Struct, frozen=True, eq=False):
@@ -60,15 +60,10 @@ class RowsReader:
         used = mailing.texts.used_columns(mailing.columns)
         names = (mailing.options.recipient_column, *used)
         rows = await self._tables.read(mailing.job.table, mailing.job.filters, keys, names)
-        recipients, *others = map(decode_column, rows.columns)
-        numbers = [*_number_keys(rows.keys.tolist(), keys.after)]
-        return RecipientRows(numbers, recipients, dict(zip(used, others, strict=True)))
-
-
-def _number_keys(keys: Sequence[int], after: int) -> Iterator[int]:
-    """A number for each key: how far it lies behind the beginning. Rows that share a key have numbers far apart."""
-    previous, same = None, 0
-    for key in keys:
-        same = same + 1 if key == previous else 0
-        previous = key
-        yield key - after - 1 + same * _SAME_KEY
+        known, repeated, columns = [*name_rows(rows.keys.tolist())], frozenset(keys.repeated), [*rows.columns]
+        if repeated:
+            fresh = [name not in repeated for name in known]
+            known = [*compress(known, fresh)]
+            columns = [[*compress(column, fresh)] for column in columns]
+        recipients, *others = map(decode_column, columns)
+        return RecipientRows(number_rows(known, keys.after), recipients, dict(zip(used, others, strict=True)))

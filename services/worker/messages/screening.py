@@ -17,8 +17,8 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import due_at
 from shared.domain.messages.ledger import Message, entry_id
 from shared.domain.messages.recipients import Address, Malformed, address_reader
-from shared.domain.messages.suppressions import reason_of
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
+from shared.flow.messages.barring import find_barred
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
@@ -58,7 +58,7 @@ async def screen(
     read = address_reader(mailing.options.channel, mailing.options.default_region)
     addresses = [read(rows.recipients[row.place]) for row in due]
     known = [address for address in addresses if isinstance(address, str)]
-    found = await _find_suppressed(store, mailing, known)
+    found = await find_barred(store, mailing.job.app_id, mailing.options, known)
     contents = _contents_of(links, mailing, rows, due, addresses)
     screened, called = Screened([], []), []
     for place, (row, address) in enumerate(zip(due, addresses, strict=True)):
@@ -136,16 +136,6 @@ def _contents_of(
     urls = links.urls_of(mailing.job.app_id, options.channel, known, options.list)
     columns[UNSUBSCRIBE_URL] = urls
     return BatchContents(mailing, columns, len(due), urls if has_button and links.can_link else ())
-
-
-async def _find_suppressed(store: Store, mailing: MessagesOfJob, addresses: Sequence[str]) -> dict[str, Reason]:
-    options = mailing.options
-    found = await store.suppressions.find(mailing.job.app_id, options.channel, addresses, options.list)
-    reasons = {
-        address: reason_of([suppression], list_name=options.list, transactional=options.transactional)
-        for address, suppression in found.items()
-    }
-    return {address: reason for address, reason in reasons.items() if reason is not None}
 
 
 def _reject(prepared: Prepared, reason: Reason, detail: str, now: datetime) -> Note:

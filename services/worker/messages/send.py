@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.dry_run import judge_rows
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
@@ -40,7 +41,7 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, recover
+from shared.domain.messages.ledger import Message, Repeating, add_tallies, difference, recover
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -57,6 +58,7 @@ from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResu
 log = structlog.get_logger(__name__)
 
 _REMEMBERED_OWNERS = 10_000
+_NOTHING_AGAIN = Repeating()
 
 
 class _Batch(Struct, frozen=True):
@@ -208,7 +210,7 @@ class MessageSender(Stage[SendMessages]):
 
     async def _send(self, held: BatchInHand, ours: _Batch) -> Batch | None:
         batch = ours.batch
-        entries = await self._recover(batch, ours.session, repeats=self._repeats(ours))
+        entries = await self._recover(batch, ours.session, self._repeating(ours))
         standing = await self._store.jobs.get_standing(batch.job_id)
         match Gate.DROP if standing is None else gate(standing, self._clock.now_ns()):
             case Gate.PARK:
@@ -219,6 +221,8 @@ class MessageSender(Stage[SendMessages]):
                 pass
             case other:
                 assert_never(other)
+        if ours.mailing.options.dry_run:
+            return await self._count_only(ours)
         rank = (0.0, ours.mailing.job.created_at, ours.mailing.job.key)
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
@@ -229,13 +233,27 @@ class MessageSender(Stage[SendMessages]):
         await fault("message.before_settle")
         return await self._leave_batch(ours, rows, end, free_us)
 
-    async def _recover(self, batch: Batch, session: WritingSession, *, repeats: bool) -> Mapping[str, Message]:
+    async def _count_only(self, ours: _Batch) -> Batch | None:
+        """Settle a batch of a dry run with what it would send."""
+        rows = await self._reader.read(ours.mailing, ours.batch)
+        entries = await judge_rows(self._store, self._links, ours.mailing, ours.credential, ours.batch, rows)
+        return await self._store.message_batches.settle(
+            ours.batch,
+            to=BatchStatus.SENT,
+            receipt=receipt_of_entries(entries),
+            size=len(rows.numbers),
+            tally=add_tallies(difference(None, entry) for entry in entries),
+        )
+
+    async def _recover(
+        self, batch: Batch, session: WritingSession, repeating: Repeating = _NOTHING_AGAIN
+    ) -> Mapping[str, Message]:
         """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
         now, entries = await self._store.now(), await self._read_entries(batch)
         found = {
             id_: recovered
             for id_, entry in entries.items()
-            if (recovered := recover(entry, owner=batch.owner, now=now, repeats=repeats)) is not None
+            if (recovered := recover(entry, owner=batch.owner, now=now, repeats=repeating.allows(entry))) is not None
         }
         changes = [EntryChange(entries[id_], after) for id_, after in found.items()]
         for first in range(0, len(changes), WRITTEN_AT_ONCE):
@@ -247,11 +265,12 @@ class MessageSender(Stage[SendMessages]):
                 case WriteResult.LOST:
                     raise BatchTaken
                 case WriteResult.STALE:
-                    return await self._recover(batch, session, repeats=repeats)  # a callback has told of one
+                    return await self._recover(batch, session, repeating)  # a callback has told of one
                 case other:
                     assert_never(other)
         if found:
-            log.warning("messages of a lost worker", messages=len(found), repeated=repeats)
+            repeated = sum(entry.is_unsent for entry in found.values())
+            log.warning("messages of a lost worker", messages=len(found), repeated=repeated)
         return {**entries, **found}
 
     async def _screen(self, ours: _Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Screened:
@@ -298,13 +317,13 @@ class MessageSender(Stage[SendMessages]):
             attempts=ours.credential.retry.attempts,
             resending=ours.mailing.resending,
             session=ours.session,
-            repeats=self._repeats(ours),
+            repeating=self._repeating(ours),
         )
 
-    def _repeats(self, ours: _Batch) -> bool:
-        """Whether what nobody knows of is sent again: the job wants it, or it does no harm."""
+    def _repeating(self, ours: _Batch) -> Repeating:
+        """What of that which nobody knows of is sent again: the job wants it, or it does no harm."""
         wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
-        return wanted or self._credentials.repeats_safely(ours.credential)
+        return Repeating(wanted, self._credentials.repeats_within(ours.credential))
 
     async def _leave_batch(self, ours: _Batch, rows: RecipientRows, end: DispatchEnd, free_us: int) -> Batch | None:
         """The batch, settled where nothing of it is left to be called, or back in its plan."""
@@ -353,7 +372,7 @@ class MessageSender(Stage[SendMessages]):
         open_until = [entry.until or now for entry in entries.values() if entry.is_sending]
         if open_until:
             await asyncio.sleep(max((max(open_until) - now).total_seconds(), 0) + 0.001)
-            await self._recover(batch, session, repeats=False)
+            await self._recover(batch, session)
         return await self._settle(batch, to)
 
     async def _settle(self, batch: Batch, to: BatchStatus) -> Batch | None:

@@ -32,7 +32,7 @@ from shared.domain.instants import LATEST, from_ms
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import Resending, due_at
-from shared.domain.messages.ledger import Message
+from shared.domain.messages.ledger import Message, Repeating
 from shared.domain.messages.suppressions import reason_of
 from shared.domain.messages.tasks import SendSingles
 from shared.flow.messages.account_clock import AccountClock
@@ -357,14 +357,14 @@ class SingleSender(Stage[SendSingles]):
         return barred
 
     def _writer(self, credential: Credential, owner: str, session: WritingSession) -> EntryWriter:
-        safe = credential.on_unknown is OnUnknown.RETRY or self._credentials.repeats_safely(credential)
+        wanted = credential.on_unknown is OnUnknown.RETRY
         return EntryWriter(
             self._store.messages,
             batch_id=credential.id,
             owner=owner,
             attempts=credential.retry.attempts,
             session=session,
-            repeats=safe,
+            repeating=Repeating(wanted, self._credentials.repeats_within(credential)),
             of_singles=True,
         )
 

@@ -4,11 +4,12 @@ times counts where he stands first, as in the cuts of a job's batches."""
 from collections.abc import Callable, Iterator
 from itertools import compress
 
+import numpy as np
 from msgspec import Struct
 
 from shared.domain.audience.csv_header import Chosen, Header
 from shared.domain.audience.csv_rows import FIELD, HEADER_ONLY, RowReader, Rows
-from shared.domain.audience.repeats import Repeats, hashes_of
+from shared.domain.audience.repeats import Flags, Repeats, hashes_of
 from shared.domain.audience.user_ids import Normalize
 from shared.domain.errors import Invalid
 
@@ -24,7 +25,8 @@ class Slice(Struct, frozen=True):
 
 class Slicer:
     """Slices a file, from its beginning, after `size` rows or where a chunk ends. Ids of one normal form are one user.
-    They stand in the first column, or where `choose` says that they do when it is given the file's header.
+    They stand in the first column, or where `choose` says that they do when it is given the file's header. Unless each
+    counts `once`, no row is a repeated one.
 
     Memory is that of a `RowReader`, and 8 bytes for each user up to those that `Repeats` remembers.
 
@@ -33,12 +35,17 @@ class Slicer:
     """
 
     def __init__(
-        self, size: int, normalize: Normalize | None = None, *, choose: Callable[[Header], Chosen] | None = None
+        self,
+        size: int,
+        normalize: Normalize | None = None,
+        *,
+        choose: Callable[[Header], Chosen] | None = None,
+        once: bool = True,
     ) -> None:
         self._size = size
         self._normalize = normalize
         self._reader = RowReader(choose=choose)
-        self._repeats = Repeats()
+        self._repeats = Repeats() if once else None
         self._is_empty = True
 
     @property
@@ -58,9 +65,14 @@ class Slicer:
         return slices
 
     def _slice(self, rows: Rows) -> Iterator[Slice]:
-        fresh = ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
+        fresh = self._flag_fresh(rows)
         self._is_empty = self._is_empty and not rows.ids
         for first in range(0, len(rows.ids), self._size):
             ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size]
             users = [str(id, "utf-8") for id in compress(ids, chosen.tolist())]
             yield Slice(users, len(ids) - len(users), int(rows.ends[first + len(ids) - 1]))
+
+    def _flag_fresh(self, rows: Rows) -> Flags:
+        if self._repeats is None:
+            return np.ones(len(rows.ids), np.bool_)
+        return ~self._repeats.mark(hashes_of(rows.ids, self._normalize))

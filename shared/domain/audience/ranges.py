@@ -2,12 +2,16 @@
 
 from msgspec import Struct
 
+from shared.domain.audience.row_numbers import RowName
 
-class KeyRange(Struct, frozen=True, tag="keys"):
-    """The rows of the push table with `after` < seq_id <= `upto` that the job's filters keep."""
+
+class KeyRange(Struct, frozen=True, tag="keys", omit_defaults=True):
+    """The rows of the table with `after` < seq_id <= `upto` that the job's filters keep, without those that are
+    `repeated`."""
 
     after: int
     upto: int
+    repeated: tuple[RowName, ...] = ()
 
 
 class ByteRange(Struct, frozen=True, tag="bytes"):

@@ -63,6 +63,11 @@ class CredentialStatus(StrEnum):
         """Whether messages leave by a credential that stands so."""
         return self is CredentialStatus.ACTIVE
 
+    @property
+    def is_news(self) -> bool:
+        """Whether somebody is to be told, as nobody of the app has done this."""
+        return self is CredentialStatus.REJECTED
+
 
 CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] = {
     CredentialStatus.ACTIVE: frozenset({CredentialStatus.SUSPENDED, CredentialStatus.REJECTED}),

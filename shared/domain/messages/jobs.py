@@ -51,7 +51,8 @@ class MessageOptions(Struct, frozen=True, kw_only=True):
     Its recipients stand in the column `recipient_column`, and their addresses are of this `channel`; phone numbers
     without a country are of `default_region`. Those without a template in their own locale get that of `locale`.
     `list` names what one can unsubscribe from; what is `transactional` reaches those too who have. A batch has
-    `batch_size` recipients. There must be no more than `max_recipients`, where it is not 0.
+    `batch_size` recipients. There must be no more than `max_recipients`, where it is not 0. A `dry_run` counts what it
+    would send, and calls nobody.
     """
 
     channel: Channel
@@ -66,6 +67,7 @@ class MessageOptions(Struct, frozen=True, kw_only=True):
     transactional: bool = False
     max_recipients: int = 0
     batch_size: int = 1_000
+    dry_run: bool = False
 
 
 def check_options(options: MessageOptions) -> None:

@@ -43,6 +43,9 @@ from shared.domain.messages.answers import (
 from shared.domain.messages.singles import Pending, SingleContent
 
 EARLIER_ATTEMPTS = 5
+TOO_FAST_OF_AN_ATTEMPT = 20
+"""How often in a row a message may be refused since calls come too fast. Then that counts as an attempt: what refuses
+one recipient alone, for ever, must not hold back all others for ever."""
 PROVIDER_ID_CHARACTERS = 255
 REPEATED = "repeated"
 """What a tally calls messages that were called a second time, though the first call may have succeeded."""
@@ -92,10 +95,12 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of the ledger: a message to one recipient.
 
     `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
-    names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
-    the provider calls it (`ref_of`). `v` is raised by every change. A message of no job is a `single` one, and
-    `pending` until nothing is left to be done; from then on `ledger_since` tells its age, and `personal_since` that it
-    is not redacted. Where it is redacted, `to` and `detail` are empty.
+    names who calls, and until `until` (the database's time) nobody else may judge what became of that. `refused` counts
+    attempts that came to nothing, `too_fast` the calls since the last of them. `ref` is what the provider calls it
+    (`ref_of`). `repeats_within` names whom it was called at, where a second call does no harm there. `v` is raised by
+    every change. A message of no job is a `single` one, and `pending` until nothing is left to be done; from then on
+    `ledger_since` tells its age, and `personal_since` that it is not redacted. Where it is redacted, `to` and `detail`
+    are empty.
     """
 
     id: str
@@ -112,7 +117,9 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: datetime | None = None
     ref: str = ""
     refused: int = 0
+    too_fast: int = 0
     repeated: int = 0
+    repeats_within: str = ""
     earlier: tuple[EarlierAttempt, ...] = ()
     answered_at: datetime | None = None
     delivered_at: datetime | None = None
@@ -137,6 +144,23 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_unknown(self) -> bool:
         """Whether nobody can tell if it was sent."""
         return self.state is MessageState.UNKNOWN
+
+
+class Repeating(Struct, frozen=True):
+    """Which of the messages are sent again of which nobody can tell whether the provider has them: all where `wanted`,
+    else those that were called where the provider drops a second call, and are called there still (`within`)."""
+
+    wanted: bool = False
+    within: str = ""
+
+    @property
+    def allows_own(self) -> bool:
+        """Whether a message that was called a moment ago is sent again."""
+        return self.wanted or bool(self.within)
+
+    def allows(self, message: Message) -> bool:
+        """Whether this message is sent again, whoever called it."""
+        return self.wanted or bool(self.within and message.repeats_within == self.within)
 
 
 class News(Struct, frozen=True, kw_only=True):
@@ -195,8 +219,10 @@ def write_ahead(
     until: datetime,
     round: int = 0,  # noqa: A002 - the field
     to: str = "",
+    repeats_within: str = "",
 ) -> Message:
-    """The entry right before its next call, to this recipient where it has forgotten its own."""
+    """The entry right before its next call, to this recipient where it has forgotten its own. Whether that call may be
+    repeated is what is known now: the account may have other fields when somebody asks."""
     return _change(
         message,
         to=message.to or to,
@@ -206,10 +232,12 @@ def write_ahead(
         round=round,
         owner=owner,
         until=until,
+        repeats_within=repeats_within,
         reason="",
         detail="",
         ref="",
         refused=message.refused if round == message.round else 0,
+        too_fast=message.too_fast if round == message.round else 0,
         earlier=_with_last(message),
     )
 
@@ -231,7 +259,9 @@ def answer(
         case CallRefused(reason, detail):
             return _end(message, state_of_refusal(reason), at, reason=reason, detail=detail)
         case NotNow(detail, too_fast):
-            return _refused_for_now(message, detail, counts=not too_fast, at=at, attempts=attempts)
+            refused_so_often = message.too_fast + 1 if too_fast else 0
+            message = replace(message, too_fast=refused_so_often % TOO_FAST_OF_AN_ATTEMPT)
+            return _refused_for_now(message, detail, counts=not message.too_fast, at=at, attempts=attempts)
         case LoginRefused(detail):
             return _refused_for_now(message, detail, counts=False, at=at, attempts=attempts)
         case CallUnanswered(detail):
@@ -384,6 +414,8 @@ def _with_what_is_needed(message: Message, single: SingleContent) -> Message:
 def _with_last(message: Message) -> tuple[EarlierAttempt, ...]:
     if not message.attempt:
         return ()
+    if message.earlier and message.earlier[-1].attempt == message.attempt:
+        return message.earlier  # since then it was written ahead, and given back
     last = EarlierAttempt(
         attempt=message.attempt, state=message.state, reason=message.reason, detail=message.detail, ref=message.ref
     )

@@ -15,6 +15,8 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.messages.pacing import Limit
+
 _CALLS_A_PLACE = 1_000
 _SLOW_RATE = 10
 _FEWEST, _MOST = 2, 10
@@ -28,13 +30,14 @@ Rank = tuple[float, int, str]
 
 class AccountPlace(Struct, frozen=True, kw_only=True):
     """One of an account's places. `holder` is the id of a batch, or of a worker that sends single messages. Times are
-    the database's, in microseconds."""
+    the database's, in microseconds. `limit` is what has bounded the holder of late."""
 
     holder: str
     rank: Rank
     until_us: int
     calls: int = 0
     yields: bool = False
+    limit: Limit = Limit.RATE
 
 
 Places = tuple[AccountPlace, ...]
@@ -82,7 +85,16 @@ def have_one_yield(places: Places, rank: Rank) -> Places:
     return tuple(replace(place, yields=True) if place is last else place for place in places)
 
 
-def renew(places: Places, holder: str, *, until_us: int, wanted: int, max_in_flight: int, under_way: int = 0) -> Places:
+def renew(
+    places: Places,
+    holder: str,
+    *,
+    until_us: int,
+    wanted: int,
+    max_in_flight: int,
+    under_way: int = 0,
+    limit: Limit = Limit.RATE,
+) -> Places:
     """The places in which this holder's counts until then, with as many of the `wanted` calls as the others leave, and
     no more than its part of all: nobody waits for one that took too many for longer than that one's grant. But those
     that are `under_way` count, however long they last."""
@@ -90,7 +102,8 @@ def renew(places: Places, holder: str, *, until_us: int, wanted: int, max_in_fli
     part = max(max_in_flight // len(places), 1) if places else 0
     calls = max(min(wanted, part, max_in_flight - others), under_way, 0)
     return tuple(
-        replace(place, until_us=until_us, calls=calls) if place.holder == holder else place for place in places
+        replace(place, until_us=until_us, calls=calls, limit=limit) if place.holder == holder else place
+        for place in places
     )
 
 

@@ -27,6 +27,7 @@ from shared.domain.messages.tags import (
     UNSUBSCRIBE_URL,
     TaggedText,
     check_filled_tags,
+    find_unfilled,
     split_at_tags,
     texts_only,
     values_by_tag,
@@ -179,6 +180,12 @@ class MessageTexts:
         known = {*columns}
         for locale, body in self._bodies.items():
             check_filled_tags(body.tags, known, self._fixed[locale])
+
+    def unfilled_tags(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The tags for which there is no column, context or default."""
+        known = {*columns}
+        unfilled = (find_unfilled(body.tags, known, self._fixed[locale]) for locale, body in self._bodies.items())
+        return tuple(sorted({*chain.from_iterable(unfilled)}))
 
     def used_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Those of the columns that rendering needs, in their order."""

@@ -55,6 +55,20 @@ def check_filled_tags(tags: Iterable[str], *filled: Collection[str]) -> None:
         raise Invalid(f"invalid template: no column, context or default for {named}", field="template")
 
 
+def find_tag(value: Any, name: str, path: str = "body") -> str:
+    """The path of the first text with this tag; `""` where there is none."""
+    match value:
+        case str():
+            return path if name in split_at_tags(value, path).tags else ""
+        case dict():
+            below = ((f"{path}.{key}", each) for key, each in value.items())
+        case list():
+            below = ((f"{path}[{place}]", each) for place, each in enumerate(value))
+        case _:
+            return ""
+    return next((found for place, each in below if (found := find_tag(each, name, place))), "")
+
+
 def values_by_tag(values: Mapping[str, Any], field: str) -> dict[str, str | None]:
     """What context or defaults say for tags, as text: a number or a boolean as in JSON, null as nothing; `None` for
     what is no text (an object, a list) and fills no tag.

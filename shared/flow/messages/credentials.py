@@ -88,9 +88,10 @@ class CredentialFlow:
         """By what this kind of provider reaches recipients. Raises `Invalid` for a kind that there is not."""
         return self._kind(kind).channel
 
-    def repeats_safely(self, credential: Credential) -> bool:
-        """Whether a second call with the same message id does no harm. Raises `Invalid` for an unknown kind."""
-        return self._kind(credential.kind).repeats_safely(credential.fields)
+    def repeats_within(self, credential: Credential) -> str:
+        """A name of whom a second call with the same message id does no harm at; `""` where it may. Raises `Invalid`
+        for an unknown kind."""
+        return self._kind(credential.kind).repeats_within(credential.fields)
 
     def open(self, credential: Credential) -> Provider:
         """The account, ready to send, in the running event loop.

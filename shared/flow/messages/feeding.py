@@ -45,6 +45,7 @@ class _Room(TypedDict):
 
 _TRIES = 20
 _JOBS_LOOKED_AT = 200
+_DRY_RUN_BATCHES = 2
 _REMEMBERED = 1_000
 
 
@@ -61,6 +62,8 @@ class CredentialFeed:
         """Queue batches as long as there are places and batches that may be sent now."""
         while await self._feed_one(credential_id):
             pass
+        for job in await self._store.message_jobs.find_dry_runs(credential_id, limit=_JOBS_LOOKED_AT):
+            await self._feed_dry_run(job)
 
     async def drain(self, job: Job) -> None:
         """Queue all planned batches of a stopped job, without places: their workers send nothing, and end them."""
@@ -185,6 +188,15 @@ class CredentialFeed:
         batch = await self._store.batches.get(found.job_id, found.ordinal)
         if batch is None or not batch.is_on_its_way:
             await self.leave(credential_id, found.id)
+
+    async def _feed_dry_run(self, job: RunningJob) -> None:
+        """Queue batches of a job that calls nobody: it needs no place, and has a few on their way at a time, so that it
+        keeps no worker from sending."""
+        on_their_way = sum(map(len, (await self._store.batches.find_on_their_way(job.key)).values()))
+        for _ in range(on_their_way, _DRY_RUN_BATCHES):
+            found = await self._find_planned(job.key, await self._store.now())
+            if found is None or await self._publish(found) is None:
+                return
 
     async def _find_next(
         self, credential_id: str, order: SendOrder, now: datetime, *, before: Rank | None

@@ -1,12 +1,8 @@
 """How jobs that send messages stand, and when their messages will leave: read at most once a second for a job, however
 many look."""
 
-import asyncio
-import time
 from datetime import datetime
-from math import inf
 
-from cachetools import LRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,10 +12,9 @@ from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.figures import Ahead, Forecast, MessageCounts, forecast, moves_on, share_of
 from shared.domain.messages.jobs import options_of
 from shared.domain.messages.pacing import effective_rate
+from shared.flow.messages.looks import RecentLooks
 from shared.store import Store
 
-FRESH_SECONDS = 1.0
-_REMEMBERED = 1_000
 _JOBS_LOOKED_AT = 200
 
 
@@ -35,25 +30,23 @@ class MessageFigures:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looks: LRUCache[str, _LastLook] = LRUCache(_REMEMBERED)
+        self._looks: RecentLooks[JobFigures] = RecentLooks()
 
     async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
         """How the job stands, up to a second ago; `exact`: at a moment after this call."""
-        asked_at = time.monotonic()
-        look = self._looks.setdefault(job.key, _LastLook())
-        async with look.lock:
-            known = look.figures
-            if known is None or look.read_at < (asked_at if exact else asked_at - FRESH_SECONDS):
-                read_at = time.monotonic()
-                known = await self._read(job)
-                look.figures, look.read_at = known, read_at
-                self._looks[job.key] = look
-            return known
+        return await self._looks.look(job.key, lambda: self._read(job), exact=exact)
+
+    async def foresee(self, job: Job, messages: int) -> Forecast:
+        """When so many messages of a job would leave that nobody has made yet."""
+        now = await self._store.now()
+        counts = MessageCounts(planned=messages)
+        return forecast(job, counts, await self._look_ahead(job, now), now=now)
 
     async def _read(self, job: Job) -> JobFigures:
         counts = await self.count(job)
         now = await self._store.now()
-        ahead = await self._look_ahead(job, now) if moves_on(job) else Ahead()
+        sends = moves_on(job) and not options_of(job).dry_run
+        ahead = await self._look_ahead(job, now) if sends else Ahead()
         return JobFigures(counts, forecast(job, counts, ahead, now=now))
 
     async def count(self, job: Job) -> MessageCounts:
@@ -74,15 +67,6 @@ class MessageFigures:
             return Ahead(rate=rate * part)
         older = [one.key for one in others if (one.created_at, one.key) < (job.created_at, job.key)]
         return Ahead(len(older), await self._store.message_sums.count_unsent(older), rate)
-
-
-class _LastLook:
-    """What was last read of a job."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.figures: JobFigures | None = None
-        self.read_at = -inf
 
 
 def _rate_of(traffic: Traffic, now: datetime) -> float:

@@ -83,6 +83,7 @@ class MessageKind(JobKind):
             normalize=repeat_form(options.channel, options.default_region),
             once=options.duplicates is Duplicates.ONCE,
             most=options.max_recipients,
+            ids=options.recipient_column,
         )
 
     async def prepare(self, job: Job) -> None:

@@ -6,7 +6,8 @@
 
 What concurrent requests bring goes together, so many at a time and one transaction after the other. An entry only ever
 rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
-was lost. Hard bounces and complaints suppress the address in the same transaction.
+was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces and
+complaints suppress the address in the same transaction.
 
 A message is found by our own key where the provider carries one, else by the provider's id. News of a message that
 nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again.
@@ -19,6 +20,7 @@ from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 
+import structlog
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
@@ -36,12 +38,14 @@ from shared.runtime.metrics import CALLBACKS
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, WriteResult
 
+log = structlog.get_logger(__name__)
+
 FOLDED_AT_ONCE = 500
 YOUNG = timedelta(minutes=10)
 """For how long a provider is asked to come again with news of a message that nobody knows."""
 
 _TRIES = 12
-_WHOLE_TRIES = 2
+_WHOLE_TRIES = 3
 _CAUSES = {Reason.HARD_BOUNCE: SuppressionCause.BOUNCE, Reason.COMPLAINT: SuppressionCause.COMPLAINT}
 
 
@@ -53,6 +57,9 @@ class ReceiptOutcome(StrEnum):
     EARLY = "early"  # of a message that nobody knows: the provider is to come again
     SKIPPED = "skipped"  # of a message that nobody knows, and too old to wait for it
     TEST = "test"  # of the test message of a credential, which has no entry
+
+
+_Outcome = ReceiptOutcome | Exception | None
 
 
 class EarlyNews(Unavailable):
@@ -123,29 +130,49 @@ class Receipts:
         await self._fold_all([_Fact(late.message_id, _answer_change(late)) for late in answers])
 
     async def _fold_all(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
-        """What became of each; `None` where its message is not known."""
-        outcomes: list[ReceiptOutcome | None] = []
+        """What became of each; `None` where its message is not known. Raises, behind all others, what was unexpected of
+        one of them."""
+        outcomes: list[_Outcome] = []
         for start in range(0, len(facts), FOLDED_AT_ONCE):
             outcomes += await self._fold(facts[start : start + FOLDED_AT_ONCE])
-        return outcomes
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
 
-    async def _fold_portions(self, portions: Sequence[Sequence[_Fact]]) -> list[list[ReceiptOutcome | None]]:
+    async def _fold_portions(self, portions: Sequence[Sequence[_Fact]]) -> list[list[_Outcome]]:
         """Those of several requests, together."""
         outcomes = iter(await self._write([fact for portion in portions for fact in portion]))
         await fault("callback.after_fold")
         return [[next(outcomes) for _ in portion] for portion in portions]
 
-    async def _write(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
-        for tries in range(_TRIES):
+    async def _write(self, facts: Sequence[_Fact]) -> list[_Outcome]:
+        """An unexpected error is that of the fact which it comes of, and nobody else's."""
+        try:
+            outcomes = await self._try_to_write(facts)
+        except Unavailable:
+            raise
+        except Exception as error:
+            if len(facts) == 1:
+                log.exception("what a provider tells cannot be stored", message=facts[0].message_id)
+                return [error]
+            outcomes = None
+        return await self._write_halves(facts) if outcomes is None else outcomes
+
+    async def _try_to_write(self, facts: Sequence[_Fact]) -> list[_Outcome] | None:
+        """`None` where entries change all the time: fewer of them do at once."""
+        for _ in range(_WHOLE_TRIES if len(facts) > 1 else _TRIES):
             entries = await self._find(facts)
             foldings, outcomes = _decide(facts, entries)
             if not foldings or await self._write_entries(foldings) is WriteResult.DONE:
                 return outcomes
-            if tries >= _WHOLE_TRIES and len(facts) > 1:
-                # Where entries change all the time, fewer of them do at once.
-                middle = len(facts) // 2
-                return await self._write(facts[:middle]) + await self._write(facts[middle:])
+        if len(facts) > 1:
+            return None
         raise Unavailable("entries change faster than they can be written")
+
+    async def _write_halves(self, facts: Sequence[_Fact]) -> list[_Outcome]:
+        middle = len(facts) // 2
+        return await self._write(facts[:middle]) + await self._write(facts[middle:])
 
     async def _write_entries(self, foldings: Collection[_Folding]) -> WriteResult:
         changes = [EntryChange(folding.before, folding.after) for folding in foldings]
@@ -173,12 +200,10 @@ def _own(fact: _Fact, entry: Message | None) -> Message | None:
     return entry if is_own else None
 
 
-def _decide(
-    facts: Iterable[_Fact], entries: Iterable[Message | None]
-) -> tuple[list[_Folding], list[ReceiptOutcome | None]]:
+def _decide(facts: Iterable[_Fact], entries: Iterable[Message | None]) -> tuple[list[_Folding], list[_Outcome]]:
     """What each entry becomes by all that is told of it, and what becomes of each fact."""
     foldings: dict[str, _Folding] = {}
-    outcomes: list[ReceiptOutcome | None] = []
+    outcomes: list[_Outcome] = []
     for fact, entry in zip(facts, entries, strict=True):
         if entry is None:
             outcomes.append(None)

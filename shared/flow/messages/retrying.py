@@ -9,6 +9,7 @@ from collections.abc import Collection
 from shared.domain.errors import Conflict, Forbidden
 from shared.domain.jobs.events import Doer, Event, EventState
 from shared.domain.jobs.jobs import Job
+from shared.domain.messages.jobs import options_of
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime.clock import Clock
@@ -30,10 +31,12 @@ class JobRetry:
         """Send the job's messages in these states again.
 
         Raises:
-            Forbidden: the job has not ended.
+            Forbidden: the job has not ended, or is a dry run.
             Conflict: its messages are forgotten, its credential is gone or is another app's alone, or somebody else
                 was faster.
         """
+        if options_of(job).dry_run:
+            raise Forbidden("a dry run has sent nothing that could be sent again", field="jobId")
         await self._check_credential(job)
         now = self._clock.now_ns()
         said = ", ".join(sorted(state.value for state in states))

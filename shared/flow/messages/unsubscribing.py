@@ -37,6 +37,13 @@ class UnsubscribeLinks:
         """Whether there is a key to sign with, and somewhere that links lead to."""
         return self._tokens is not None and bool(self._public_url)
 
+    @property
+    def missing_setting(self) -> str:
+        """What has to be set before there can be links; `""` where nothing is missing."""
+        if not self._public_url:
+            return "api.public_url"
+        return "" if self._tokens is not None else "providers.secret_keys"
+
     def url_of(self, listing: Listing) -> str:
         """The link of this recipient; `""` where there can be none."""
         return f"{self._public_url}{PATH}{self._tokens.make(listing)}" if self._tokens and self._public_url else ""

@@ -1,5 +1,6 @@
 """The batches of messages: what may happen to them and to no other batch (`shared.domain.messages.batches`)."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pymongo import ASCENDING, ReturnDocument
@@ -43,10 +44,14 @@ class MessageBatches:
             )
         return None if found is None else batch_of(found)
 
-    async def settle(self, batch: Batch, *, to: BatchStatus, receipt: Receipt, size: int) -> Batch | None:
-        """sending → settled, with so many recipients, if its owner is still the same."""
+    async def settle(
+        self, batch: Batch, *, to: BatchStatus, receipt: Receipt, size: int, tally: Mapping[str, int] | None = None
+    ) -> Batch | None:
+        """sending → settled, with so many recipients, if its owner is still the same. A `tally` stands for entries that
+        are written nowhere."""
         change: Document = {"receipt": receipt_document(receipt), "size": size, "settled": True, "owner": ""}
         change |= {"failed_of": batch.job_id} if is_failure(to) else {}
+        change |= {f"tally.{name}": count for name, count in (tally or {}).items()}
         return await self._move(batch, to, change, {"not_before": ""})
 
     async def _move(self, batch: Batch, to: BatchStatus, fields: Document, unset: Document) -> Batch | None:

@@ -41,6 +41,7 @@ class Credentials:
         await self._credentials.create_index([("app_id", ASCENDING), ("name", ASCENDING)], unique=True)
         await self._credentials.create_index([("usable_by", ASCENDING), ("_id", ASCENDING)])
         await self._credentials.create_index([("busy", ASCENDING)], sparse=True)
+        await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
         """Insert a credential that nobody sends by yet; `False` where it is there, by its id.
@@ -104,12 +105,23 @@ class Credentials:
         self, credential_id: str, to: CredentialStatus, *, why: str, at: datetime, secret: str | None = None
     ) -> Credential | None:
         """Give it this status, if the table has the move from where it stands; `None` if not. With `secret`, only while
-        this is its sealed secret: whoever was refused by an old one says nothing about the new one."""
+        this is its sealed secret: whoever was refused by an old one says nothing about the new one. Of one that is
+        rejected a mail is due."""
         before = sorted(status.value for status in sources(CREDENTIAL_TRANSITIONS, to))
         query: Document = {"_id": credential_id, "status": {"$in": before}}
         query |= {} if secret is None else {"secret": secret}
-        change = {"status": to.value, "why": why, "updated_at": at}
+        change: Document = {"status": to.value, "why": why, "updated_at": at}
+        change |= {"mail_due": at} if to.is_news else {}
         return await self._update(query, {"$set": change, "$inc": {"version": 1}})
+
+    async def lease_mail(self, *, now: datetime, until: datetime) -> Credential | None:
+        """A credential of which a mail is due, for whoever sends it until then; others leave it alone meanwhile."""
+        return await self._update({"mail_due": {"$lte": now}}, {"$set": {"mail_due": until}})
+
+    async def end_mail(self, credential_id: str, *, until: datetime) -> None:
+        """Note that the mail was sent which was leased so."""
+        with translate_errors():
+            await self._credentials.update_one({"_id": credential_id, "mail_due": until}, {"$unset": {"mail_due": ""}})
 
     async def find_sealed_otherwise(self, key: str, *, after: str = "", limit: int) -> list[Credential]:
         """Some whose secrets were sealed under another key than this one, by their ids."""

@@ -11,8 +11,10 @@ from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.instants import from_ns
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
+from shared.domain.messages.flowing import WaitingJob
 from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import Resending, options_of
 from shared.domain.messages.ledger import MessageState
@@ -26,12 +28,13 @@ _WITHOUT = {"plan.templates": 0, "context": 0}
 
 
 class RunningJob(Struct, frozen=True):
-    """A job that sends by a credential: `had` is `None` where it has not begun."""
+    """A job that sends by a credential: `had` is `None` where it has not begun. A dry run sends nothing."""
 
     key: str
     created_at: int
     share: int
     had: float | None
+    is_dry_run: bool = False
 
     def rank(self, *, by_age: bool) -> Rank:
         """Its place in the order of its credential's jobs."""
@@ -50,11 +53,19 @@ class MessageJobs:
         await self._jobs.create_index(order)
 
     async def find_running(self, credential_id: str, *, limit: int) -> list[RunningJob]:
-        """The oldest of the jobs that run by this credential."""
-        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value}
+        """The oldest of the jobs that run by this credential and send."""
+        return [job for job in await self._find_running(credential_id, limit) if not job.is_dry_run]
+
+    async def find_dry_runs(self, credential_id: str, *, limit: int) -> list[RunningJob]:
+        """The oldest of those that run and call nobody."""
+        return [job for job in await self._find_running(credential_id, limit) if job.is_dry_run]
+
+    async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
+        """The oldest of the open jobs by this credential that send, whether they run or not."""
         with translate_errors():
-            found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
-            return [_running_job(document) async for document in found]
+            found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
+            jobs = [job_of(document | {"context": "{}"}) async for document in found]
+        return [_waiting_job(job) for job in jobs if not options_of(job).dry_run]
 
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
         """What decides about the batches of those of these jobs that there are, by their keys."""
@@ -109,11 +120,22 @@ class MessageJobs:
         change = {"status": JobStatus.TRIPPED.value, "updated_at": at, "bounces": msgspec.structs.asdict(forgiven)}
         return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
+    async def _find_running(self, credential_id: str, limit: int) -> list[RunningJob]:
+        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value}
+        with translate_errors():
+            found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
+            return [_running_job(document) async for document in found]
+
 
 def _open_of(credential_id: str) -> Document:
     return {"credential_id": credential_id, "open": True}
 
 
+def _waiting_job(job: Job) -> WaitingJob:
+    return WaitingJob(job.key, max(from_ns(job.created_at), job.starts), job.standing.feeds)
+
+
 def _running_job(document: Document) -> RunningJob:
     job = job_of(document | {"context": "{}"})
-    return RunningJob(job.key, job.created_at, options_of(job).share, document.get("had"))
+    options = options_of(job)
+    return RunningJob(job.key, job.created_at, options.share, document.get("had"), options.dry_run)

@@ -166,4 +166,11 @@ def _bounds(incarnation: str, batches: Sequence[Document]) -> dict[str, str]:
 def _increments(batches: Sequence[Document], heard: Sequence[dict[str, Any]]) -> dict[str, int]:
     tallies = [flatten_tally(document) for document in (*(batch.get("tally", {}) for batch in batches), *heard)]
     counts = {f"tally.counts.{name}": count for name, count in add_tallies(tallies).items()}
-    return counts | {"tally.planned": sum(batch.get("size", 0) for batch in batches), "tally.steps": 1}
+    planned = sum(batch.get("size", 0) for batch in batches)
+    return counts | {"tally.planned": planned, "tally.duplicates": sum(map(_repeats_of, batches)), "tally.steps": 1}
+
+
+def _repeats_of(batch: Document) -> int:
+    """The rows of a table that repeat one before them. Those of a file's ranges are bits, counted in its plan."""
+    repeated = (batch.get("range") or {}).get("repeated", ())
+    return len(repeated) if isinstance(repeated, list) else 0

@@ -20,6 +20,10 @@ from shared.store.messages.ledger import beginning_with, flatten_tally
 _NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
 
 
+# Those of a file's ranges are bits, and are counted in its plan.
+_REPEATS: Document = {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]}
+
+
 class MessageSums:
     """Reads `batches`, `tallies`, and the field `tally` of jobs. All raise `Unavailable`."""
 
@@ -47,7 +51,7 @@ class MessageSums:
         pipeline: list[Document] = [
             {"$match": one_job(job_key)},
             {"$project": {"_id": 0} | kept},
-            _union("batches", batches, {"size": 1, "batch": "$tally"}),
+            _union("batches", batches, {"size": 1, "batch": "$tally", "repeats": _REPEATS}),
             _union("tallies", heard, {"heard": "$$ROOT"}),
             _union("jobs", one_job(job_key), kept),
         ]
@@ -55,24 +59,28 @@ class MessageSums:
             return await (await self._jobs.aggregate(pipeline)).to_list()
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
-        """How many messages of these jobs nobody has called. Callbacks only move what was called."""
+        """How many messages of these jobs nobody has called."""
+        return sum((await self.count_unsent_of(job_keys)).values())
+
+    async def count_unsent_of(self, job_keys: Sequence[str]) -> dict[str, int]:
+        """How many messages of each of these jobs nobody has called. Callbacks only move what was called."""
+        if not job_keys:
+            return {}
         states = [{"$ifNull": [f"$tally.{state}", 0]} for state in counted_states()]
         pipeline: list[Document] = [
             {"$match": {"job_id": {"$in": list(job_keys)}, "status": {"$ne": END}}},
-            {"$group": {"_id": None, "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
+            {"$group": {"_id": "$job_id", "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
         ]
-        if not job_keys:
-            return 0
         with translate_errors():
             found = await (await self._batches.aggregate(pipeline)).to_list()
-        return max(found[0]["unsent"], 0) if found else 0
+        return {document["_id"]: max(document["unsent"], 0) for document in found}
 
 
 def _add_up(found: Sequence[Document], kept: Document) -> MessageCounts:
     tallies = [document[part] for document in found for part in ("batch", "heard") if part in document]
     return MessageCounts(
         planned=kept["planned"] + sum(document.get("size", 0) for document in found),
-        duplicates=kept["duplicates"],
+        duplicates=kept["duplicates"] + sum(document.get("repeats", 0) for document in found),
         tally=add_tallies(map(flatten_tally, [kept["counts"], *tallies])),
     )
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.domain.messages.answers import (
     Answer,
@@ -21,9 +22,11 @@ from shared.domain.messages.answers import (
 from shared.domain.messages.ledger import (
     EARLIER_ATTEMPTS,
     RANKS,
+    TOO_FAST_OF_AN_ATTEMPT,
     Message,
     MessageState,
     News,
+    Repeating,
     add_tallies,
     answer,
     attempt_of,
@@ -100,6 +103,35 @@ def test_too_fast_and_a_refused_login_are_no_attempts() -> None:
         message = answered(sending(message), given_answer)
     assert message.state is MessageState.UNSENT
     assert message.refused == 0
+
+
+def test_too_fast_again_and_again_is_an_attempt() -> None:
+    """Some providers say so of one recipient: others must not wait for that one for ever."""
+    message, calls = BLANK, 0
+    while message.state is MessageState.UNSENT:
+        message, calls = answered(sending(message), NotNow(too_fast=True)), calls + 1
+    assert (message.state, message.reason) == (MessageState.FAILED, "gave-up")
+    assert calls == 3 * TOO_FAST_OF_AN_ATTEMPT
+
+
+def test_what_is_given_back_leaves_no_attempt_behind() -> None:
+    """However often it is, the names by which providers know the true attempts stay."""
+    message = sending(replace(answered(sending(), NotNow()), ref="c/p-1"))
+    for _ in range(EARLIER_ATTEMPTS + 1):
+        message = sending(give_back(message))
+    assert message.attempt == 2
+    assert [(one.attempt, one.ref) for one in message.earlier] == [(1, "c/p-1")]
+
+
+def test_only_what_was_called_there_is_sent_again_without_being_wanted() -> None:
+    """An account that was given another URL, or another header, drops no call that was made before."""
+    called = write_ahead(BLANK, owner="w1", until=SOON, repeats_within="here")
+    assert Repeating(within="here").allows(called)
+    assert Repeating(wanted=True, within="there").allows(called)
+    assert not Repeating(within="there").allows(called)
+    assert not Repeating().allows(called)
+    assert not Repeating().allows(sending())
+    assert not Repeating(within="there").allows(sending())
 
 
 def test_an_answer_to_another_attempt_changes_nothing() -> None:

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.domain.messages.pacing import (
     FARTHEST_US,
@@ -20,6 +21,8 @@ from shared.domain.messages.pacing import (
     effective_rate,
     give_back,
     interval_us,
+    is_of_another_clock,
+    lift,
     reserve,
     slow_down,
 )
@@ -273,6 +276,8 @@ class Crowd:
             guard=self.guard,
             first_in_line=self.random.random() < 0.2,
         )
+        elsewhere = is_of_another_clock(self.pace, clock=clock, rate=self.rate, now_us=now, guard=self.guard)
+        assert not elsewhere, "the clock is the one that the pace is told by"
         if isinstance(got, Wait):
             assert got.until_us > now
             return
@@ -334,3 +339,65 @@ def test_98_percent_of_the_rate_can_be_used(rate: float) -> None:
 @pytest.mark.parametrize("rate", [0.01, 1, 7, 10_000])
 def test_an_interval_is_whole_and_never_too_short(rate: float) -> None:
     assert interval_us(rate, GUARD) * rate >= SECOND + GUARD.us
+
+
+def test_calls_that_were_granted_before_the_pause_are_one_piece_of_news() -> None:
+    """Others' instants reach a second ahead: their calls begin behind the first refusal, and are refused too."""
+    pace = slow_down(Pace(clock=CLOCK), began_us=NOW, now_us=NOW + 100_000, retry_after=None)
+    for began in range(200_000, 1_000_000, 100_000):
+        pace = slow_down(pace, began_us=NOW + began, now_us=NOW + began + 50_000, retry_after=None)
+    assert (pace.share, pace.strikes) == (0.5, 1)
+    behind = slow_down(pace, began_us=pace.hold_until_us, now_us=pace.hold_until_us + 1, retry_after=None)
+    assert (behind.share, behind.strikes) == (0.25, 2)
+
+
+def test_a_pause_lasts_a_second_at_least_and_a_day_at_most() -> None:
+    pauses = [timedelta(0), timedelta(seconds=7), timedelta(days=400)]
+    held = [slow_down(Pace(clock=CLOCK), began_us=NOW, now_us=NOW, retry_after=pause) for pause in pauses]
+    assert [pace.hold_until_us - NOW for pace in held] == [SECOND, 7 * SECOND, 86_400 * SECOND]
+
+
+@pytest.mark.parametrize("ahead", [-3_600, -1, 0, 1])
+def test_another_clock_does_not_end_the_pause_that_a_provider_asked_for(ahead: int) -> None:
+    """But none grows by it: nobody knows how long it is by a clock that is far behind, and it was not more."""
+    held = slow_down(Pace(clock=CLOCK), began_us=NOW, now_us=NOW, retry_after=timedelta(hours=1))
+    other = NOW + ahead * SECOND
+    adopted = adopt(held, clock="second", rate=10, now_us=other, guard=GUARD)
+    told = wait(adopted, now_us=other + 60 * SECOND, clock="second")
+    assert told.limit is Limit.PROVIDER
+    assert NOW + 3_600 * SECOND >= adopted.hold_until_us >= other + 3_598 * SECOND
+
+
+def test_a_pause_that_is_over_does_not_begin_anew_by_another_clock() -> None:
+    held = slow_down(Pace(clock=CLOCK), began_us=NOW, now_us=NOW, retry_after=timedelta(hours=1))
+    later = NOW + 7_200 * SECOND
+    adopted = adopt(held, clock="second", rate=10, now_us=later, guard=GUARD)
+    take(adopted, now_us=later + 3 * SECOND, clock="second")
+
+
+def is_anothers(pace: Pace, now_us: int, *, rate: float = 10) -> bool:
+    return is_of_another_clock(pace, clock=CLOCK, rate=rate, now_us=now_us, guard=GUARD)
+
+
+def test_instants_that_cannot_have_come_yet_are_another_clocks() -> None:
+    """The clock has its name still: it was put right while nobody sent."""
+    fresh = Pace(clock=CLOCK)
+    ahead = NOW + 3_600 * SECOND
+    told = [
+        take(fresh, now_us=ahead)[0],
+        adopt(replace(fresh, clock="older"), clock=CLOCK, rate=10, now_us=ahead, guard=GUARD),
+        slow_down(fresh, began_us=ahead, now_us=ahead, retry_after=None),
+        replace(fresh, hold_until_us=NOW + 86_500 * SECOND),
+    ]
+    assert [is_anothers(pace, ahead) for pace in told[:3]] == [False] * 3
+    assert [is_anothers(pace, NOW) for pace in told] == [True] * 4
+    for pace in told:
+        adopted = adopt(pace, clock=CLOCK, rate=10, now_us=NOW, guard=GUARD)
+        assert not is_anothers(adopted, NOW)
+
+
+def test_a_pause_can_be_lifted() -> None:
+    held = slow_down(Pace(clock=CLOCK), began_us=NOW, now_us=NOW, retry_after=timedelta(days=1))
+    assert lift(held).seq == held.seq + 1
+    take(lift(held), now_us=NOW + SECOND)
+    assert effective_rate(lift(held), 10, NOW) == 5

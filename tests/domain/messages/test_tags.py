@@ -11,6 +11,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.tags import (
     UNSUBSCRIBE_URL,
     check_filled_tags,
+    find_tag,
     find_unfilled,
     split_at_tags,
     texts_only,
@@ -95,3 +96,16 @@ def test_values_are_texts_by_tag() -> None:
     with pytest.raises(Invalid, match="several keys") as refused:
         values_by_tag({"Name": 1, "name ": 2}, "context")
     assert refused.value.field == "context"
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"text": "{{a}}", "html": "{{ U }}"}, "body.html"),
+        ({"to": [1, None, {"x": ["{{u}}"]}]}, "body.to[2].x[0]"),
+        ({"text": "u {{uu}} {{a}}", "n": 3}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_tag_is_found_by_its_path(body: dict[str, object], path: str) -> None:
+    assert find_tag(body, "u") == path

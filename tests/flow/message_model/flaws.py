@@ -36,8 +36,9 @@ async def write_for_anybody(
     owner: Any,
     changes: Sequence[EntryChange],
     session: WritingSession | None = None,
+    **of: Any,
 ) -> WriteResult:
-    return await _write(self, batch_id, {"$exists": True}, changes, session)  # type: ignore[arg-type]
+    return await _write(self, batch_id, {"$exists": True}, changes, session, **of)  # type: ignore[arg-type]
 
 
 async def change_whatever_is_there(self: MessageLedger, changes: Sequence[EntryChange], session: Any) -> None:

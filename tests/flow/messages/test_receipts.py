@@ -345,3 +345,28 @@ async def test_two_processes_and_a_worker_race_and_the_tallies_stay_a_count_of_t
     assert sorted(await store.suppressions.find(APP, Channel.MAIL, [entry.to for entry in entries])) == sorted(
         complained
     )
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z"])
+async def test_an_instant_that_cannot_be_kept_is_none(store: Store, receipts: Receipts, at: str) -> None:
+    """A server of the kind `http` may sign any."""
+    await add_batch(store)
+    await put(store, [0])
+    said = datetime.fromisoformat(at)
+    assert await fold(receipts, news(0, DELIVERED, at=said), at=said) == {STORED: 1}
+    assert (await entry_of(store)).delivered_at == ManualClock().now()
+
+
+async def test_news_that_cannot_be_stored_spoil_nobody_elses(store: Store, receipts: Receipts) -> None:
+    """They come together with those of other credentials, of others' apps."""
+    await add_batch(store)
+    await put(store, range(9))
+    unstorable = news(4, DELIVERED, detail="\ud800")
+    first = fold(receipts, news(8, SENT))  # whoever is first goes alone, and the others together behind it
+    others = [fold(receipts, news(row, DELIVERED)) for row in (0, 1, 2, 3, 5, 6, 7)]
+    _, spoiled, *found = await asyncio.gather(
+        first, fold(receipts, unstorable, news(8, DELIVERED)), *others, return_exceptions=True
+    )
+    assert isinstance(spoiled, UnicodeEncodeError)
+    assert found == [{STORED: 1}] * 7
+    assert await tally(store) == {"delivered": 8, "sending": 1}

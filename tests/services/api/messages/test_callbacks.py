@@ -13,10 +13,10 @@ import pytest_asyncio
 from aiohttp import web
 from msgspec.structs import replace
 
-from services.api.messages.callbacks import OF_A_CREDENTIAL
+from services.api.messages.callbacks import AT_ONCE
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
-from shared.outgoing import Answer, Call, PostedAnswer, Posting
+from shared.outgoing import Answer, Call, PostedAnswer, Posting, Unreachable
 from shared.outgoing.client import HttpOutgoing
 from shared.providers.callbacks import MOST_BYTES, CallbackRequest
 from shared.providers.ses_tags import tag_of
@@ -45,6 +45,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 SIGNER = SendGridSigner()
 APP = "0190b5a2-0000-7000-8000-0000000000aa"
+OTHER_APP = "0190b5a2-0000-7000-8000-0000000000bb"
 _serials = itertools.count()
 
 
@@ -56,13 +57,19 @@ class Receiver:
     client: Client
 
     async def credential(
-        self, kind: str, secret: dict[str, str], *, id_: str = "", fields: dict[str, Any] | None = None
+        self,
+        kind: str,
+        secret: dict[str, str],
+        *,
+        id_: str = "",
+        fields: dict[str, Any] | None = None,
+        app_id: str = APP,
     ) -> str:
         number = next(_serials)
         at = self.house.clock.now()
         id_ = id_ or f"0190b5a2-0000-7000-8000-{number + 0x1000:012x}"
         credential = Credential(
-            id=id_, app_id=APP, name=f"c{number}", kind=kind, fields=fields or {}, rate=10, max_in_flight=20,
+            id=id_, app_id=app_id, name=f"c{number}", kind=kind, fields=fields or {}, rate=10, max_in_flight=20,
             test_recipient="t@example.com", created_by="a", created_at=at, updated_at=at,
             secret=self.house.capabilities.key_ring.seal(secret, id_) if secret else "", fingerprint="f",
         )  # fmt: skip
@@ -245,25 +252,62 @@ async def test_a_topic_is_confirmed_and_its_events_are_heard(receiver: Receiver)
     assert await receiver.state(key) is MessageState.DELIVERED
 
 
-async def test_a_flood_by_one_credential_leaves_the_others_room(receiver: Receiver, by_twilio: str) -> None:
+async def test_slow_bodies_shut_out_nobody(receiver: Receiver, by_twilio: str) -> None:
+    """Anybody may know the ids of some credentials."""
     go_on = asyncio.Event()
-    sent = [asyncio.Event() for _ in range(OF_A_CREDENTIAL)]
+    sent = [asyncio.Event() for _ in range(AT_ONCE)]
 
     async def slow(began: asyncio.Event) -> AsyncIterator[bytes]:
         began.set()
         yield b"x"
         await go_on.wait()
 
-    key = await receiver.message(by_twilio)
-    flooded = await receiver.credential("http", {"signingSecret": WHSEC})
+    flooded = [await receiver.credential("http", {"signingSecret": WHSEC}) for _ in range(2)]
+    keys = [await receiver.message(id_) for id_ in (by_twilio, *flooded)]
     transport = httpx.ASGITransport(cast(Any, receiver.client.app))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as browser:
-        flood = [asyncio.create_task(browser.post(f"/callbacks/{flooded}", content=slow(began))) for began in sent]
+        flood = [
+            asyncio.create_task(browser.post(f"/callbacks/{flooded[number % 2]}", content=slow(began)))
+            for number, began in enumerate(sent)
+        ]
         await asyncio.gather(*(began.wait() for began in sent))
-        refused = await receiver.tell(flooded, webhook({"state": "sent"}, WHSEC, key="m~1"))
-        assert refused.status == 503
-        assert (await receiver.tell(by_twilio, told(key))).status == 204
+        assert (await receiver.tell(by_twilio, told(keys[0]))).status == 204
+        for id_, key in zip(flooded, keys[1:], strict=True):
+            assert (await receiver.tell(id_, webhook({"state": "sent"}, WHSEC, key=key))).status == 204
         go_on.set()
-        assert {reply.status_code for reply in await asyncio.gather(*flood)} == {401}
-    known = await receiver.message(flooded)
-    assert (await receiver.tell(flooded, webhook({"state": "sent"}, WHSEC, key=known))).status == 204
+        statuses = {reply.status_code for reply in await asyncio.gather(*flood)}
+    assert statuses == {401, 503}
+
+
+class Hanging(AtHome):
+    """Amazon tells nothing, for now."""
+
+    def __init__(self, outgoing: HttpOutgoing) -> None:
+        super().__init__(outgoing, "")
+        self.go_on = asyncio.Event()
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        self.called.append(posting.url)
+        await self.go_on.wait()
+        raise Unreachable("nothing came")
+
+
+async def test_a_flood_by_one_app_leaves_the_others_room(receiver: Receiver, by_twilio: str) -> None:
+    """Whoever it is that signs: what a provider says to our questions may take seconds."""
+    fields = {"host": "email-smtp.eu-west-1.amazonaws.com", "from": "a@example.com", "user": "u", "topicArns": [TOPIC]}
+    ours = [await receiver.credential("ses", {"password": "hush"}, fields=fields, app_id=OTHER_APP) for _ in range(2)]
+    request, key = SnsSigner().notification({}), await receiver.message(by_twilio)
+    async with calling() as outgoing:
+        amazon = Hanging(outgoing)
+        app = receiver.house.build(ApiSettings(first_admin=ADMIN, public_url=PUBLIC_URL), provider_outgoing=amazon)
+        here = Receiver(receiver.house, Client(app, {}, "203.0.113.9"))
+        flood = [asyncio.create_task(here.tell(ours[number % 2], request)) for number in range(AT_ONCE)]
+        refused, waiting = set[asyncio.Task[Reply]](), set(flood)
+        while len(refused) < AT_ONCE // 2:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            refused |= done
+        assert len(waiting) == AT_ONCE // 2 and {one.result().status for one in refused} == {503}
+        assert (await here.tell(by_twilio, told(key))).status == 204
+        amazon.go_on.set()
+        assert {reply.status for reply in await asyncio.gather(*flood)} == {503}
+    assert await receiver.state(key) is MessageState.DELIVERED

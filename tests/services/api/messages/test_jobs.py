@@ -107,7 +107,7 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
         ({"credential": "00000000-0000-4000-8000-00000000ffff"}, "credential", "no credential"),
         ({"localized": True, "startsAt": 4 * 10**18}, "localized", "cannot be localized"),
         ({"controlGroup": 0.1}, "controlGroup", "no control group"),
-        ({"metadata": {"dryRun": True}}, "metadata.dryRun", "no dry run"),
+        ({"metadata": {"dryRun": "yes"}}, "metadata.dryRun", "true or false"),
         ({"expiresAt": 1}, "expiresAt", "in the future"),
         ({"template": "hello,hello"}, "template", "one template"),
         ({"template": "nothing"}, "template", "no template named"),
@@ -142,6 +142,15 @@ async def test_what_is_wrong_is_told_and_nothing_is_stored(
     assert await jobs_of(desk.house.store, campaign) == before
 
 
+async def test_a_dry_run_is_one_by_its_metadata(campaign: Campaign) -> None:
+    dry = await campaign.made(metadata={"dryRun": True})
+    assert options_of(dry).dry_run
+    assert not options_of(await campaign.made(metadata={"dryRun": False})).dry_run
+    shown = await campaign.shown(dry)
+    assert shown["metadata"] == {"dryRun": True}
+    assert shown["queue"] == {"jobs": 0, "messages": 0, "startsIn": None}, "it waits for nobody"
+
+
 async def test_another_apps_credential_is_none(desk: Desk, campaign: Campaign) -> None:
     other = await campaign_at(desk)
     refused = await campaign.post(credential=other.credential_id, csvPath=await campaign.file())
@@ -164,6 +173,19 @@ async def test_a_template_that_the_provider_does_not_take_is_refused(campaign: C
     assert "'hello' in 'en'" in refused.json["detail"]
 
 
+async def test_a_link_that_would_be_empty_is_refused(desk: Desk, campaign: Campaign) -> None:
+    mail = await campaign.credential(kind="smtp")
+    body = {"subject": "Hi", "text": "Hi", "html": "<a href='{{ Unsubscribe_URL }}'>no more</a>"}
+    template = {"name": "linked", "locale": "en", "body": body}
+    assert (await desk.admin.post(f"/apps/{campaign.app_id}/templates", template)).status == 201
+    for path in (campaign.jobs, f"{campaign.jobs}/preview"):
+        given = {"credential": mail.id, "csvPath": await campaign.file()}
+        refused = await desk.admin.post(f"{path}?template=linked", given)
+        assert (refused.status, refused.json["field"]) == (422, "template"), refused.body
+        for words in ("{{unsubscribe_url}} in body.html of 'linked' in 'en'", "api.public_url"):
+            assert words in refused.json["detail"]
+
+
 async def test_a_table_is_looked_at(desk: Desk, campaign: Campaign) -> None:
     made = await campaign.post(filters={"level": "3"})
     assert made.status == 201, made.body
@@ -184,12 +206,6 @@ async def test_a_table_is_looked_at(desk: Desk, campaign: Campaign) -> None:
         assert words in refused.json["detail"]
     filled = await campaign.post(template="tagged", context={"CITY": "Rome"})
     assert filled.status == 201, filled.body
-
-
-async def test_a_preview_of_messages_is_refused(campaign: Campaign) -> None:
-    body = {"credential": "play", "csvPath": await campaign.file()}
-    refused = await campaign.desk.admin.post(f"{campaign.jobs}/preview?template=hello", body)
-    assert (refused.status, refused.json["field"]) == (422, "credential")
 
 
 async def test_a_credential_is_deleted_or_a_job_is_made_and_never_both(desk: Desk, campaign: Campaign) -> None:

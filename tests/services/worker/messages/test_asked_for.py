@@ -103,6 +103,26 @@ async def test_a_job_over_a_table_sends_to_those_that_the_filters_keep(post: Pos
     assert [message["recipient"] for message in listed] == [f"r{n}@example.com" for n in (1, 2, 3)]
 
 
+@pytest.mark.parametrize(("duplicates", "sent", "repeats"), [("once", 4, 3), ("each", 7, 0)])
+async def test_who_stands_in_a_table_twice_is_written_to_once(
+    post: Post, api: Client, table: str, push_database: str, duplicates: str, sent: int, repeats: int
+) -> None:
+    await _execute(
+        push_database,
+        f"DELETE FROM {table} WHERE seq_id > 3",
+        f"INSERT INTO {table} VALUES (4, ' r1@example.com ', 'again'), (5, 'x', 'x'), (5, 'r2@example.com', 'a'), "
+        "(5, 'x', 'y')",
+    )
+    job = await ask(post, api, await post.credential(), duplicates=duplicates)
+    await post.closed(job)
+    shown = (await api.get(f"/apps/{post.app.id}/jobs/{job.id}?exact=true")).json["messages"]
+    assert (shown["planned"], shown["sent"], shown["duplicates"]) == (sent, sent, repeats)
+    listed = (await api.get(f"/apps/{post.app.id}/jobs/{job.id}/messages")).json
+    recipients = [message["recipient"] for message in listed]
+    assert sorted({*recipients}) == ["r1@example.com", "r2@example.com", "r3@example.com", "x"]
+    assert len(recipients) == len(await post.called()) == sent
+
+
 async def test_a_file_with_too_many_recipients_is_sent_to_nobody(post: Post, api: Client) -> None:
     credential = await post.credential()
     path = write_file(post, "Name,Recipient\n" + "".join(f"n,r{row}@example.com\n" for row in range(30)))

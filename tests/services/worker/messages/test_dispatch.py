@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from services.worker.messages.dispatch import DispatchEnd
 from shared.domain.errors import Unavailable
@@ -137,6 +138,17 @@ async def test_too_fast_holds_the_account_back(store: Store, fake: FakeProcess) 
         assert traffic.pace.strikes == 1
         moments = sorted(moment for moment, _ in await account.arrivals())
         assert max(after - before for before, after in itertools.pairwise(moments)) > 1.5e9
+
+
+async def test_a_clock_that_was_put_right_holds_nobody(store: Store, fake: FakeProcess) -> None:
+    """The last grant is of the time when the database's clock was an hour ahead; nobody sent when it was set back."""
+    async with account_at(store, fake, rate=50) as account:
+        worker = await account.worker(0)
+        now, traffic = worker.clock.read(), await store.credentials.get_traffic(account.credential_id)
+        assert traffic is not None
+        later = replace(traffic.pace, seq=traffic.pace.seq + 1, clock=now.clock, last_us=now.now_us + 3_600_000_000)
+        assert await store.credentials.change_traffic(account.credential_id, traffic.pace.seq, later, traffic.places)
+        assert await asyncio.wait_for(worker.start(account.messages(0, 3)), 20) is DispatchEnd.DONE
 
 
 async def test_a_refused_login_ends_it(store: Store, fake: FakeProcess) -> None:

@@ -1,0 +1,84 @@
+"""How a credential stands at a moment: how fast it sends, what bounds it, and what waits for it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from shared.domain.instants import from_ms, ms
+from shared.domain.messages.credentials import Traffic
+from shared.domain.messages.pacing import Limit, effective_rate
+from shared.domain.messages.places import Places, drop_expired
+
+_QUIET_US = 2_000_000
+
+
+class WaitingJob(Struct, frozen=True):
+    """An open job by a credential: `since` when it may send, and whether it `runs`."""
+
+    key: str
+    since: datetime
+    runs: bool
+
+
+class CredentialQueue(Struct, frozen=True, kw_only=True):
+    """What waits for a credential: so many open `jobs`, with so many `messages` that nobody has called. Of these,
+    `held` ones are of jobs that do not run now. The oldest of the others waits since `oldest`."""
+
+    jobs: int = 0
+    messages: int = 0
+    held: int = 0
+    oldest: datetime | None = None
+
+
+class CredentialStanding(Struct, frozen=True, kw_only=True):
+    """How a credential stands. `limited_by` is `None` for one that sends nothing; `hold_until` where the provider has
+    asked for no pause."""
+
+    effective_rate: float
+    limited_by: Limit | None
+    hold_until: datetime | None
+    queue: CredentialQueue
+
+
+def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> CredentialQueue:
+    """What waits; `unsent` tells how many messages of each job do."""
+    left = {job.key: unsent.get(job.key, 0) for job in jobs}
+    return CredentialQueue(
+        jobs=len(jobs),
+        messages=sum(left.values()),
+        held=sum(left[job.key] for job in jobs if not job.runs),
+        oldest=min((job.since for job in jobs if job.runs and left[job.key]), default=None),
+    )
+
+
+def standing_at(traffic: Traffic, queue: CredentialQueue, now: datetime) -> CredentialStanding:
+    """How the credential stands with this queue."""
+    now_us, hold = ms(now) * 1_000, from_ms(-(-traffic.pace.hold_until_us // 1_000))
+    return CredentialStanding(
+        effective_rate=effective_rate(traffic.pace, traffic.rate, now_us) if traffic.flows else 0.0,
+        limited_by=_limit_at(traffic, queue, now_us) if traffic.flows else None,
+        hold_until=hold if hold > now else None,
+        queue=queue,
+    )
+
+
+def _limit_at(traffic: Traffic, queue: CredentialQueue, now_us: int) -> Limit:
+    """What bounds it. What its workers say of themselves counts for as long as their places do."""
+    if queue.messages == queue.held:
+        return Limit.WORK
+    pace, told = traffic.pace, _told_by(drop_expired(traffic.places, now_us))
+    if Limit.CLOCK in told or pace.free_us > now_us:
+        return Limit.CLOCK
+    if pace.hold_until_us > now_us or pace.share_at(now_us) < 1:
+        return Limit.PROVIDER
+    if Limit.IN_FLIGHT in told:
+        return Limit.IN_FLIGHT
+    interval_us = int(1_000_000 / traffic.rate)
+    if told == {Limit.WORK} or pace.last_us + interval_us + _QUIET_US < now_us:
+        return Limit.WORK
+    return Limit.RATE
+
+
+def _told_by(places: Places) -> set[Limit]:
+    return {place.limit for place in places}

@@ -1,0 +1,29 @@
+"""How credentials stand, read at most once a second for each, however many look."""
+
+from shared.domain.errors import NotFound
+from shared.domain.messages.flowing import CredentialStanding, queue_of, standing_at
+from shared.flow.messages.looks import RecentLooks
+from shared.store import Store
+
+JOBS_COUNTED = 1_000
+"""Of more open jobs the oldest are counted."""
+
+
+class CredentialFigures:
+    """Tells how credentials stand. Raises `Unavailable`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._looks: RecentLooks[CredentialStanding] = RecentLooks()
+
+    async def measure(self, credential_id: str) -> CredentialStanding:
+        """How it stands, up to a second ago. Raises `NotFound` where it is gone."""
+        return await self._looks.look(credential_id, lambda: self._read(credential_id))
+
+    async def _read(self, credential_id: str) -> CredentialStanding:
+        traffic = await self._store.credentials.get_traffic(credential_id)
+        if traffic is None:
+            raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
+        jobs = await self._store.message_jobs.find_waiting(credential_id, limit=JOBS_COUNTED)
+        unsent = await self._store.message_sums.count_unsent_of([job.key for job in jobs])
+        return standing_at(traffic, queue_of(jobs, unsent), await self._store.now())

@@ -1,0 +1,88 @@
+"""Dry runs: all is read and judged as ever, and nobody is called."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.parts.messages.common import MessagesPart
+from shared.domain.errors import Forbidden
+from shared.domain.jobs.events import Doer
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.suppressions import SuppressionCause, suppress_address
+from shared.runtime import faults
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Rule
+from tests.services.worker.messages.post import Post, post_office
+
+pytestmark = pytest.mark.native
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        await running.answer(always=Rule(status=202))
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
+        yield opened
+
+
+async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> None:
+    people = [*(f"r{row}@example.com" for row in range(45)), "no address", "R0@EXAMPLE.com", "r1@EXAMPLE.com"]
+    credential = await post.credential()
+    barred = suppress_address(
+        post.app.id, Channel.MAIL, "r2@example.com", cause=SuppressionCause.HAND, at=datetime.now(UTC)
+    )
+    await post.store.suppressions.add([barred])
+    job = await post.job(credential, people, channel=Channel.MAIL, dry_run=True)
+    ended = await post.closed(job)
+    assert ended.status is JobStatus.COMPLETED
+    assert ended.totals is not None
+    assert (ended.totals.sent, ended.totals.skipped, ended.totals.failed) == (45, 2, 0)
+    counts = await post.parts.of(MessagesPart).figures.count(ended)
+    assert counts.by_state == {state.value: 0 for state in MessageState if state.value != "unsent"} | {
+        "sent": 45,
+        "invalid": 2,
+    }
+    assert (counts.planned, counts.unsent, counts.duplicates) == (47, 0, 1)
+    assert counts.reasons == {"malformed": 1, "suppressed": 1}
+    assert await post.entries(job) == []
+    assert await post.called() == []
+
+
+async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> None:
+    slow = await post.credential(rate=0.05)
+    waiting = await post.job(slow, 3)
+    await post.has_calls(1)
+    before = await post.store.credentials.get_traffic(slow.id)
+    await post.closed(await post.job(slow, 120, dry_run=True))
+    after = await post.store.credentials.get_traffic(slow.id)
+    assert before is not None and after is not None
+    assert after.pace.last_us - before.pace.last_us <= 25_000_000, "one instant of the other job at most"
+    assert {place.rank[2] for place in after.places} <= {waiting.key}
+    assert len(await post.called()) <= 2
+
+
+async def test_a_worker_that_fails_in_between_counts_nothing_twice(post: Post) -> None:
+    credential = await post.credential()
+    faults.arm("message.after_take=raise")
+    try:
+        ended = await post.closed(await post.job(credential, 30, dry_run=True), seconds=30)
+    finally:
+        faults.arm("")
+    counts = await post.parts.of(MessagesPart).figures.count(ended)
+    assert (counts.planned, counts.by_state["sent"]) == (30, 30)
+
+
+async def test_it_cannot_be_sent_again(post: Post) -> None:
+    ended = await post.closed(await post.job(await post.credential(), 1, dry_run=True))
+    with pytest.raises(Forbidden):
+        await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))

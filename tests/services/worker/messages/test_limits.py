@@ -1,0 +1,70 @@
+"""What bounds a credential, as its workers tell while they send."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from shared.domain.messages.credentials import Credential
+from shared.domain.messages.flowing import CredentialStanding
+from shared.domain.messages.pacing import Limit
+from shared.flow.messages.credential_figures import CredentialFigures
+from tests.broker.eventually import eventually
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Rule
+from tests.services.worker.messages.post import Post, post_office
+
+pytestmark = pytest.mark.native
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        await running.answer(always=Rule(status=202))
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
+        yield opened
+
+
+async def standing(post: Post, credential: Credential) -> CredentialStanding:
+    return await CredentialFigures(post.store).measure(credential.id)
+
+
+async def is_limited(post: Post, credential: Credential, limit: Limit) -> None:
+    async def holds() -> bool:
+        return (await standing(post, credential)).limited_by is limit
+
+    await eventually(holds)
+
+
+async def test_a_job_is_sent_at_the_rate_and_then_there_is_no_work(post: Post) -> None:
+    credential = await post.credential(rate=20)
+    job = await post.job(credential, 60)
+    await is_limited(post, credential, Limit.RATE)
+    await post.closed(job)
+    found = await standing(post, credential)
+    assert (found.limited_by, found.queue.messages, found.queue.jobs) == (Limit.WORK, 0, 0)
+
+
+async def test_too_few_calls_at_a_time(post: Post) -> None:
+    credential = await post.credential(rate=50, max_in_flight=1)
+    await post.fake.answer(always=Rule(status=202, delay_seconds=0.4))
+    await post.job(credential, 100)
+    await is_limited(post, credential, Limit.IN_FLIGHT)
+
+
+async def test_a_provider_that_wants_fewer(post: Post) -> None:
+    credential = await post.credential(rate=100)
+    await post.fake.answer(Rule(status=429, headers={"Retry-After": "3"}), always=Rule(status=202))
+    await post.job(credential, 40)
+    await is_limited(post, credential, Limit.PROVIDER)
+    found = await standing(post, credential)
+    assert found.effective_rate == 50
+    assert found.hold_until is not None
+    assert found.queue.messages > 0
+    assert found.queue.oldest is not None

@@ -1,0 +1,60 @@
+"""What is sent again where nobody can tell whether the provider has it."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.parts.messages.common import MessagesPart
+from shared.domain.messages.ledger import MessageState
+from shared.runtime import faults
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.services.worker.messages.post import SECRET, Post, post_office
+
+pytestmark = pytest.mark.native
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _no_faults() -> Iterator[None]:
+    yield
+    faults.arm("")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "calls"),
+    [
+        ({}, {"idempotencyHeader": "x-id"}, 1),
+        ({"idempotencyHeader": "x-id"}, {"idempotencyHeader": "x-other"}, 1),
+        ({"idempotencyHeader": "x-id"}, {"idempotencyHeader": "x-id"}, 2),
+    ],
+)
+async def test_a_call_is_repeated_only_where_the_first_can_be_told_by_its_key(
+    post: Post, before: dict[str, str], after: dict[str, str], calls: int
+) -> None:
+    """A worker dies with a call under way, and whoever runs the credential gives it other fields meanwhile."""
+    url = {"url": f"{post.fake.url}/send"}
+    credential = await post.credential(rate=5, fields=url | before)
+    faults.arm("message.before_record=raise")
+    job = await post.job(credential, 1)
+    await post.has_calls(1)
+    flow = post.parts.of(MessagesPart).credentials
+    known = await flow.require(credential.id)
+    await flow.replace_secret(known, url | after, {"signingSecret": SECRET})
+    closed = await post.closed(job, seconds=40)
+    called = [one for one in await post.called() if one.startswith(job.incarnation)]
+    assert len(called) == calls
+    expected = MessageState.SENT if calls > 1 else MessageState.UNKNOWN
+    assert await post.states(closed) == {expected: 1}
