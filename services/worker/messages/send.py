@@ -211,7 +211,7 @@ class MessageSender(Stage[SendMessages]):
 
     async def _send(self, held: BatchInHand, ours: _Batch) -> Batch | None:
         batch = ours.batch
-        entries = await self._recover(batch, ours.session, self._repeating(ours))
+        entries = await self._recover(batch, ours.session, self._repeating_of(ours))
         standing = await self._store.jobs.get_standing(batch.job_id)
         match Gate.DROP if standing is None else gate(standing, self._clock.now_ns()):
             case Gate.PARK:
@@ -318,10 +318,10 @@ class MessageSender(Stage[SendMessages]):
             attempts=ours.credential.retry.attempts,
             resending=ours.mailing.resending,
             session=ours.session,
-            repeating=self._repeating(ours),
+            repeating=self._repeating_of(ours),
         )
 
-    def _repeating(self, ours: _Batch) -> Repeating:
+    def _repeating_of(self, ours: _Batch) -> Repeating:
         """What of that which nobody knows of is sent again: the job wants it, or it does no harm."""
         wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
         return Repeating(wanted, self._credentials.repeats_within(ours.credential))
