@@ -34,7 +34,7 @@ def test_who_was_about_to_close_a_job_does_not_undo_its_retry(database: Database
 
 def test_the_seeds_see_what_the_protocol_is_for(database: Database) -> None:
     """Lest a change of the model takes the troubles out of it."""
-    steps = "\n".join(line for seed in range(2 * AT_ONCE) for line in World(database, seed).run().trace)
+    steps = "\n".join(line for seed in range(3 * AT_ONCE) for line in World(database, seed).run().trace)
     signs = (
         "is killed",
         "sleeps until",

@@ -20,6 +20,7 @@ from tests.flow.simulated.steps import finish
 
 KEPT = (
     "jobs", "batches", "occurrences", "templates", "milestones", "messages", "tallies", "credentials", "suppressions",
+    "send_leases",
 )  # fmt: skip
 """The collections that a world writes."""
 
