@@ -108,6 +108,33 @@ async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post
     assert len(calls) >= MESSAGES - unknown
 
 
+@pytest.mark.parametrize("point", ["single.after_take", "message.after_write_ahead", "message.after_call"])
+async def test_a_sender_of_single_messages_dies_and_nobody_is_called_twice(
+    house: House, post: Post, point: str
+) -> None:
+    credential = await post.credential(rate=50)
+    doomed = await house.start("worker", fault=f"{point}=kill")
+    await house.start("scheduler")
+    ids = await post.accept(credential, [f"s{number}@example.com" for number in range(30)])
+    assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    states, calls = await post.ended(ids, seconds=60), await count_calls(post)
+    assert states.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
+    assert (states[MessageState.UNKNOWN] > 0) == (point in OPEN)
+    assert max(calls.values()) == 1
+    assert len(calls) >= states[MessageState.SENT]
+
+
+async def test_a_single_message_is_sent_though_nobody_was_told_of_it(house: House, post: Post) -> None:
+    credential = await post.credential()
+    await post.capabilities.broker.purge("message.single")
+    ids = await post.accept(credential, ["ana@example.com"])
+    await post.capabilities.broker.purge("message.single")
+    await house.start("worker")
+    await house.start("scheduler")
+    assert await post.ended(ids, seconds=40) == {MessageState.SENT: 1}
+
+
 def seldom(*points: str) -> list[ParameterSet]:
     """The first of these points in every run, the others by `make storm`."""
     first, *others = points

@@ -19,7 +19,8 @@ from shared.secrets import KEYS_SETTING, KeyRing
 from shared.store import Store
 
 _MOST_CREDENTIALS = 1_000
-_LOOKS = 5
+# Where two routers answer by turns, one in half a million examinations sees one of them alone.
+_LOOKS = 20
 _PAUSE_SECONDS = 0.05
 _US_OF_MS = 1_000
 
@@ -53,11 +54,12 @@ class MessageAccounts(Examination):
         """The database's time is known well enough from here."""
         if not await self._store.credentials.has_some():
             return well("not needed: there is no credential")
-        clock = AccountClock(self._store)
+        clock, names = AccountClock(self._store), set[str]()
         for _ in range(_LOOKS):
             await clock.look()
+            names.add(clock.read().clock)
             await asyncio.sleep(_PAUSE_SECONDS)
-        return judge_time(clock.read().bound_us, allowed_ms=self._settings.providers.clock_ms)
+        return judge_time(clock.read().bound_us, allowed_ms=self._settings.providers.clock_ms, clocks=len(names))
 
     questions = (
         Question(
@@ -78,7 +80,8 @@ class MessageAccounts(Examination):
         Question(
             "time",
             "From here the database's time is known to within `providers.clock_ms`, as workers need it to send "
-            "messages. If not, how far away is MongoDB (`docs/operating-messages.md`)?",
+            "messages, and one clock tells it. If not, how far away is MongoDB, or does `store.url` lead to several "
+            "mongos (`docs/operating-messages.md`)?",
             check_time,
             needs=MONGODB,
         ),
@@ -126,8 +129,15 @@ def judge_guards(known: Sequence[RunningProcess], now: datetime) -> Opinions:
     return opinions or well("alike in all processes that tell it")
 
 
-def judge_time(bound_us: int, *, allowed_ms: int) -> Opinions:
-    """Whether messages are sent from a machine that may misread the database's time by so much."""
+def judge_time(bound_us: int, *, allowed_ms: int, clocks: int = 1) -> Opinions:
+    """Whether messages are sent from a machine that may misread the database's time by so much, and is told it by so
+    many clocks in turn."""
+    if clocks > 1:
+        return fault(
+            f"{clocks} clocks tell the database's time in turn, as several mongos do: a worker here sends nothing. "
+            "Have every process use the same one",
+            export("store.url", "mongodb://<one mongos alone>/<database>"),
+        )
     said = f"the database's time is known to within {bound_us / _US_OF_MS:.1f} ms"
     if bound_us <= allowed_ms * _US_OF_MS:
         return well(said)

@@ -1,6 +1,7 @@
 """The provider accounts that this worker sends by, each opened once and kept open while somebody uses it, and for the
 next one who does."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -54,6 +55,8 @@ class OpenAccounts:
         idle = [key for key in self._providers if not self._users.get(key)]
         outdated = [key for key in idle if key[1] < newest[key[0]]]
         surplus = [key for key in idle if key not in outdated][: max(len(self._providers) - len(outdated) - _KEPT, 0)]
-        for key in [*outdated, *surplus]:
-            self._users.pop(key, None)
-            await self._providers.pop(key).close()
+        # Whoever comes while one is being closed finds none, and opens another.
+        closing = [self._providers.pop(key) for key in [*outdated, *surplus]]
+        for key in [key for key, users in self._users.items() if not users and key not in self._providers]:
+            del self._users[key]
+        await asyncio.gather(*(provider.close() for provider in closing))

@@ -20,7 +20,6 @@ from shared.domain.messages.answers import Answer, Reason
 from shared.domain.messages.jobs import Resending
 from shared.domain.messages.ledger import (
     Message,
-    Repeating,
     answer,
     give_back,
     is_to_be_sent,
@@ -29,6 +28,7 @@ from shared.domain.messages.ledger import (
     reject,
     write_ahead,
 )
+from shared.domain.messages.repeating import Repeating
 from shared.providers import Content
 from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession

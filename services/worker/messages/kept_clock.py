@@ -52,6 +52,9 @@ class KeptClock:
             except Unavailable as error:
                 # The longer this lasts the less is known of the time, until nothing is granted any more.
                 log.warning("the database does not tell its time", reason=str(error))
+            except Exception:
+                # Without a clock nobody would ever send again, and nobody would know.
+                log.exception("the database's time cannot be read")
             self._tell()
 
     def _tell(self) -> None:

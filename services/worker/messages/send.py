@@ -41,7 +41,8 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, Repeating, add_tallies, difference, recover
+from shared.domain.messages.ledger import Message, add_tallies, difference, recover
+from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -210,7 +211,7 @@ class MessageSender(Stage[SendMessages]):
 
     async def _send(self, held: BatchInHand, ours: _Batch) -> Batch | None:
         batch = ours.batch
-        entries = await self._recover(batch, ours.session, self._repeating(ours))
+        entries = await self._recover(batch, ours.session, self._repeating_of(ours))
         standing = await self._store.jobs.get_standing(batch.job_id)
         match Gate.DROP if standing is None else gate(standing, self._clock.now_ns()):
             case Gate.PARK:
@@ -317,10 +318,10 @@ class MessageSender(Stage[SendMessages]):
             attempts=ours.credential.retry.attempts,
             resending=ours.mailing.resending,
             session=ours.session,
-            repeating=self._repeating(ours),
+            repeating=self._repeating_of(ours),
         )
 
-    def _repeating(self, ours: _Batch) -> Repeating:
+    def _repeating_of(self, ours: _Batch) -> Repeating:
         """What of that which nobody knows of is sent again: the job wants it, or it does no harm."""
         wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
         return Repeating(wanted, self._credentials.repeats_within(ours.credential))

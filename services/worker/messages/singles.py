@@ -32,7 +32,8 @@ from shared.domain.instants import LATEST, from_ms
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import Resending, due_at
-from shared.domain.messages.ledger import Message, Repeating
+from shared.domain.messages.ledger import Message
+from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.suppressions import reason_of
 from shared.domain.messages.tasks import SendSingles
 from shared.flow.messages.account_clock import AccountClock

@@ -146,23 +146,6 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state is MessageState.UNKNOWN
 
 
-class Repeating(Struct, frozen=True):
-    """Which of the messages are sent again of which nobody can tell whether the provider has them: all where `wanted`,
-    else those that were called where the provider drops a second call, and are called there still (`within`)."""
-
-    wanted: bool = False
-    within: str = ""
-
-    @property
-    def allows_own(self) -> bool:
-        """Whether a message that was called a moment ago is sent again."""
-        return self.wanted or bool(self.within)
-
-    def allows(self, message: Message) -> bool:
-        """Whether this message is sent again, whoever called it."""
-        return self.wanted or bool(self.within and message.repeats_within == self.within)
-
-
 class News(Struct, frozen=True, kw_only=True):
     """What a callback tells: the state that the message has reached. `attempt` is 0 where nobody can tell which attempt
     it is about, and `ref` is what the provider calls that one, if it says so."""

@@ -29,6 +29,7 @@ from shared.domain.messages.credentials import (
     check_secret,
     trial_content,
 )
+from shared.flow.messages.lifting import lift_pause
 from shared.outgoing import Outgoing
 from shared.providers import Provider, ProviderKind
 from shared.providers.observed import ObservedProvider
@@ -168,7 +169,9 @@ class CredentialFlow:
                 raise Conflict("somebody else has replaced the secret meanwhile", field="secret")
             return present.with_secret(fields, sealed["secret"], sealed["fingerprint"])
 
-        return await self.change(credential, swap)
+        changed = await self.change(credential, swap)
+        await lift_pause(self._store, credential.id)
+        return changed
 
     async def test(self, credential: Credential) -> None:
         """Send a test message; it changes nothing.
@@ -181,12 +184,15 @@ class CredentialFlow:
         await self._send_trial(credential, self._open_secret(credential))
 
     async def move(self, credential: Credential, to: CredentialStatus, *, why: str = "") -> Credential:
-        """Suspend or activate it. Raises `Conflict` where it stands so already."""
+        """Suspend or activate it; then no pause that its provider asked for before goes on. Raises `Conflict` where it
+        stands so already."""
         check_move(credential, to)
         moved = await self._store.credentials.move(credential.id, to, why=why[:WHY_CHARACTERS], at=self.now())
         if moved is None:
             check_move(await self.require(credential.id), to)
             raise Conflict("somebody else has moved it meanwhile", field="status")
+        if moved.status.sends:
+            await lift_pause(self._store, credential.id)
         return moved
 
     async def reject(self, credential: Credential, detail: str) -> bool:

@@ -35,6 +35,12 @@ class MessageBatches:
         unset = {"not_before": ""} if not_before is None else {}
         return await self._move(batch, BatchStatus.PLANNED, change, unset)
 
+    async def bring_forward(self, job_id: str) -> None:
+        """Have no batch in the job's plan wait for its time."""
+        waiting = _query_planned(job_id) | {"not_before": {"$exists": True}}
+        with translate_errors():
+            await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
+
     async def resize(self, batch: Batch, size: int) -> Batch | None:
         """Note that it has so many recipients, if its owner is still the same."""
         query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}

@@ -20,7 +20,7 @@ from shared.domain.transitions import sources
 from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors
 
 _codec = Codec(Credential, json=("fields", "test_content"), derived=("usable_by", "sealed_by"))
-_TRAFFIC = ("pace", "places", "busy")
+_TRAFFIC = ("pace", "places")
 _WITHOUT_TRAFFIC = dict.fromkeys(_TRAFFIC, 0)
 _OF_TRAFFIC = dict.fromkeys(("pace", "places", "rate", "max_in_flight", "order", "status"), 1)
 _PAGE = 100
@@ -40,7 +40,6 @@ class Credentials:
         """Make the indexes."""
         await self._credentials.create_index([("app_id", ASCENDING), ("name", ASCENDING)], unique=True)
         await self._credentials.create_index([("usable_by", ASCENDING), ("_id", ASCENDING)])
-        await self._credentials.create_index([("busy", ASCENDING)], sparse=True)
         await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
@@ -187,16 +186,9 @@ class Credentials:
         the credential is gone. The pace has another `seq`, or the next one to change it would not notice."""
         assert pace.seq != seq
         traffic = {"pace": msgspec.to_builtins(pace), "places": msgspec.to_builtins(places)}
-        change: Document = {"$set": traffic | {"busy": True}} if places else {"$set": traffic, "$unset": {"busy": ""}}
         with translate_errors():
-            result = await self._credentials.update_one({"_id": credential_id, "pace.seq": seq}, change)
+            result = await self._credentials.update_one({"_id": credential_id, "pace.seq": seq}, {"$set": traffic})
         return result.matched_count == 1
-
-    async def find_busy(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """The ids of some that have places, behind `after` in their order."""
-        with translate_errors():
-            found = await self._credentials.find({"busy": True}, {"_id": 1}).to_list()
-        return sorted(document["_id"] for document in found if document["_id"] > after)[:limit]
 
     async def _update(self, query: Document, change: Document) -> Credential | None:
         with translate_errors(duplicate=_name_taken):

@@ -26,7 +26,6 @@ from shared.domain.messages.ledger import (
     Message,
     MessageState,
     News,
-    Repeating,
     add_tallies,
     answer,
     attempt_of,
@@ -41,6 +40,7 @@ from shared.domain.messages.ledger import (
     state_of_refusal,
     write_ahead,
 )
+from shared.domain.messages.repeating import Repeating
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)
 SOON = NOW + timedelta(seconds=1)

@@ -150,18 +150,6 @@ async def test_pace_and_places_come_back_as_they_went_in(store: Store) -> None:
     assert await store.credentials.get("c1") == a_credential()
 
 
-async def test_a_busy_one_is_found_until_its_last_place_is_free(store: Store) -> None:
-    for id in ("c1", "c2", "c3"):
-        await store.credentials.add(a_credential(id))
-    place = (AccountPlace(holder="b1", rank=(0, 1, "j1"), until_us=1),)
-    await store.credentials.change_traffic("c1", 0, Pace(seq=1), place)
-    await store.credentials.change_traffic("c3", 0, Pace(seq=1), place)
-    assert await store.credentials.find_busy(limit=10) == ["c1", "c3"]
-    assert await store.credentials.find_busy(after="c1", limit=10) == ["c3"]
-    await store.credentials.change_traffic("c1", 1, Pace(seq=2), ())
-    assert await store.credentials.find_busy(limit=10) == ["c3"]
-
-
 async def test_people_and_senders_do_not_undo_each_others_changes(store: Store) -> None:
     old = a_credential()
     await store.credentials.add(old)
@@ -175,7 +163,6 @@ async def test_people_and_senders_do_not_undo_each_others_changes(store: Store) 
     assert await store.credentials.change_traffic("c1", 1, Pace(seq=2), place)
     known = await store.credentials.get("c1")
     assert known is not None and (known.rate, known.version) == (500, 3)
-    assert await store.credentials.find_busy(limit=10) == ["c1"]
 
 
 async def test_no_instant_is_granted_twice_however_many_reserve_at_once(store: Store) -> None:

@@ -112,10 +112,13 @@ async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     job = replace(a_job(), **_of(await campaign.made()))
     await house.store.jobs.add(job)
     await campaign.plan(job, [4, 3])
+    repeats = {"$set": {"range.repeated": [[2, 0], [2, 1]]}}
+    await house.store.batches._batches.update_one({"job_id": job.key, "ordinal": 1}, repeats)
     made = await campaign.note(job, 0, {0: {}, 1: {"state": FAILED, "reason": "refused"}})
     await campaign.hear(made[0], state=MessageState.DELIVERED)
     await campaign.close(job)
     before = await campaign.shown(job, "?exact=true")
+    assert before["messages"]["duplicates"] == 2
     jobs = JobRetention(house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings())
     await jobs.run_once()
     assert await house.store.batches.get(job.key, 0) is not None, "messages keep their batches for longer"

@@ -120,6 +120,13 @@ def test_a_database_whose_time_is_hard_to_tell_from_here(bound_us: int, remedy: 
     assert [healed.level for healed in judge_time(bound_us, allowed_ms=11)] == [Level.OK]
 
 
+def test_a_database_whose_time_several_clocks_tell() -> None:
+    """Whoever sends would wait for the old clock's grants to end, again and again."""
+    [opinion] = judge_time(100, allowed_ms=5, clocks=2)
+    assert opinion.level is Level.FAULT
+    assert opinion.remedy.startswith("export CARILLON_STORE_URL=")
+
+
 def test_what_was_moved_from_another_credential_does_not_open() -> None:
     keys = KeyRing([fresh_key()])
     [opinion] = judge_secrets([replace(credential(keys, "one"), id="two")], keys)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from services.parts import Parts
 from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 from shared.domain.accounts.apps import App
+from shared.domain.instants import from_ms, ms
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
 from shared.domain.messages.ledger import Message, MessageState
+from shared.domain.messages.singles import Pending, SingleContent
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from shared.runtime.lifecycle import Component
@@ -97,6 +99,35 @@ class Post:
         )  # fmt: skip
         started, _ = await self.parts.of(JobsPart).flow.start(job)
         return started
+
+    async def accept(self, credential: Credential, to: Sequence[str], *, after: float = 0, **fields: Any) -> set[str]:
+        """Have single messages sent to these, in so many seconds; returns their ids."""
+        now = from_ms(ms(datetime.now(UTC)))
+        due = now + timedelta(seconds=after)
+        single = SingleContent(
+            channel=Channel.OTHER, namespace="token:t", created_at=now, due=due, content='{"text":"Hi"}', **fields
+        )
+        waits = Pending(credential_id=credential.id, namespace="token:t", due=due)
+        messages = [
+            Message(
+                id=str(uuid.uuid4()), app_id=self.app.id, credential_id=credential.id, to=address, v=1, single=single,
+                pending=waits,
+            )
+            for address in to
+        ]  # fmt: skip
+        await self.parts.of(MessagesPart).singles.accept(messages)
+        return {message.id for message in messages}
+
+    async def ended(self, ids: set[str], *, seconds: float = 20) -> Counter[MessageState]:
+        """How these single messages ended, once none is pending."""
+        found: dict[str, Message] = {}
+
+        async def is_ended() -> bool:
+            found.update(await self.store.messages.with_ids(sorted(ids)))
+            return len(found) == len(ids) and not any(message.pending for message in found.values())
+
+        await eventually(is_ended, seconds=seconds)
+        return Counter(message.state for message in found.values())
 
     async def closed(self, job: Job, *, seconds: float = 20) -> Job:
         """The job once it has nothing left to do."""

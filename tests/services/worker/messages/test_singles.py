@@ -1,12 +1,10 @@
 """Single messages, from the store to the provider and the ledger."""
 
 import asyncio
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,9 +13,8 @@ from msgspec.structs import replace
 from services.parts.messages.common import MessagesPart
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.channels import Channel
-from shared.domain.messages.credentials import Credential, CredentialStatus, SendRetry
-from shared.domain.messages.ledger import Message, MessageState
-from shared.domain.messages.singles import Pending, SingleContent
+from shared.domain.messages.credentials import CredentialStatus, SendRetry
+from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
 from tests.broker.eventually import eventually
@@ -40,50 +37,14 @@ async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: Fa
         yield opened
 
 
-async def accept(post: Post, credential: Credential, to: Sequence[str], *, after: float = 0, **fields: Any) -> set[str]:
-    """Have single messages sent to these; returns their ids."""
-    now = from_ms(ms(datetime.now(UTC)))
-    due = now + timedelta(seconds=after)
-    single = SingleContent(
-        channel=Channel.OTHER, namespace="token:t", created_at=now, due=due, content='{"text":"Hi"}', **fields
-    )
-    waits = Pending(credential_id=credential.id, namespace="token:t", due=due)
-    messages = [
-        Message(
-            id=str(uuid.uuid4()),
-            app_id=post.app.id,
-            credential_id=credential.id,
-            to=address,
-            v=1,
-            single=single,
-            pending=waits,
-        )
-        for address in to
-    ]
-    await post.parts.of(MessagesPart).singles.accept(messages)
-    return {message.id for message in messages}
-
-
-async def ended(post: Post, ids: set[str], *, seconds: float = 20) -> Counter[MessageState]:
-    """How they ended, once none is pending."""
-    found: dict[str, Message] = {}
-
-    async def is_ended() -> bool:
-        found.update(await post.store.messages.with_ids(sorted(ids)))
-        return len(found) == len(ids) and not any(message.pending for message in found.values())
-
-    await eventually(is_ended, seconds=seconds)
-    return Counter(message.state for message in found.values())
-
-
 def people(count: int) -> list[str]:
     return [f"p{number}@example.com" for number in range(count)]
 
 
 async def test_single_messages_are_sent_once_each_and_forget_what_they_said(post: Post) -> None:
     credential = await post.credential()
-    ids = await accept(post, credential, people(50))
-    assert await ended(post, ids) == {MessageState.SENT: 50}
+    ids = await post.accept(credential, people(50))
+    assert await post.ended(ids) == {MessageState.SENT: 50}
     assert Counter(await post.called()) == dict.fromkeys(ids, 1)
     stored = await post.store.messages.with_ids(sorted(ids))
     assert {message.single.content for message in stored.values()} == {""}
@@ -101,27 +62,27 @@ async def test_single_messages_are_sent_once_each_and_forget_what_they_said(post
 async def test_what_comes_while_others_wait_for_an_answer_waits_for_nobody(post: Post) -> None:
     credential = await post.credential()
     await post.fake.answer(Rule(status=202, delay_seconds=1.5), always=Rule(status=202))
-    slow = await accept(post, credential, ["slow@example.com"])
+    slow = await post.accept(credential, ["slow@example.com"])
     await post.has_calls(1)
-    ids = await accept(post, credential, people(5))
-    await ended(post, ids, seconds=1.2)
-    assert await ended(post, slow) == {MessageState.SENT: 1}
+    ids = await post.accept(credential, people(5))
+    await post.ended(ids, seconds=1.2)
+    assert await post.ended(slow) == {MessageState.SENT: 1}
 
 
 async def test_one_for_later_is_sent_then(post: Post) -> None:
     credential = await post.credential()
-    later = await accept(post, credential, ["later@example.com"], after=2)
-    now = await accept(post, credential, ["now@example.com"])
-    assert await ended(post, now) == {MessageState.SENT: 1}
+    later = await post.accept(credential, ["later@example.com"], after=2)
+    now = await post.accept(credential, ["now@example.com"])
+    assert await post.ended(now) == {MessageState.SENT: 1}
     assert await post.called() == list(now)
-    assert await ended(post, later) == {MessageState.SENT: 1}
+    assert await post.ended(later) == {MessageState.SENT: 1}
 
 
 async def test_one_that_comes_too_late_is_not_sent(post: Post) -> None:
     credential = await post.credential()
     expires = from_ms(ms(datetime.now(UTC))) - timedelta(seconds=1)
-    ids = await accept(post, credential, ["late@example.com"], expires_at=expires)
-    assert await ended(post, ids) == {MessageState.FAILED: 1}
+    ids = await post.accept(credential, ["late@example.com"], expires_at=expires)
+    assert await post.ended(ids) == {MessageState.FAILED: 1}
     assert await post.called() == []
 
 
@@ -130,27 +91,27 @@ async def test_the_suppressed_get_nothing_and_the_unsubscribed_what_is_transacti
     await post.store.suppressions.add(
         [suppress_address(post.app.id, Channel.OTHER, "bad@example.com", cause=SuppressionCause.BOUNCE, at=now)]
     )
-    ids = await accept(post, credential, ["bad@example.com", "good@example.com"])
-    assert await ended(post, ids) == {MessageState.INVALID: 1, MessageState.SENT: 1}
+    ids = await post.accept(credential, ["bad@example.com", "good@example.com"])
+    assert await post.ended(ids) == {MessageState.INVALID: 1, MessageState.SENT: 1}
     assert len(await post.called()) == 1
 
 
 async def test_what_is_not_taken_now_is_tried_again_while_others_go_on(post: Post) -> None:
     credential = await post.credential(retry=SendRetry(attempts=3, first_delay_seconds=1))
     await post.fake.answer(Rule(status=503), Rule(status=503), always=Rule(status=202))
-    ids = await accept(post, credential, people(4))
-    assert await ended(post, ids) == {MessageState.SENT: 4}
+    ids = await post.accept(credential, people(4))
+    assert await post.ended(ids) == {MessageState.SENT: 4}
     assert sorted(Counter(await post.called()).values()) == [1, 1, 2, 2]
 
 
 async def test_one_that_was_cancelled_is_not_sent(post: Post) -> None:
     credential = await post.credential(rate=2)
-    ids = await accept(post, credential, people(6))
+    ids = await post.accept(credential, people(6))
     await post.has_calls(1)
     waiting = [one for one in (await post.store.messages.with_ids(sorted(ids))).values() if one.is_unsent]
     cancelled = {one.id for one in waiting[-3:] if await post.store.singles.remove(one)}
     assert cancelled
-    assert await ended(post, ids - cancelled) == {MessageState.SENT: 6 - len(cancelled)}
+    assert await post.ended(ids - cancelled) == {MessageState.SENT: 6 - len(cancelled)}
     assert not cancelled & set(await post.called())
 
 
@@ -158,18 +119,18 @@ async def test_nothing_is_sent_by_a_suspended_account_until_it_is_active(post: P
     credential = await post.credential()
     flow = post.parts.of(MessagesPart).credentials
     suspended = await flow.move(credential, CredentialStatus.SUSPENDED)
-    ids = await accept(post, credential, people(3))
+    ids = await post.accept(credential, people(3))
     await asyncio.sleep(1)
     assert await post.called() == []
     await flow.move(suspended, CredentialStatus.ACTIVE)
     await post.parts.of(MessagesPart).singles.wake(credential.id)
-    assert await ended(post, ids) == {MessageState.SENT: 3}
+    assert await post.ended(ids) == {MessageState.SENT: 3}
 
 
 async def test_a_refused_login_leaves_them_unsent(post: Post) -> None:
     credential = await post.credential()
     await post.fake.answer(always=Rule(status=401))
-    ids = await accept(post, credential, people(3))
+    ids = await post.accept(credential, people(3))
 
     async def is_rejected() -> bool:
         found = await post.store.credentials.get(credential.id)
@@ -191,8 +152,8 @@ async def test_singles_pass_by_a_job_that_has_the_whole_rate(post: Post) -> None
     job = await post.job(credential, 200)
     await post.has_calls(20)
     began = asyncio.get_running_loop().time()
-    ids = await accept(post, credential, people(3))
-    assert await ended(post, ids) == {MessageState.SENT: 3}
+    ids = await post.accept(credential, people(3))
+    assert await post.ended(ids) == {MessageState.SENT: 3}
     assert asyncio.get_running_loop().time() - began < 4
     assert (await post.store.jobs.view(job.key)).open
 
@@ -201,7 +162,7 @@ async def test_a_lost_wake_up_is_found(post: Post, monkeypatch: pytest.MonkeyPat
     credential = await post.credential()
     faults.arm("single.after_insert=raise")
     with pytest.raises(Exception, match="fault"):
-        await accept(post, credential, ["lost@example.com"])
+        await post.accept(credential, ["lost@example.com"])
     credential_id = await post.store.singles.find_waiting(since=datetime.now(UTC) + timedelta(seconds=60))
     assert credential_id == credential.id
     monkeypatch.setattr("shared.flow.messages.singles.SILENCE", timedelta(0))
@@ -217,9 +178,9 @@ async def test_who_holds_the_lease_and_is_silent_is_replaced(post: Post) -> None
     lease = await post.store.singles.want(credential.id)
     dead = post.store.messages.open_session()
     assert await post.store.singles.take(lease, owner=dead.owner(0))
-    ids = await accept(post, credential, people(2))
+    ids = await post.accept(credential, people(2))
     await asyncio.sleep(1)
     assert await post.called() == []
-    assert await ended(post, ids, seconds=30) == {MessageState.SENT: 2}
+    assert await post.ended(ids, seconds=30) == {MessageState.SENT: 2}
     message = replace((await post.store.messages.with_ids(sorted(ids)))[min(ids)], v=0)
     assert not await post.store.singles.remove(message)

@@ -1,0 +1,59 @@
+"""A provider asks for a long pause, and somebody knows that it is over."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.parts.messages.common import MessagesPart
+from shared.domain.messages.credentials import Credential, CredentialStatus
+from shared.domain.messages.ledger import MessageState
+from shared.flow.messages.credentials import CredentialFlow
+from tests.broker.eventually import eventually
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Rule
+from tests.services.worker.messages.post import SECRET, Post, post_office
+
+Lift = Callable[[CredentialFlow, Credential], Awaitable[None]]
+
+pytestmark = pytest.mark.native
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
+        yield opened
+
+
+async def activate_again(flow: CredentialFlow, credential: Credential) -> None:
+    suspended = await flow.move(credential, CredentialStatus.SUSPENDED)
+    await flow.move(suspended, CredentialStatus.ACTIVE)
+
+
+async def give_new_secret(flow: CredentialFlow, credential: Credential) -> None:
+    await flow.replace_secret(credential, credential.fields, {"signingSecret": SECRET})
+
+
+@pytest.mark.parametrize("lift", [activate_again, give_new_secret])
+async def test_a_pause_of_a_day_can_be_lifted(post: Post, lift: Lift) -> None:
+    credential = await post.credential(rate=100)
+    await post.fake.answer(always=Rule(status=429, headers={"Retry-After": "86400"}))
+    job = await post.job(credential, 45)
+    await post.has_calls(1)
+
+    async def is_put_back() -> bool:
+        return not any((await post.store.batches.find_on_their_way(job.key)).values())
+
+    await eventually(is_put_back)
+    await post.fake.answer(always=Rule(status=202))
+    flow = post.parts.of(MessagesPart).credentials
+    await lift(flow, await flow.require(credential.id))
+    closed = await post.closed(job, seconds=30)
+    assert await post.states(closed) == {MessageState.SENT: 45}
