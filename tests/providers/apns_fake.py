@@ -193,7 +193,7 @@ class ApnsConnection(asyncio.Protocol):
 
 def refusal(reason: str) -> Rule:
     """An error as APNs tells it."""
-    status = 403 if "Token" in reason and "Provider" in reason else _STATUS.get(reason, 400)
+    status = _STATUS.get(reason, 403 if "Token" in reason and "Provider" in reason else 400)
     told: dict[str, Any] = {"reason": reason}
     if status == 410:
         told["timestamp"] = int(time.time() * 1_000)
