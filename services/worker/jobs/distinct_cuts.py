@@ -19,7 +19,7 @@ from shared.audience.recipient_tables import RecipientTables
 from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.repeats import Hashes, Repeats, hashes_of, later_ones
-from shared.domain.audience.row_numbers import name_rows
+from shared.domain.audience.row_keys import check_unshared
 from shared.domain.jobs.jobs import Job
 
 _ROWS_AT_ONCE = 100
@@ -52,11 +52,12 @@ class DistinctCuts:
         keys = batch.range
         assert isinstance(keys, KeyRange)
         rows = await self._tables.read(job.table, job.filters, keys, [named.ids])
+        check_unshared(job.table, rows.keys)
         hashes = await _hash(rows.columns[0], named)
         flags = repeats.mark(hashes)
         if not repeats.is_exhaustive:
             flags = flags | later_ones(hashes)
-        repeated = tuple(compress(name_rows(rows.keys.tolist()), flags.tolist()))
+        repeated = tuple(compress(rows.keys.tolist(), flags.tolist()))
         return replace(batch, range=replace(keys, repeated=repeated), size=len(hashes) - len(repeated))
 
 

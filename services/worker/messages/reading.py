@@ -12,7 +12,7 @@ from shared.blobs import Blobs
 from shared.domain.audience.csv_cuts import rows_in
 from shared.domain.audience.csv_header import choose
 from shared.domain.audience.ranges import ByteRange, KeyRange
-from shared.domain.audience.row_numbers import name_rows, number_rows
+from shared.domain.audience.row_keys import check_unshared
 from shared.domain.audience.sources import File
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Batch
@@ -60,10 +60,12 @@ class RowsReader:
         used = mailing.texts.used_columns(mailing.columns)
         names = (mailing.options.recipient_column, *used)
         rows = await self._tables.read(mailing.job.table, mailing.job.filters, keys, names)
-        known, repeated, columns = [*name_rows(rows.keys.tolist())], frozenset(keys.repeated), [*rows.columns]
-        if repeated:
-            fresh = [name not in repeated for name in known]
+        check_unshared(mailing.job.table, rows.keys)
+        known, columns = rows.keys.tolist(), [*rows.columns]
+        if repeated := frozenset(keys.repeated):
+            fresh = [key not in repeated for key in known]
             known = [*compress(known, fresh)]
             columns = [[*compress(column, fresh)] for column in columns]
         recipients, *others = map(decode_column, columns)
-        return RecipientRows(number_rows(known, keys.after), recipients, dict(zip(used, others, strict=True)))
+        numbers = [key - keys.after - 1 for key in known]
+        return RecipientRows(numbers, recipients, dict(zip(used, others, strict=True)))

@@ -2,16 +2,14 @@
 
 from msgspec import Struct
 
-from shared.domain.audience.row_numbers import RowName
-
 
 class KeyRange(Struct, frozen=True, tag="keys", omit_defaults=True):
-    """The rows of the table with `after` < seq_id <= `upto` that the job's filters keep, without those that are
-    `repeated`."""
+    """The rows of the table with `after` < seq_id <= `upto` that the job's filters keep, without those whose seq_id is
+    one of `repeated`."""
 
     after: int
     upto: int
-    repeated: tuple[RowName, ...] = ()
+    repeated: tuple[int, ...] = ()
 
 
 class ByteRange(Struct, frozen=True, tag="bytes"):

@@ -110,8 +110,8 @@ async def test_who_stands_in_a_table_twice_is_written_to_once(
     await _execute(
         push_database,
         f"DELETE FROM {table} WHERE seq_id > 3",
-        f"INSERT INTO {table} VALUES (4, ' r1@example.com ', 'again'), (5, 'x', 'x'), (5, 'r2@example.com', 'a'), "
-        "(5, 'x', 'y')",
+        f"INSERT INTO {table} VALUES (4, ' r1@example.com ', 'again'), (5, 'x', 'x'), (6, 'r2@example.com', 'a'), "
+        "(7, 'x', 'y')",
     )
     job = await ask(post, api, await post.credential(), duplicates=duplicates)
     await post.closed(job)
@@ -190,6 +190,38 @@ async def test_the_columns_of_a_new_address_do_not_go_to_the_old_one(
     assert (second.to, second.state) == ("r2@example.com", MessageState.SENT)
     assert closed.reasons == {"address-changed": 1}
     assert "Bob" not in str((await post.fake.tell()).arrived)
+
+
+async def test_a_table_whose_rows_share_a_key_is_sent_to_nobody(
+    post: Post, api: Client, table: str, push_database: str
+) -> None:
+    await _execute(push_database, f"UPDATE {table} SET seq_id = 7, name = 'same' WHERE seq_id IN (1, 2, 3)")
+    for duplicates in ("once", "each"):
+        job = await ask(post, api, await post.credential(), filters={"name": "same"}, duplicates=duplicates)
+        stopped = await post.closed(job)
+        assert "several rows" in stopped.failure and "seq_id 7" in stopped.failure
+    assert await post.called() == []
+
+
+async def test_a_row_beside_one_that_was_sent_has_nobody_sent_twice(
+    post: Post, api: Client, table: str, push_database: str
+) -> None:
+    """A key is given a second time while the job is stopped: which row was sent is told by nothing."""
+    job = await ask(post, api, await post.credential(rate=1), filters={"name": "n7,n8,n9,same"})
+    await post.has_calls(1)
+    await post.parts.of(JobsPart).flow.stop(job.key)
+    stopped = await post.closed(job)
+    retry = post.parts.of(MessagesPart).retry
+    await _execute(push_database, f"INSERT INTO {table} VALUES (7, 'a@example.com', 'same')")
+    await retry.retry(stopped, [MessageState.UNSENT], by=Doer("user", "ana"))
+    refused = await post.closed(job)
+    assert "several rows" in refused.failure
+    assert len(await post.called()) == len(await post.entries(job))
+    await _execute(push_database, f"DELETE FROM {table} WHERE recipient = 'a@example.com'")
+    await retry.retry(refused, [MessageState.UNSENT], by=Doer("user", "ana"))
+    await post.closed(job)
+    assert [entry.to for entry in await post.entries(job)] == [f"r{number}@example.com" for number in (7, 8, 9)]
+    assert len(await post.called()) == 3, "each once"
 
 
 async def test_the_states_add_up_though_rows_have_left_the_table(
