@@ -479,7 +479,7 @@ class ApnsAccount(NetworkAccount):
             case "not now":
                 return Rule(503, '{"reason":"ServiceUnavailable"}')
             case "too fast":
-                return msgspec.structs.replace(apns_fake.refusal("TooManyRequests"), headers=RETRY_AFTER)
+                return msgspec.structs.replace(apns_fake.refusal("TooManyProviderTokenUpdates"), headers=RETRY_AFTER)
             case "login refused":
                 return apns_fake.refusal("InvalidProviderToken")
             case _:

@@ -36,7 +36,14 @@ _STREAMS = 1_000
 _DEVICE = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _TYPES = frozenset({"alert", "background", "location", "voip", "complication", "fileprovider", "mdm", "liveactivity"})
 _TOKEN_SECONDS = 3_600
-_STATUS = {"Unregistered": 410, "PayloadTooLarge": 413, "TooManyRequests": 429, "BadPath": 404, "MethodNotAllowed": 405}
+_STATUS = {
+    "Unregistered": 410,
+    "PayloadTooLarge": 413,
+    "TooManyRequests": 429,
+    "TooManyProviderTokenUpdates": 429,
+    "BadPath": 404,
+    "MethodNotAllowed": 405,
+}
 
 
 class Call:
@@ -186,7 +193,7 @@ class ApnsConnection(asyncio.Protocol):
 
 def refusal(reason: str) -> Rule:
     """An error as APNs tells it."""
-    status = 403 if "Token" in reason and "Provider" in reason else _STATUS.get(reason, 400)
+    status = _STATUS.get(reason, 403 if "Token" in reason and "Provider" in reason else 400)
     told: dict[str, Any] = {"reason": reason}
     if status == 410:
         told["timestamp"] = int(time.time() * 1_000)
