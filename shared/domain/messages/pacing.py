@@ -184,7 +184,8 @@ def is_of_another_clock(pace: Pace, *, clock: str, rate: float, now_us: int, gua
     that cannot have come yet: then a clock of this name was ahead, and was put right while nobody looked."""
     if pace.clock != clock:
         return True
-    change_us = max(_CHANGE_OF_CLOCK_US, 2 * interval_us(rate * pace.share, guard))
+    # Whoever adopted the clock may have had any share of the rate.
+    change_us = max(_CHANGE_OF_CLOCK_US, 2 * interval_us(rate * _SMALLEST_SHARE, guard))
     return (
         max(pace.last_us, pace.slowed_us) > now_us + _FARTHEST_EVER_US
         or pace.free_us > now_us + change_us + _FARTHEST_EVER_US

@@ -396,6 +396,13 @@ def test_instants_that_cannot_have_come_yet_are_another_clocks() -> None:
         assert not is_anothers(adopted, NOW)
 
 
+def test_who_waits_for_a_change_of_clock_goes_by_that_clock() -> None:
+    """Its wait was reckoned by a share of the rate that may have come back since."""
+    crowd = Crowd(0.01, 14)
+    for _ in range(60):
+        crowd.step()
+
+
 def test_a_pause_can_be_lifted() -> None:
     held = slow_down(Pace(clock=CLOCK), began_us=NOW, now_us=NOW, retry_after=timedelta(days=1))
     assert lift(held).seq == held.seq + 1
