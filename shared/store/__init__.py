@@ -63,6 +63,7 @@ from shared.store.messages.ledger_lists import LedgerLists
 from shared.store.messages.redaction import Redaction
 from shared.store.messages.reopening import Reopening
 from shared.store.messages.send_limits import SendLimits
+from shared.store.messages.single_contents import SingleContents
 from shared.store.messages.singles import SingleMessages
 from shared.store.messages.sums import MessageSums
 from shared.store.messages.suppressions import Suppressions
@@ -97,7 +98,7 @@ def _leave_unobserved(aggregate: AnyAggregate, _name: str, /) -> AnyAggregate:
 class Store:
     """The collections of one database. Opens lazily: a server that is away shows at the first use."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a line for each collection
         self,
         client: AsyncMongoClient[Document],
         database: AsyncDatabase[Document],
@@ -148,6 +149,7 @@ class Store:
         self.message_lists = self.add("message_lists", LedgerLists)
         self.message_sums = self.add("message_sums", MessageSums)
         self.singles = self.add("singles", SingleMessages)
+        self.single_contents = self.add("single_contents", SingleContents)
         self.send_limits = self.add("send_limits", SendLimits)
         self.kept_ledgers = self.add("kept_ledgers", lambda database: KeptLedgers(client, database))
         self.redaction = self.add("redaction", Redaction)

@@ -12,7 +12,7 @@ from services.api.http import wire
 from services.api.http.wire import Timestamp
 from shared.domain.instants import format_instant
 from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState
-from shared.domain.messages.singles import SingleContent
+from shared.domain.messages.singles import SingleWish
 
 COLUMNS = (
     "id",
@@ -156,7 +156,7 @@ def _attempt_view(earlier: EarlierAttempt, credential_id: str) -> AttemptView:
     )
 
 
-def _with_wishes(view: MessageView, single: SingleContent) -> MessageView:
+def _with_wishes(view: MessageView, single: SingleWish) -> MessageView:
     """With what was asked for a message of no job."""
     expires_at = None if single.expires_at is None else format_instant(single.expires_at)
     return replace(view, send_at=format_instant(single.due), expires_at=expires_at, template=single.template)

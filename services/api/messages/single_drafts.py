@@ -5,6 +5,8 @@ import asyncio
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.messages.single_body import SingleBody, read_times
 from shared.domain.accounts.apps import App
@@ -14,8 +16,8 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.recipients import Malformed, check_region, read_address
-from shared.domain.messages.rendering import Body, MessageTexts
-from shared.domain.messages.singles import Pending, SingleContent
+from shared.domain.messages.rendering import MessageTexts
+from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.domain.messages.unsubscribing import URL_FIELD, listing_of
 from shared.flow.messages.credentials import CredentialFlow
@@ -24,6 +26,19 @@ from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
 _INLINE = "body"
+CONTENT_BYTES = 512 * 1024
+"""The most that a message may say, as JSON."""
+
+
+class SingleDraft(Struct, frozen=True):
+    """A message, and what it says, as JSON."""
+
+    message: Message
+    content: str
+
+    def named(self, message_id: str) -> "SingleDraft":
+        """The same under this id."""
+        return SingleDraft(replace(self.message, id=message_id), self.content)
 
 
 class SingleDrafts:
@@ -37,7 +52,7 @@ class SingleDrafts:
         self._known: dict[str, Credential] = {}
         self._templates: dict[str, list[Template]] = {}
 
-    async def draft(self, body: SingleBody, *, namespace: str, now: datetime) -> Message:
+    async def draft(self, body: SingleBody, *, namespace: str, now: datetime) -> SingleDraft:
         """The message, which has no id yet.
 
         Raises:
@@ -53,7 +68,7 @@ class SingleDrafts:
             raise Invalid(f"nothing can be sent to this: {address.why}", field="to")
         templates = await self._find_templates(body)
         content = await asyncio.to_thread(self._render, body, templates, credential, channel, address)
-        single = SingleContent(
+        single = SingleWish(
             channel=channel,
             namespace=namespace,
             created_at=now,
@@ -62,10 +77,9 @@ class SingleDrafts:
             template=body.template,
             list=body.list,
             transactional=body.transactional,
-            content=msgspec.json.encode(content).decode(),
         )
         pending = Pending(credential_id=credential.id, namespace=namespace, due=times.due)
-        return Message(
+        message = Message(
             id="",
             app_id=self._app.id,
             credential_id=credential.id,
@@ -74,6 +88,7 @@ class SingleDrafts:
             single=single,
             pending=pending,
         )
+        return SingleDraft(message, content)
 
     async def _find_credential(self, written: str) -> Credential:
         if written not in self._known:
@@ -99,7 +114,7 @@ class SingleDrafts:
 
     def _render(
         self, body: SingleBody, templates: list[Template], credential: Credential, channel: Channel, address: str
-    ) -> Body:
+    ) -> str:
         texts = MessageTexts(templates, body.parameters, locale=body.locale)
         texts.check_filled(())
         for template in templates:
@@ -114,4 +129,7 @@ class SingleDrafts:
         if content is None:
             raise Invalid("the message would be too large", field="parameters")
         has_button = channel is Channel.MAIL and not body.transactional and url
-        return {**content, URL_FIELD: url} if has_button else content
+        written = msgspec.json.encode({**content, URL_FIELD: url} if has_button else content)
+        if len(written) > CONTENT_BYTES:
+            raise Invalid(f"a message says {CONTENT_BYTES:,} bytes as JSON at most", field="parameters")
+        return written.decode()

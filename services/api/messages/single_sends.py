@@ -13,7 +13,6 @@ from typing import Any
 from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
-from msgspec.structs import replace
 
 from services.api.accounts.apps import app_of
 from services.api.http import wire
@@ -26,11 +25,13 @@ from services.api.http.routes import JSON, Parameter, Resource, Route
 from services.api.messages.message_view import MessageView, message_view
 from services.api.messages.messages import MESSAGE, MESSAGE_ID, MESSAGES
 from services.api.messages.single_body import SingleBody, read_single
-from services.api.messages.single_drafts import SingleDrafts
+from services.api.messages.single_drafts import SingleDraft, SingleDrafts
 from shared.domain.accounts.apps import App, check_not_deleting
+from shared.domain.accounts.callers import Caller
 from shared.domain.errors import Conflict, NotFound, Refused, TooMany
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms, ms
+from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import Message
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.singles import SendLimiter, SingleFlow
@@ -48,6 +49,8 @@ KEY = Parameter(
     place="header",
 )
 
+_STORED_AT_ONCE = 50
+_TOO_MANY = TooMany("this caller may send no more now", retry_after_seconds=1)
 _PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -89,13 +92,14 @@ class SingleSendsResource(Resource):
         content, app = await request.body(), await self._require_app(app_id)
         used = idempotency_of(request, (f"messages of {app.id}", "", content))
         body, caller = read_single(content), caller_of(request)
+        if used is not None and (earlier := await self._find_earlier(used)) is not None:
+            return wire.answer(message_view(earlier, personal=True, single=True))
         await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second)
-        now = await self._now()
-        draft = await self._drafts(app).draft(body, namespace=caller.namespace, now=now)
-        draft = replace(draft, id=await self._claim(used))
-        there = await self._flow.accept([draft])
-        message = there.get(draft.id, draft)
-        status = HTTPStatus.OK if draft.id in there else HTTPStatus.CREATED
+        drafted = await self._drafts(app).draft(body, namespace=caller.namespace, now=await self._now())
+        draft = drafted.named(await self._claim(used))
+        there = await self._flow.accept([draft.message], {draft.message.id: draft.content})
+        message = there.get(draft.message.id, draft.message)
+        status = HTTPStatus.OK if there else HTTPStatus.CREATED
         return wire.answer(message_view(message, personal=True, single=True), status)
 
     @Route(
@@ -110,18 +114,19 @@ class SingleSendsResource(Resource):
         content, app = await request.body(), await self._require_app(app_id)
         used = idempotency_of(request, (f"many messages of {app.id}", "", content))
         body, caller = read_items(request, content, most=ITEMS), caller_of(request)
-        room = await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second, count=len(body.items))
-        now, drafts = await self._now(), self._drafts(app)
-        read = [
-            await _draft(drafts, item, namespace=caller.namespace, now=now) if index < room else _too_many()
-            for index, item in enumerate(body.items)
-        ]
         first_id = uuid.UUID(await self._claim(used))
-        named = [
-            replace(each, id=str(uuid.uuid5(first_id, str(index)))) if isinstance(each, Message) else each
-            for index, each in enumerate(read)
-        ]
-        return body.answer(await self._accept(named))
+        ids = [str(uuid.uuid5(first_id, str(index))) for index in range(len(body.items))]
+        there = {*await self._store.messages.with_ids(ids)} if used is not None else set[str]()
+        fresh = [index for index, id_ in enumerate(ids) if id_ not in there]
+        room = await self._room(caller, len(fresh))
+        judged: dict[int, Refused | None] = dict.fromkeys(fresh[room:], _TOO_MANY)
+        drafts, now = self._drafts(app), await self._now()
+        for start in range(0, room, _STORED_AT_ONCE):
+            chunk = fresh[start : min(start + _STORED_AT_ONCE, room)]
+            read = {index: await _draft(drafts, body.items[index], caller.namespace, now) for index in chunk}
+            await self._accept([draft.named(ids[at]) for at, draft in read.items() if isinstance(draft, SingleDraft)])
+            judged |= {at: None if isinstance(draft, SingleDraft) else draft for at, draft in read.items()}
+        return body.answer([_view(index, id_, judged.get(index), id_ in there) for index, id_ in enumerate(ids)])
 
     @Route(
         "DELETE", MESSAGE, summary="Take back a message that has not been sent.",
@@ -137,9 +142,11 @@ class SingleSendsResource(Resource):
             note_name("message", message.id)
             if message.single is None:
                 raise Conflict("a job sends this message: stop the job", field="messageId", value=message_id)
+            if message.reason == Reason.CANCELLED:
+                return wire.empty()
             if not message.is_unsent:
                 raise Conflict(f"the message is {message.state.value}", field="messageId", value=message_id)
-            if await self._store.singles.remove(message):
+            if await self._flow.cancel(message):
                 return wire.empty()
 
     async def _require_app(self, app_id: str) -> App:
@@ -158,30 +165,33 @@ class SingleSendsResource(Resource):
         fresh = str(uuid.uuid4())
         return fresh if used is None else (await self._store.idempotency.claim(used.key, used.digest, made=fresh)).made
 
-    async def _accept(self, read: Sequence[Message | Refused]) -> list[MessageItemView]:
-        by_credential: dict[str, list[Message]] = {}
-        for each in read:
-            if isinstance(each, Message):
-                by_credential.setdefault(each.credential_id, []).append(each)
-        there: set[str] = set()
-        for messages in by_credential.values():
-            there |= {*await self._flow.accept(messages)}
-        return [_view(index, each, there) for index, each in enumerate(read)]
+    async def _find_earlier(self, used: Idempotency) -> Message | None:
+        """What the first request with this key has made."""
+        first = await self._store.idempotency.recall(used.key, used.digest)
+        return None if first is None else await self._store.messages.get(first.made)
+
+    async def _room(self, caller: Caller, count: int) -> int:
+        """How many of so many new messages the caller may send now. Raises `TooMany` where that is none."""
+        if not count:
+            return 0
+        return await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second, count=count)
+
+    async def _accept(self, drafts: Sequence[SingleDraft]) -> None:
+        by_credential: dict[str, list[SingleDraft]] = {}
+        for each in drafts:
+            by_credential.setdefault(each.message.credential_id, []).append(each)
+        for some in by_credential.values():
+            await self._flow.accept([each.message for each in some], {each.message.id: each.content for each in some})
 
 
-async def _draft(drafts: SingleDrafts, item: bytes, *, namespace: str, now: datetime) -> Message | Refused:
+async def _draft(drafts: SingleDrafts, item: bytes, namespace: str, now: datetime) -> SingleDraft | Refused:
     try:
         return await drafts.draft(read_single(item), namespace=namespace, now=now)
     except Refused as error:
         return error
 
 
-def _too_many() -> TooMany:
-    return TooMany("this caller may send no more now", retry_after_seconds=1)
-
-
-def _view(index: int, read: Message | Refused, there: set[str]) -> MessageItemView:
-    if isinstance(read, Refused):
-        return MessageItemView(index=index, id=None, status=status_of(read), error=ItemError.of(read))
-    status = HTTPStatus.OK if read.id in there else HTTPStatus.CREATED
-    return MessageItemView(index=index, id=read.id, status=status)
+def _view(index: int, message_id: str, refused: Refused | None, there: bool) -> MessageItemView:
+    if refused is not None:
+        return MessageItemView(index=index, id=None, status=status_of(refused), error=ItemError.of(refused))
+    return MessageItemView(index=index, id=message_id, status=HTTPStatus.OK if there else HTTPStatus.CREATED)

@@ -33,6 +33,7 @@ class MessagesScheduler(Part):
                 singles.wake_lost,
                 interval_seconds=self.settings.scheduler.upkeep_seconds,
             ),
+            Periodic("upkeep of what single messages said", singles.forget_contents, interval_seconds=interval),
             Periodic("gauges of credentials", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
             Periodic("upkeep of suppressions", upkeep.run_once, interval_seconds=interval),
             Periodic("retention of messages", retention.run_once, interval_seconds=interval),

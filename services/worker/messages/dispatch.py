@@ -320,7 +320,8 @@ class Dispatch:
         wanted = min(due, free, WRITTEN_AT_ONCE) - len(self._ready)
         until = _ceil_ms(self._instants[-1][0] + _SPARE_US + self._noted_us)
         return [
-            Note(self._pending.popleft(), Purpose.AHEAD, until=until) for _ in range(min(wanted, len(self._pending)))
+            Note(self._pending.popleft(), Purpose.AHEAD, until=until, at=self._now())
+            for _ in range(min(wanted, len(self._pending)))
         ]
 
     def _take_useless(self) -> list[Note]:

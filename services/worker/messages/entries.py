@@ -193,6 +193,8 @@ class EntryWriter:
                 assert note.until is not None
                 round_, to = self._resending.round, note.prepared.to
                 wanted = self.is_to_be_sent(note.prepared)
+                if wanted and note.at is not None and message.single is not None and message.single.is_over(note.at):
+                    return reject(message, Reason.EXPIRED, at=note.at)
                 within = self._repeating.within
                 ahead = write_ahead(
                     message, owner=self._owner, until=note.until, round=round_, to=to, repeats_within=within

@@ -48,21 +48,24 @@ from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession
 
 log = structlog.get_logger(__name__)
 
-_CREDENTIALS_AT_ONCE = 50
-_LONGEST_SECONDS, _SIGN_SECONDS = 300.0, 2.0
+_CREDENTIALS_AT_ONCE = 200
+_LONGEST_SECONDS, _CROWDED_SECONDS, _SIGN_SECONDS = 300.0, 5.0, 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
-_FEWEST_AHEAD = 20
+_FEWEST_AHEAD = 2
+_BYTES_AHEAD = 4 * 2**20
 _SOON, _LATER = timedelta(seconds=1), timedelta(seconds=5)
 _NO_RETRY = Resending()
 _NO_ACCOUNT = "the credential is gone"
+_NO_CONTENT = "what it said is gone"
 _NOT_SHARED = "the app may not use the credential any more"
 
 
 class _Turn(Struct, eq=False):
     """That we are at a credential: `woken` where there may be more to send, which was wanted so often that we have
-    `seen`."""
+    `seen`. `handed` are the messages that we had in hand, until what they said is forgotten."""
 
     woken: asyncio.Event
+    handed: dict[str, Prepared]
     seen: int = 0
     dispatch: Dispatch | None = None
 
@@ -110,7 +113,7 @@ class SingleSender(Stage[SendSingles]):
         if (known := self._turns.get(task.credential_id)) is not None:
             known.woken.set()
             return
-        turn = self._turns[task.credential_id] = _Turn(asyncio.Event())
+        turn = self._turns[task.credential_id] = _Turn(asyncio.Event(), {})
         try:
             with structlog.contextvars.bound_contextvars(credential=task.credential_id):
                 await self._work(task.credential_id, turn)
@@ -143,7 +146,7 @@ class SingleSender(Stage[SendSingles]):
         async with self._store.messages.open_session() as session:
             if lease.owner:
                 await self._store.messages.end_session(lease.owner)
-            owner, turn.seen = session.owner(0), lease.wanted
+            owner, turn.seen = session.owner(lease.wanted), lease.wanted
             if not await self._store.singles.take(lease, owner=owner):
                 return
             await fault("single.after_take")
@@ -169,6 +172,7 @@ class SingleSender(Stage[SendSingles]):
             if lost:
                 await writer.write(lost)
             await writer.write([Note(each, Purpose.REJECT, at=now, detail=_NO_ACCOUNT) for each in prepared])
+            await self._store.single_contents.remove([each.message.id for each in prepared])
         await self._store.singles.forget(credential_id)
 
     async def _send_all(self, work: _Work) -> None:
@@ -190,6 +194,7 @@ class SingleSender(Stage[SendSingles]):
             end, free_us = await self._dispatch(work, prepared)
         finally:
             await self._feed.leave(credential_id, work.owner)
+        await self._forget_ended(work)
         match end:
             case DispatchEnd.TAKEN:
                 return False
@@ -197,10 +202,8 @@ class SingleSender(Stage[SendSingles]):
                 return True
             case DispatchEnd.LATER:
                 await self._flow.wake_at(credential_id, from_ms(free_us // 1_000))
-            case DispatchEnd.STOPPED | DispatchEnd.YIELDED | DispatchEnd.FORBIDDEN:
+            case DispatchEnd.STOPPED | DispatchEnd.YIELDED | DispatchEnd.FORBIDDEN | DispatchEnd.REJECTED:
                 await self._flow.wake_at(credential_id, await self._store.now() + _SOON)
-            case DispatchEnd.REJECTED:
-                pass
             case other:
                 assert_never(other)
         await self._store.singles.resign(credential_id, owner=work.owner)
@@ -253,11 +256,16 @@ class SingleSender(Stage[SendSingles]):
     async def _keep_feeding(self, work: _Work, dispatch: Dispatch, clock: AccountClock) -> None:
         """Hand over what is due, a second's worth ahead, until nothing is left."""
         loop, tries = asyncio.get_running_loop(), 0
-        ends_at = loop.time() + _LONGEST_SECONDS
-        while loop.time() < ends_at:
+        began = looked = loop.time()
+        while loop.time() < began + self._longest_seconds:
             await pause(work.turn.woken, next_delay(_PAUSES, tries, 0))
             work.turn.woken.clear()
             try:
+                await self._forget_ended(work, dispatch.held)
+                if loop.time() > looked + _SIGN_SECONDS:
+                    looked = loop.time()
+                    if not await self._is_unchanged(work.credential):
+                        break
                 added = await self._feed_once(work, dispatch, clock)
             except BatchTaken:
                 dispatch.stop(DispatchEnd.TAKEN)
@@ -281,6 +289,24 @@ class SingleSender(Stage[SendSingles]):
         dispatch.add(prepared)
         return len(prepared)
 
+    @property
+    def _longest_seconds(self) -> float:
+        """How long we stay at one credential: not for long, where there are as many as we can have."""
+        return _LONGEST_SECONDS if len(self._turns) < self.in_flight else _CROWDED_SECONDS
+
+    async def _is_unchanged(self, credential: Credential) -> bool:
+        """Whether the account may go on to be used as it was opened."""
+        found = await self._store.credentials.get(credential.id)
+        return found is not None and found.version == credential.version
+
+    async def _forget_ended(self, work: _Work, held: AbstractSet[str] = frozenset()) -> None:
+        """Forget what those messages said that we have sent or ended."""
+        left = [each for id_, each in work.turn.handed.items() if id_ not in held]
+        for each in left:
+            del work.turn.handed[each.message.id]
+        if ended := [each.message.id for each in left if each.message.pending is None]:
+            await self._store.single_contents.remove(ended)
+
     async def _show_sign(self, work: _Work) -> None:
         """Write nothing, where nothing was written of late: that shows that we are at work."""
         if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
@@ -299,9 +325,20 @@ class SingleSender(Stage[SendSingles]):
             wanted = [each for each in fresh if each.message.id not in later and work.writer.is_to_be_sent(each)]
             if wanted or not notes:
                 break
-        for each in wanted:
-            each.content = msgspec.json.decode(each.message.single.content) if each.message.single else {}
-        return wanted
+        return await self._read_contents(work, wanted, now)
+
+    async def _read_contents(self, work: _Work, wanted: Sequence[Prepared], now: datetime) -> list[Prepared]:
+        """The first of these, with what they say, as far as they are not too large together."""
+        ids = [each.message.id for each in wanted]
+        found = await self._store.single_contents.find(ids, most_bytes=_BYTES_AHEAD) if ids else {}
+        if len(found) < len(ids) and (missing := await self._store.single_contents.find_missing(ids)):
+            lost = [each for each in wanted if each.message.id in missing]
+            await work.writer.write([Note(each, Purpose.REJECT, at=now, detail=_NO_CONTENT) for each in lost])
+        ready = [each for each in wanted if each.message.id in found]
+        for each in ready:
+            each.content = msgspec.json.decode(found[each.message.id])
+        work.turn.handed.update((each.message.id, each) for each in ready)
+        return ready
 
     async def _write_notes(self, work: _Work, fresh: Sequence[Prepared], now: datetime) -> Sequence[Note]:
         """What had to be written of these before anything else."""
@@ -309,6 +346,9 @@ class SingleSender(Stage[SendSingles]):
         notes = [note for each in fresh if (note := self._note(work, each, barred, now)) is not None]
         if notes:
             await work.writer.write(notes)
+            ended = [note.prepared.message.id for note in notes if note.prepared.message.pending is None]
+            if ended:
+                await self._store.single_contents.remove(ended)
             for moment in {note.until for note in notes if note.until is not None}:
                 await self._flow.wake_at(work.credential.id, moment)
         return notes

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     UNRENDERED = "unrendered"  # its template has no value for a tag
     GAVE_UP = "gave-up"  # not taken in any of the attempts
     EXPIRED = "expired"  # it was to be sent by an instant that has passed
+    CANCELLED = "cancelled"  # taken back before it was sent
     OTHER = "other"
 
 
@@ -40,7 +41,7 @@ ADDRESS_AT_FAULT = frozenset(
 )
 """The reasons for which a recipient is never tried again."""
 
-NEVER_IN_TIME = frozenset({Reason.EXPIRED, Reason.OTHER})
+NEVER_IN_TIME = frozenset({Reason.EXPIRED, Reason.CANCELLED, Reason.OTHER})
 """The reasons for which a message was never called that say nothing of its recipient."""
 
 

@@ -40,7 +40,7 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.domain.messages.singles import Pending, SingleContent
+from shared.domain.messages.singles import Pending, SingleWish
 
 EARLIER_ATTEMPTS = 5
 TOO_FAST_OF_AN_ATTEMPT = 20
@@ -125,7 +125,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivered_at: datetime | None = None
     read_at: datetime | None = None
     redacted_at: datetime | None = None
-    single: SingleContent | None = None
+    single: SingleWish | None = None
     pending: Pending | None = None
     personal_since: datetime | None = None
     ledger_since: datetime | None = None
@@ -377,21 +377,17 @@ def _change(message: Message, **fields: object) -> Message:
     return changed if changed.single is None else _with_what_is_needed(changed, changed.single)
 
 
-def _with_what_is_needed(message: Message, single: SingleContent) -> Message:
-    """A single message, pending as long as something is to be done, and with its content as long as that may be
-    sent: a late answer may say that it was not taken."""
-    if message.state in _PENDING and message.redacted_at is None:
+def _with_what_is_needed(message: Message, single: SingleWish) -> Message:
+    """A single message, pending until nothing is left to be done. One that has ended does not begin again: what it said
+    is gone."""
+    if message.ledger_since is not None:
+        late = message.state in _PENDING
+        return replace(message, state=MessageState.FAILED, reason=Reason.GAVE_UP) if late else message
+    if message.state in _PENDING:
         waits = Pending(credential_id=message.credential_id, namespace=single.namespace, due=single.due)
-        return replace(message, pending=message.pending or waits, personal_since=None, ledger_since=None)
-    content = single.content if message.is_unknown else ""
-    since = message.ledger_since or message.answered_at or message.until or single.due
-    return replace(
-        message,
-        pending=None,
-        single=replace(single, content=content),
-        personal_since=None if message.redacted_at else since,
-        ledger_since=since,
-    )
+        return replace(message, pending=message.pending or waits)
+    since = message.answered_at or message.until or single.due
+    return replace(message, pending=None, ledger_since=since, personal_since=None if message.redacted_at else since)
 
 
 def _with_last(message: Message) -> tuple[EarlierAttempt, ...]:

@@ -1,8 +1,8 @@
 """Single messages: what a request sends to one recipient, at once or at an instant.
 
-Such a message has an entry in the ledger as any other, which also holds what it says (`SingleContent`). While it is to
-be sent, or is being sent, it is *pending*: by that a worker finds it. It is looked at when `due`, which moves where it
-is to be tried again later.
+Such a message has an entry in the ledger as any other, which also tells what was asked for (`SingleWish`). While it is
+to be sent, or is being sent, it is *pending*: by that a worker finds it. It is looked at when `due`, which moves where
+it is to be tried again later.
 
 A credential's single messages are sent by one worker at a time, who has the credential's *lease*. Whoever wants some to
 be sent raises the lease's `wanted`. So who lets go of the lease, and finds that raised, looks once more.
@@ -29,9 +29,9 @@ class Pending(Struct, frozen=True, kw_only=True):
     due: datetime
 
 
-class SingleContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a single message says (`content`, as JSON, which nobody needs once it was sent), and what was asked for it:
-    to be sent at `due`, and not behind `expires_at`. `transactional` ones reach those too who have unsubscribed."""
+class SingleWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked for a single message: to be sent at `due`, and not behind `expires_at`. `transactional` ones reach
+    those too who have unsubscribed. What it says stands elsewhere, until it is pending no more."""
 
     channel: Channel
     namespace: str
@@ -41,7 +41,6 @@ class SingleContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     template: str = ""
     list: str = ""
     transactional: bool = True
-    content: str = ""
 
     def is_over(self, now: datetime) -> bool:
         """Whether it is too late to send it."""

@@ -1,6 +1,8 @@
 """What apps have of messages: credentials with their secrets, messages, and suppressions. The messages of jobs go with
 these."""
 
+from shared.domain.errors import Conflict
+from shared.domain.messages.credentials import CREDENTIALS_OF_AN_APP
 from shared.flow.accounts.belongings import Belongings
 from shared.store import Store
 
@@ -12,6 +14,12 @@ class MessageBelongings(Belongings):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    async def check_idle(self, app_id: str) -> None:
+        for credential in await self._store.credentials.find_own(app_id, limit=CREDENTIALS_OF_AN_APP):
+            if await self._store.singles.has_pending(credential.id):
+                reason = f"single messages wait to be sent by the credential {credential.name}: take them back or wait"
+                raise Conflict(reason, field="appId", value=app_id)
 
     async def remove_at_once(self, app_id: str) -> None:
         await self._store.credentials.remove_of(app_id)

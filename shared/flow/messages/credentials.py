@@ -92,7 +92,8 @@ class CredentialFlow:
     def repeats_within(self, credential: Credential) -> str:
         """A name of whom a second call with the same message id does no harm at; `""` where it may. Raises `Invalid`
         for an unknown kind."""
-        return self._kind(credential.kind).repeats_within(credential.fields)
+        within = self._kind(credential.kind).repeats_within(credential.fields)
+        return f"{within}/{credential.fingerprint}" if within else ""
 
     def open(self, credential: Credential) -> Provider:
         """The account, ready to send, in the running event loop.

@@ -96,7 +96,7 @@ class CredentialFeed:
             now = await self._store.now()
             known, room = places.leave(_without_expired(traffic, now, keep=holder), holder), _room(traffic, now)
             mine = places.place_of(traffic.places, holder)
-            most = room["most"] + beside
+            most = max(room["most"], len(known)) + beside
             kept = places.enter(
                 known, holder, rank if mine is None else mine.rank, until_us=room["until_us"], most=most
             )

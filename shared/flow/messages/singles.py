@@ -7,18 +7,20 @@ is told is only that a credential has single messages that are due, so telling o
 """
 
 import math
-from collections.abc import Sequence
-from datetime import datetime
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 import structlog
-from cachetools import TTLCache
+from cachetools import LRUCache
 from msgspec import Struct
 
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import TooMany, Unavailable
-from shared.domain.instants import ms
-from shared.domain.messages.ledger import Message
+from shared.domain.instants import from_ms, ms
+from shared.domain.messages.answers import Reason
+from shared.domain.messages.ledger import Message, reject
 from shared.domain.messages.owners import read_singles_owner, singles_owner
 from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, SILENCE
 from shared.domain.messages.tasks import SendSingles
@@ -28,10 +30,12 @@ from shared.runtime.coalescer import Coalescer
 from shared.runtime.faults import fault
 from shared.runtime.tracing import current_trace
 from shared.store import Store
+from shared.store.messages.ledger import EntryChange, WriteResult
 
 log = structlog.get_logger(__name__)
 
 _REMEMBERED, _COUNTED_FOR_SECONDS = 1_000, 1.0
+_KEPT_FOR, _PAGE = timedelta(hours=1), 500
 
 
 class _Asked(Struct, frozen=True):
@@ -42,6 +46,13 @@ class _Asked(Struct, frozen=True):
     count: int
 
 
+class _Counted(Struct):
+    """How many messages waited, and when that was counted."""
+
+    count: int
+    at: float
+
+
 class SendLimiter:
     """Lets through what callers may send now, exactly over all processes: as many at once as a second has of them."""
 
@@ -49,7 +60,7 @@ class SendLimiter:
         self._store = store
         self._time = time
         self._take = Coalescer(self._take_together)
-        self._waiting: TTLCache[str, int] = TTLCache(_REMEMBERED, ttl=_COUNTED_FOR_SECONDS)
+        self._waiting: LRUCache[str, _Counted] = LRUCache(_REMEMBERED)
 
     async def let_through(self, namespace: str, *, rate: float, count: int = 1, at_least: int = 1) -> int:
         """How many of these may be sent now.
@@ -68,13 +79,14 @@ class SendLimiter:
 
     async def _check_room(self, namespace: str, *, count: int) -> None:
         """Raise `TooMany` where so many would wait; others may have added some within the last second."""
-        waiting = self._waiting.get(namespace)
-        if waiting is None:
+        known, now = self._waiting.get(namespace), time.monotonic()
+        if known is None or now - known.at > _COUNTED_FOR_SECONDS:
             waiting = await self._store.singles.count_pending(namespace, most=PENDING_OF_A_NAMESPACE)
-        if waiting + count > PENDING_OF_A_NAMESPACE:
+            known = self._waiting[namespace] = _Counted(waiting, now)
+        if known.count + count > PENDING_OF_A_NAMESPACE:
             reason = f"{PENDING_OF_A_NAMESPACE:,} single messages of this caller wait already"
-            raise TooMany(reason, retry_after_seconds=60)
-        self._waiting[namespace] = waiting + count
+            raise TooMany(reason, retry_after_seconds=10)
+        known.count += count
 
     async def _take_together(self, asked: Sequence[_Asked]) -> list[tuple[int, float]]:
         now, answers = await self._time.now(), [(0, 0.0)] * len(asked)
@@ -97,9 +109,10 @@ class SingleFlow:
         self._broker = broker
         self._time = time
 
-    async def accept(self, messages: Sequence[Message]) -> dict[str, Message]:
-        """Store these, of one credential; returns those that are there, by id, which stay as they are. Raises
-        `Unavailable`."""
+    async def accept(self, messages: Sequence[Message], contents: Mapping[str, str]) -> dict[str, Message]:
+        """Store these, of one credential, with what they say; returns those that are there, by id, which stay as they
+        are. Raises `Unavailable`."""
+        await self._store.single_contents.add(contents, at=await self._time.now())
         known = await self._store.singles.add(messages)
         await fault("single.after_insert")
         now = await self._time.now()
@@ -113,6 +126,29 @@ class SingleFlow:
         except Unavailable as error:
             log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
         return await self._store.messages.with_ids(sorted(known)) if known else {}
+
+    async def cancel(self, message: Message) -> bool:
+        """Take back a message that is not being sent; `False` where it has changed since it was read. Raises
+        `Unavailable`."""
+        now = from_ms(ms(await self._time.now()))
+        cancelled = EntryChange(message, reject(message, Reason.CANCELLED, at=now))
+        if await self._store.messages.fold([cancelled]) is not WriteResult.DONE:
+            return False
+        await self._store.single_contents.remove([message.id])
+        return True
+
+    async def forget_contents(self) -> None:
+        """Forget what those messages said that are not pending, where a dead process has left it. Raises
+        `Unavailable`."""
+        before, after = await self._store.now() - _KEPT_FOR, ""
+        while True:
+            old, after = await self._store.single_contents.page(after=after, before=before, limit=_PAGE)
+            entries = await self._store.messages.with_ids(old)
+            over = [id_ for id_ in old if (entry := entries.get(id_)) is None or entry.pending is None]
+            if over:
+                await self._store.single_contents.remove(over)
+            if not after:
+                return
 
     async def wake(self, credential_id: str) -> None:
         """Have a worker send what is due. Raises `Unavailable`."""

@@ -85,6 +85,12 @@ class Credentials:
             self._credentials, query, _codec.value, order=("_id",), limit=limit, without=_WITHOUT_TRAFFIC, batch=_PAGE
         )
 
+    async def find_own(self, app_id: str, *, limit: int) -> list[Credential]:
+        """Some that are the app's own."""
+        with translate_errors():
+            found = await self._credentials.find({"app_id": app_id}, _WITHOUT_TRAFFIC).limit(limit).to_list()
+        return [_codec.value(document) for document in found]
+
     async def count_of(self, app_id: str, *, most: int) -> int:
         """How many credentials are the app's own, counted up to `most`."""
         with translate_errors():

@@ -54,11 +54,11 @@ class MessageJobs:
 
     async def find_running(self, credential_id: str, *, limit: int) -> list[RunningJob]:
         """The oldest of the jobs that run by this credential and send."""
-        return [job for job in await self._find_running(credential_id, limit) if not job.is_dry_run]
+        return await self._find_running(credential_id, {"options.dry_run": {"$ne": True}}, limit)
 
     async def find_dry_runs(self, credential_id: str, *, limit: int) -> list[RunningJob]:
         """The oldest of those that run and call nobody."""
-        return [job for job in await self._find_running(credential_id, limit) if job.is_dry_run]
+        return await self._find_running(credential_id, {"options.dry_run": True}, limit)
 
     async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
         """The oldest of the open jobs by this credential that send, whether they run or not."""
@@ -120,8 +120,8 @@ class MessageJobs:
         change = {"status": JobStatus.TRIPPED.value, "updated_at": at, "bounces": msgspec.structs.asdict(forgiven)}
         return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
-    async def _find_running(self, credential_id: str, limit: int) -> list[RunningJob]:
-        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value}
+    async def _find_running(self, credential_id: str, which: Document, limit: int) -> list[RunningJob]:
+        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value} | which
         with translate_errors():
             found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
             return [_running_job(document) async for document in found]

@@ -24,7 +24,7 @@ _REDACT: list[Document] = [
             "earlier": {"$cond": [{"$isArray": "$earlier"}, _EARLIER, "$$REMOVE"]},
         }
     },
-    {"$unset": ["to", "detail", "single.content", "personal_since"]},
+    {"$unset": ["to", "detail", "personal_since"]},
 ]
 
 

@@ -41,7 +41,8 @@ class SendLimits:
         interval = round(_SECOND / rate)
         burst = max(int(rate), 1) * interval
         at = int((now - EPOCH).total_seconds() * 1_000) * 1_000
-        free: Document = {"$max": [{"$ifNull": ["$next_us", 0]}, at]}
+        # A clock that was ahead, and was put right, holds nobody back for longer.
+        free: Document = {"$min": [{"$max": [{"$ifNull": ["$next_us", 0]}, at]}, at + burst]}
         room: Document = {"$floor": {"$divide": [{"$subtract": [at + burst, free]}, interval]}}
         granted: Document = {"$max": [{"$min": [count, room]}, 0]}
         steps: list[Document] = [

@@ -10,15 +10,13 @@ from typing import Any
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.messages.ledger import Message, MessageState
+from shared.domain.messages.ledger import Message
 from shared.domain.messages.singles import SendLease
 from shared.store.documents import Codec, Document, insert_new, make, translate_errors
 
 _codec = Codec(Message)
 _leases = Codec(SendLease)
 _CREDENTIAL, _NAMESPACE, _DUE = "pending.credential_id", "pending.namespace", "pending.due"
-# What is as it is by default is not written into the document.
-_UNSENT = {"state": {"$in": [None, MessageState.UNSENT.value]}}
 
 
 class SingleMessages:
@@ -62,12 +60,6 @@ class SingleMessages:
         """How many wait that this namespace has asked for, counted up to `most`."""
         with translate_errors():
             return await self._messages.count_documents({_NAMESPACE: namespace}, limit=most)
-
-    async def remove(self, message: Message) -> bool:
-        """Forget a message that is not being sent; `False` where it has changed since it was read."""
-        query = {"_id": message.id, "v": message.v} | _UNSENT
-        with translate_errors():
-            return (await self._messages.delete_one(query)).deleted_count == 1
 
     async def want(self, credential_id: str) -> SendLease:
         """Raise the lease's `wanted`; the lease."""

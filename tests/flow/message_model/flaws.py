@@ -16,6 +16,7 @@ from shared.domain.messages.pacing import Pace
 from shared.domain.messages.places import Places
 from shared.flow.jobs.upkeep import Found, Upkeep
 from shared.flow.messages.account_clock import AccountClock
+from shared.runtime.waiting import pause
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs, RunningJob
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
@@ -81,6 +82,11 @@ async def look_without_generations(self: AccountClock) -> None:
     before = self.generation
     await _look(self)
     self.generation = min(before or 1, self.generation)
+
+
+async def sleep_in_one_go(self: Dispatch, instant_us: int, _: int) -> None:
+    if (seconds := (instant_us - self._clock.now_us()) / 1_000_000) > 0:
+        await pause(self._stopping, seconds)
 
 
 def be_in_time_always(self: Dispatch, *_: Any) -> bool:

@@ -109,6 +109,7 @@ MUTANTS = {
         "a grant is used after the clock has changed",
         "FAST",
         (AccountClock, "look", flaws.look_without_generations),
+        (Dispatch, "_sleep_until", flaws.sleep_in_one_go),
         seed=9,
         weather=_CLOCKS,
     ),

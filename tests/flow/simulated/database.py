@@ -20,7 +20,7 @@ from tests.flow.simulated.steps import finish
 
 KEPT = (
     "jobs", "batches", "occurrences", "templates", "milestones", "messages", "tallies", "credentials", "suppressions",
-    "send_leases",
+    "send_leases", "single_contents",
 )  # fmt: skip
 """The collections that a world writes."""
 

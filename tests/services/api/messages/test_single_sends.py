@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, Pending, SingleContent
+from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, Pending, SingleWish
 from shared.domain.messages.tasks import SINGLE_QUEUE
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.conftest import Desk
@@ -52,6 +52,12 @@ class Shop:
         assert message is not None
         return message
 
+    async def says(self, message_id: str) -> dict[str, Any]:
+        """What a message says, as it is stored."""
+        found = await self.desk.house.store.single_contents.find([message_id], most_bytes=0)
+        said: dict[str, Any] = msgspec.json.decode(found[message_id])
+        return said
+
     async def count(self) -> int:
         """How many messages of the app there are."""
         count: int = await self.desk.house.store.messages._messages.count_documents({"app_id": self.app_id})
@@ -77,9 +83,7 @@ async def test_a_message_is_stored_and_a_worker_is_told(shop: Shop) -> None:
     assert made.json["state"] == "unsent"
     assert (made.json["recipient"], made.json["template"], made.json["expiresAt"]) == ("ana@example.com", "", None)
     assert await broker.depth(SINGLE_QUEUE) == before + 1
-    stored = await shop.stored(made.json["id"])
-    assert stored.single is not None
-    assert msgspec.json.decode(stored.single.content) == {"text": "Hi"}
+    assert await shop.says(made.json["id"]) == {"text": "Hi"}
     shown = await shop.service.get(f"{shop.path}/{made.json['id']}")
     assert shown.json == made.json
 
@@ -89,8 +93,7 @@ async def test_a_template_is_filled_by_parameters_and_defaults(shop: Shop) -> No
         await shop.post(to="ana@example.com", template="hello", parameters=parameters)
         for parameters in ({"Name": "Ana"}, {})
     ]
-    stored = [await shop.stored(one.json["id"]) for one in made]
-    said = [msgspec.json.decode(one.single.content) for one in stored if one.single is not None]
+    said = [await shop.says(one.json["id"]) for one in made]
     assert said == [{"text": "Hi Ana"}, {"text": "Hi you"}]
 
 
@@ -162,7 +165,7 @@ async def test_no_namespace_has_too_many_that_wait(shop: Shop) -> None:
     known = await shop.stored(made.json["id"])
     assert known.single is not None
     due = datetime.now(UTC) + timedelta(hours=1)
-    single = SingleContent(channel=known.single.channel, namespace="n", created_at=due, due=due)
+    single = SingleWish(channel=known.single.channel, namespace="n", created_at=due, due=due)
     namespace = known.single.namespace
     waits = Pending(credential_id=shop.credential_id, namespace=namespace, due=due)
     many = [
@@ -218,9 +221,30 @@ async def test_one_for_later_waits_for_its_instant(shop: Shop) -> None:
     store = shop.desk.house.store
     owner = f"message/{shop.credential_id}"
     assert await store.occurrences._occurrences.count_documents({"owner": owner}) == 1
+    for _ in range(2):
+        assert (await shop.service.delete(f"{shop.path}/{made.json['id']}")).status == 204
+    shown = (await shop.service.get(f"{shop.path}/{made.json['id']}")).json
+    assert (shown["state"], shown["reason"]) == ("failed", "cancelled")
+    assert await store.single_contents.find([made.json["id"]], most_bytes=0) == {}
+
+
+async def test_a_repeat_of_one_that_was_taken_back_sends_nothing(shop: Shop) -> None:
+    made = await shop.post(key="gone", **ANA)
     assert (await shop.service.delete(f"{shop.path}/{made.json['id']}")).status == 204
-    assert (await shop.service.delete(f"{shop.path}/{made.json['id']}")).status == 404
-    assert await shop.count() == 0
+    again = await shop.post(key="gone", **ANA)
+    assert (again.status, again.json["id"], again.json["reason"]) == (200, made.json["id"], "cancelled")
+
+
+async def test_of_many_under_a_key_the_rest_goes_when_there_is_room(shop: Shop) -> None:
+    slow = await shop.caller(3)
+    body = [ANA | {"credential": "play"}] * 5
+    statuses = []
+    for _ in range(2):
+        answer = await slow.post(f"{shop.path}/bulk", body, idempotency_key="rest")
+        statuses.append([one["status"] for one in answer.json])
+        await asyncio.sleep(1.05)
+    assert statuses == [[201, 201, 201, 429, 429], [200, 200, 200, 201, 201]]
+    assert await shop.count() == 5
 
 
 async def test_what_is_sent_cannot_be_taken_back(shop: Shop) -> None:

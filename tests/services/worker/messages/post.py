@@ -25,7 +25,7 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
 from shared.domain.messages.ledger import Message, MessageState
-from shared.domain.messages.singles import Pending, SingleContent
+from shared.domain.messages.singles import Pending, SingleWish
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from shared.runtime.lifecycle import Component
@@ -100,13 +100,19 @@ class Post:
         started, _ = await self.parts.of(JobsPart).flow.start(job)
         return started
 
-    async def accept(self, credential: Credential, to: Sequence[str], *, after: float = 0, **fields: Any) -> set[str]:
+    async def accept(
+        self,
+        credential: Credential,
+        to: Sequence[str],
+        *,
+        after: float = 0,
+        content: str = '{"text":"Hi"}',
+        **fields: Any,
+    ) -> set[str]:
         """Have single messages sent to these, in so many seconds; returns their ids."""
         now = from_ms(ms(datetime.now(UTC)))
         due = now + timedelta(seconds=after)
-        single = SingleContent(
-            channel=Channel.OTHER, namespace="token:t", created_at=now, due=due, content='{"text":"Hi"}', **fields
-        )
+        single = SingleWish(channel=Channel.OTHER, namespace="token:t", created_at=now, due=due, **fields)
         waits = Pending(credential_id=credential.id, namespace="token:t", due=due)
         messages = [
             Message(
@@ -115,7 +121,8 @@ class Post:
             )
             for address in to
         ]  # fmt: skip
-        await self.parts.of(MessagesPart).singles.accept(messages)
+        contents = {message.id: content for message in messages}
+        await self.parts.of(MessagesPart).singles.accept(messages, contents)
         return {message.id for message in messages}
 
     async def ended(self, ids: set[str], *, seconds: float = 20) -> Counter[MessageState]:

@@ -47,16 +47,14 @@ async def test_single_messages_are_sent_once_each_and_forget_what_they_said(post
     assert await post.ended(ids) == {MessageState.SENT: 50}
     assert Counter(await post.called()) == dict.fromkeys(ids, 1)
     stored = await post.store.messages.with_ids(sorted(ids))
-    assert {message.single.content for message in stored.values()} == {""}
     assert all(message.personal_since == message.ledger_since == message.answered_at for message in stored.values())
-    lease = await post.store.singles.get_lease(credential.id)
 
-    async def is_free() -> bool:
+    async def is_forgotten() -> bool:
         lease = await post.store.singles.get_lease(credential.id)
-        return lease is not None and not lease.owner
+        is_free = lease is not None and not lease.owner
+        return is_free and await post.store.single_contents.find_missing(ids) == ids
 
-    assert lease is not None
-    await eventually(is_free)
+    await eventually(is_forgotten)
 
 
 async def test_what_comes_while_others_wait_for_an_answer_waits_for_nobody(post: Post) -> None:
@@ -109,9 +107,10 @@ async def test_one_that_was_cancelled_is_not_sent(post: Post) -> None:
     ids = await post.accept(credential, people(6))
     await post.has_calls(1)
     waiting = [one for one in (await post.store.messages.with_ids(sorted(ids))).values() if one.is_unsent]
-    cancelled = {one.id for one in waiting[-3:] if await post.store.singles.remove(one)}
+    flow = post.parts.of(MessagesPart).singles
+    cancelled = {one.id for one in waiting[-3:] if await flow.cancel(one)}
     assert cancelled
-    assert await post.ended(ids - cancelled) == {MessageState.SENT: 6 - len(cancelled)}
+    assert await post.ended(ids) == {MessageState.SENT: 6 - len(cancelled), MessageState.FAILED: len(cancelled)}
     assert not cancelled & set(await post.called())
 
 
@@ -183,4 +182,32 @@ async def test_who_holds_the_lease_and_is_silent_is_replaced(post: Post) -> None
     assert await post.called() == []
     assert await post.ended(ids, seconds=30) == {MessageState.SENT: 2}
     message = replace((await post.store.messages.with_ids(sorted(ids)))[min(ids)], v=0)
-    assert not await post.store.singles.remove(message)
+    assert not await post.parts.of(MessagesPart).singles.cancel(message)
+
+
+async def test_large_messages_hold_up_nobody(post: Post) -> None:
+    credential = await post.credential(rate=500)
+    large = '{"text":"' + "x" * 500_000 + '"}'
+    ids = await post.accept(credential, people(60), content=large)
+    assert await post.ended(ids, seconds=60) == {MessageState.SENT: 60}
+
+
+async def test_one_that_waits_for_its_turn_beyond_its_time_is_not_sent(post: Post) -> None:
+    credential = await post.credential(rate=1)
+    expires = from_ms(ms(datetime.now(UTC))) + timedelta(seconds=2)
+    ids = await post.accept(credential, people(8), expires_at=expires)
+    states = await post.ended(ids)
+    assert states[MessageState.FAILED] >= 4
+    assert len(await post.called()) == states[MessageState.SENT]
+
+
+async def test_what_a_dead_process_left_is_forgotten(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    credential = await post.credential(rate=1)
+    flow, contents = post.parts.of(MessagesPart).singles, post.store.single_contents
+    await contents.add({"gone": "{}"}, at=datetime.now(UTC))
+    waiting = await post.accept(credential, ["later@example.com"], after=600)
+    await flow.forget_contents()
+    assert await contents.find_missing({"gone", *waiting}) == set()
+    monkeypatch.setattr("shared.flow.messages.singles._KEPT_FOR", timedelta(0))
+    await flow.forget_contents()
+    assert await contents.find_missing({"gone", *waiting}) == {"gone"}

@@ -1,0 +1,77 @@
+"""What single messages say, apart from their entries: these are read and written many at a time, and must stay small.
+
+A content is stored before its entry, and removed once that is not pending any more. What a death leaves behind is found
+by its age (`find_old`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.store.documents import Document, insert_new, make, translate_errors
+
+
+class StoredContent(Struct, frozen=True):
+    """Of which message it is, and its size in bytes."""
+
+    id: str
+    size: int
+
+
+class SingleContents:
+    """The collection `single_contents`. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._contents = database["single_contents"]
+
+    async def setup(self) -> None:
+        """Make the collection."""
+        await make(self._contents)
+
+    async def add(self, contents: Mapping[str, str], *, at: datetime) -> None:
+        """Store what these messages say, as JSON, by their ids; what is there stays as it is."""
+        documents = [
+            {"_id": message_id, "content": content, "size": len(content.encode()), "at": at}
+            for message_id, content in contents.items()
+        ]
+        await insert_new(self._contents, documents)
+
+    async def find(self, message_ids: Sequence[str], *, most_bytes: int) -> dict[str, str]:
+        """What these messages say, by their ids: the first of them, up to so many bytes, and one at least."""
+        with translate_errors():
+            sizes = {
+                document["_id"]: document["size"]
+                for document in await self._contents.find({"_id": {"$in": list(message_ids)}}, {"size": 1}).to_list()
+            }
+        chosen, total = list[str](), 0
+        for message_id in message_ids:
+            total += sizes.get(message_id, 0)
+            if chosen and total > most_bytes:
+                break
+            chosen += [message_id] if message_id in sizes else []
+        with translate_errors():
+            found = await self._contents.find({"_id": {"$in": chosen}}, {"content": 1}).to_list()
+        return {document["_id"]: document["content"] for document in found}
+
+    async def find_missing(self, message_ids: Collection[str]) -> set[str]:
+        """Those of these messages that say nothing."""
+        with translate_errors():
+            found = await self._contents.find({"_id": {"$in": sorted(message_ids)}}, {"_id": 1}).to_list()
+        return {*message_ids} - {document["_id"] for document in found}
+
+    async def remove(self, message_ids: Collection[str]) -> None:
+        """Forget what these say."""
+        with translate_errors():
+            await self._contents.delete_many({"_id": {"$in": sorted(message_ids)}})
+
+    async def page(self, *, after: str, before: datetime, limit: int) -> tuple[list[str], str]:
+        """The ids of some that were stored before then, behind `after` in the order of ids, and where to go on; `""`
+        at the end."""
+        found = self._contents.find({"_id": {"$gt": after}}, {"at": 1}).sort([("_id", ASCENDING)]).limit(limit)
+        with translate_errors():
+            documents = await found.to_list()
+        old = [document["_id"] for document in documents if document["at"] < before]
+        return old, documents[-1]["_id"] if len(documents) == limit else ""
