@@ -36,7 +36,7 @@ class SingleDraft(Struct, frozen=True):
     message: Message
     content: str
 
-    def named(self, message_id: str) -> "SingleDraft":
+    def with_id(self, message_id: str) -> "SingleDraft":
         """The same under this id."""
         return SingleDraft(replace(self.message, id=message_id), self.content)
 

@@ -96,7 +96,7 @@ class SingleSendsResource(Resource):
             return wire.answer(message_view(earlier, personal=True, single=True))
         await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second)
         drafted = await self._drafts(app).draft(body, namespace=caller.namespace, now=await self._now())
-        draft = drafted.named(await self._claim(used))
+        draft = drafted.with_id(await self._claim(used))
         there = await self._flow.accept([draft.message], {draft.message.id: draft.content})
         message = there.get(draft.message.id, draft.message)
         status = HTTPStatus.OK if there else HTTPStatus.CREATED
@@ -124,7 +124,7 @@ class SingleSendsResource(Resource):
         for start in range(0, room, _STORED_AT_ONCE):
             chunk = fresh[start : min(start + _STORED_AT_ONCE, room)]
             read = {index: await _draft(drafts, body.items[index], caller.namespace, now) for index in chunk}
-            await self._accept([draft.named(ids[at]) for at, draft in read.items() if isinstance(draft, SingleDraft)])
+            await self._accept([draft.with_id(ids[at]) for at, draft in read.items() if isinstance(draft, SingleDraft)])
             judged |= {at: None if isinstance(draft, SingleDraft) else draft for at, draft in read.items()}
         return body.answer([_view(index, id_, judged.get(index), id_ in there) for index, id_ in enumerate(ids)])
 

@@ -107,7 +107,7 @@ async def test_what_is_still_to_be_sent_keeps_its_recipient(store: Store) -> Non
 
 
 async def test_single_messages_are_redacted_and_forgotten_by_their_age(store: Store) -> None:
-    texts = {"app_id": "app", "credential_id": "c", "to": "ana@example.com", "single": {"content": "Hi Ana"}}
+    texts = {"app_id": "app", "credential_id": "c", "to": "ana@example.com", "detail": "Ana was away"}
     singles = [
         {"_id": f"s{day}", "personal_since": NOW + timedelta(days=day), "ledger_since": NOW + timedelta(days=day)}
         for day in range(6)
