@@ -8,11 +8,17 @@ import pytest
 from services.api.jobs.job_body import JobBody
 from services.api.messages.credential_body import CredentialBody
 from services.api.messages.retries import RetriedBody
+from services.api.messages.single_body import SingleBody
 from tests.monitoring.test_printed import can_be_typed
 from tests.rules.test_words import ROOT
 
 PAGES = ("messages", "operating-messages", "moving-from-postman", "unsubscribing")
-BODIES = {"credentials": CredentialBody, "jobs?template=invoice": JobBody, "jobs/$JOB/retry": RetriedBody}
+BODIES = {
+    "credentials": CredentialBody,
+    "jobs?template=invoice": JobBody,
+    "jobs/$JOB/retry": RetriedBody,
+    "messages": SingleBody,
+}
 
 
 def read_page(name: str) -> str:
