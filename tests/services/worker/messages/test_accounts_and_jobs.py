@@ -1,11 +1,9 @@
 """What an account or a job becomes while messages are on their way: gone, shared no more, paused, stopped, slow."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from services.parts.jobs.common import JobsPart
@@ -17,25 +15,13 @@ from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
 from tests.broker.eventually import eventually
-from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post, add_app, post_office
 
 pytestmark = pytest.mark.native
 
 ANA = Doer("user", "ana@example.com")
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 async def test_a_job_whose_credential_is_gone_is_not_taken_up_again(post: Post) -> None:

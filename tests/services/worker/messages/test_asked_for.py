@@ -18,7 +18,7 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import MessageState
 from tests.broker.eventually import eventually
-from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import _execute
@@ -27,12 +27,6 @@ from tests.services.worker.messages.post import BUCKET, Post, post_office
 pytestmark = pytest.mark.native
 
 ROWS = 230
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
 
 
 @pytest_asyncio.fixture

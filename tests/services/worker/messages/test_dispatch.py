@@ -17,7 +17,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState, News, hear
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
-from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Cut, Rule
 from tests.services.worker.messages.account import INCARNATION, JOB, account_at, most_in_a_second, used_share
 
@@ -30,12 +30,6 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
     await opened.setup()
     yield opened
     await opened.close()
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
 
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)

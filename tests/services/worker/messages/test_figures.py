@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -17,7 +16,7 @@ from shared.store.messages.ledger import EntryChange
 from tests.broker.eventually import eventually
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
-from tests.services.worker.messages.post import Post, post_office
+from tests.services.worker.messages.post import Post
 
 pytestmark = pytest.mark.native
 
@@ -27,12 +26,6 @@ async def fake() -> AsyncIterator[FakeProcess]:
     async with fake_process("http_fake") as running:
         await running.answer(always=Rule(status=202))
         yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 def read(name: str, **labels: str) -> float:

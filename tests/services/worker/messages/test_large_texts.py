@@ -2,33 +2,18 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from shared.domain.jobs.templates import Template
 from shared.domain.messages.ledger import MessageState
-from tests.providers.fakes import FakeProcess, fake_process
-from tests.services.worker.messages.post import Post, post_office
+from tests.services.worker.messages.post import Post
 
 pytestmark = pytest.mark.native
 
 MEGABYTE = 1_000_000
 PAGE = 900_000
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 async def write_page(post: Post, text: str) -> None:

@@ -1,35 +1,20 @@
 """A provider asks for a long pause, and somebody knows that it is over."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
-import pytest_asyncio
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.credentials import CredentialFlow
 from tests.broker.eventually import eventually
-from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
-from tests.services.worker.messages.post import SECRET, Post, post_office
+from tests.services.worker.messages.post import SECRET, Post
 
 Lift = Callable[[CredentialFlow, Credential], Awaitable[None]]
 
 pytestmark = pytest.mark.native
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 async def activate_again(flow: CredentialFlow, credential: Credential) -> None:

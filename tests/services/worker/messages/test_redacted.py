@@ -15,19 +15,13 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import SendRetry
 from shared.domain.messages.ledger import MessageState
 from tests.broker.eventually import eventually
-from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.fakes import FakeProcess
 from tests.services.worker.messages.post import Post, post_office
 
 pytestmark = pytest.mark.native
 
 MESSAGES = 60
 ANA = Doer("user", "ana@example.com")
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
 
 
 @pytest.fixture

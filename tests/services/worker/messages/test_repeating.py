@@ -1,30 +1,15 @@
 """What is sent again where nobody can tell whether the provider has it."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
-from tests.providers.fakes import FakeProcess, fake_process
-from tests.services.worker.messages.post import SECRET, Post, post_office
+from tests.services.worker.messages.post import SECRET, Post
 
 pytestmark = pytest.mark.native
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,8 @@
 """Jobs that send messages, from their file to the provider and the ledger."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from services.parts.jobs.common import JobsPart
@@ -21,25 +18,12 @@ from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
 from shared.runtime import faults
 from tests.broker.eventually import eventually
-from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
-from tests.services.worker.messages.post import SECRET, Post, post_office
+from tests.services.worker.messages.post import SECRET, Post
 
 pytestmark = pytest.mark.native
 
 ANA = Doer("user", "ana@example.com")
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:

@@ -2,12 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from services.parts.messages.common import MessagesPart
@@ -18,23 +15,10 @@ from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
 from tests.broker.eventually import eventually
-from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
-from tests.services.worker.messages.post import Post, post_office
+from tests.services.worker.messages.post import Post
 
 pytestmark = pytest.mark.native
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeProcess]:
-    async with fake_process("http_fake") as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
-        yield opened
 
 
 def people(count: int) -> list[str]:
