@@ -21,6 +21,8 @@ from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.uploads import FileUpload
 from shared.domain.messages.credentials import Credential
+from shared.domain.messages.ledger import Message
+from shared.domain.messages.owners import CREDENTIAL, SINGLES
 from shared.domain.messages.suppressions import Suppression
 
 Document = dict[str, Any]
@@ -31,6 +33,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "users": User,
     "tokens": Token,
     "credentials": Credential,
+    "messages": Message,
     "suppressions": Suppression,
     "jobs": Job,
     "groups": Group,
@@ -136,6 +139,8 @@ class Database:
         kind, _, rest = occurrence["owner"].partition("/")
         if kind == "schedule":
             return self.database["schedules"].find_one({"_id": rest}, {"_id": 1}) is None
+        if kind in (CREDENTIAL, SINGLES):
+            return self.database["credentials"].find_one({"_id": rest}, {"_id": 1}) is None
         return self.database["jobs"].find_one({"_id": split_key(rest.partition("/")[0])[0]}, {"_id": 1}) is None
 
 

@@ -79,6 +79,8 @@ class Town:
         group = await self._made("POST", f"{app}/jobs?template=like", bodies.localized(ids), mine)
         user = await self._made("POST", "/users", bodies.user(ids), ADMIN)
         credential = await self._made("POST", f"{app}/credentials", bodies.credential(ids), mine)
+        ids |= {"credentialId": credential["id"]}
+        await self._made("POST", f"{app}/messages", bodies.single(ids), mine)
         suppression = await self._made("POST", f"{app}/suppressions", bodies.suppression(ids), mine)
         schedule = await self._made("POST", "/schedules", bodies.keyed(ids), mine)
         tenant.ids |= {

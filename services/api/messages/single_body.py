@@ -68,6 +68,8 @@ def read_single(content: bytes) -> SingleBody:
     body = decode_body(content, _decoder)
     if bool(body.template) == (body.body is not None):
         raise Invalid("either a template is needed or a body", field="template")
+    if body.body is not None and not body.body:
+        raise Invalid("a body says something", field="body")
     check_list(body.list)
     return body
 

@@ -317,6 +317,8 @@ def _joined_texts(text: _Text, values: _Values) -> Iterable[str]:
 
 
 def _rows_as_objects(keys: tuple[str, ...], parts: tuple[_Part, ...], values: _Values) -> Iterator[Body]:
+    if not parts:
+        return ({} for _ in range(values.count))
     rows = zip(*(_column_of(part, values) for part in parts), strict=True)
     return (dict(zip(keys, row, strict=True)) for row in rows)
 

@@ -218,3 +218,8 @@ def test_two_values_for_one_tag_are_refused() -> None:
 @given(st.lists(st.text(), max_size=5))
 def test_a_column_is_decoded_value_by_value(texts: list[str]) -> None:
     assert decode_column([text.encode() for text in texts]) == texts
+
+
+def test_a_body_without_a_word_is_one_for_each() -> None:
+    assert CompiledBody({"data": {}}).render({}, 2) == [{"data": {}}, {"data": {}}]
+    assert CompiledBody({}).render({}, 2) == [{}, {}]

@@ -103,6 +103,7 @@ async def test_a_template_is_filled_by_parameters_and_defaults(shop: Shop) -> No
         ({"body": {"text": "Hi"}}, "to"),
         ({"to": "ana@example.com"}, "template"),
         (ANA | {"template": "hello"}, "template"),
+        (ANA | {"body": {}}, "body"),
         (ANA | {"to": "  "}, "to"),
         (ANA | {"to": "a" * 1_025}, "to"),
         (ANA | {"credential": "nobody"}, "credential"),

@@ -51,7 +51,7 @@ class Grown:
 
 
 async def test_calls_are_counted_by_what_they_came_to(post: Post) -> None:
-    credential = await post.credential(retry=SendRetry(attempts=2, first_delay_seconds=0.1))
+    credential = await post.credential(rate=50, retry=SendRetry(attempts=2, first_delay_seconds=0.1))
     await post.fake.answer(
         Rule(status=400), Rule(status=503), Rule(status=500),
         Rule(status=429, headers={"Retry-After": "1"}),
