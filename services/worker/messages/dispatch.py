@@ -276,6 +276,8 @@ class Dispatch:
             case NotNow(too_fast=True, retry_after=retry_after):
                 self._instants.clear()
                 await self._slow_down(instant, retry_after)
+                self._instants.clear()  # what was granted meanwhile lies within the pause
+                self._wake_all()
             case _:
                 pass
 
