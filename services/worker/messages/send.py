@@ -307,7 +307,7 @@ class MessageSender(Stage[SendMessages]):
                 dispatch.stop()
             end = await dispatch.run(screened.prepared)
             if end is DispatchEnd.REJECTED:
-                await self._reject_credential(ours.credential, dispatch.refusal)
+                await self._credentials.reject(ours.credential, dispatch.refusal)
             return end, dispatch.free_us
 
     def _writer(self, ours: _Batch) -> EntryWriter:
@@ -396,10 +396,6 @@ class MessageSender(Stage[SendMessages]):
         elif job is not None:
             await self._flow.stop(job.key, failure=error.reason, stage=SEND)
         return await self._end(batch, session, BatchStatus.DROPPED)
-
-    async def _reject_credential(self, credential: Credential, said: str) -> None:
-        if await self._credentials.reject(credential, said):
-            log.error("a provider refuses a credential", credential=credential.id, reason=said)
 
     async def _read_entries(self, batch: Batch) -> dict[str, Message]:
         return await self._store.messages.read_batch(split_key(batch.job_id)[1], batch.ordinal)

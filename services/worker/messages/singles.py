@@ -30,13 +30,15 @@ from services.worker.stage import Stage
 from shared.domain.errors import Unavailable
 from shared.domain.instants import LATEST, from_ms
 from shared.domain.messages.answers import Reason
+from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import Resending, due_at
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.repeating import Repeating
-from shared.domain.messages.suppressions import reason_of
+from shared.domain.messages.singles import SingleWish
 from shared.domain.messages.tasks import SendSingles
 from shared.flow.messages.account_clock import AccountClock
+from shared.flow.messages.barring import find_barred
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.singles import SingleFlow
@@ -249,8 +251,8 @@ class SingleSender(Stage[SendSingles]):
                 await asyncio.wait([feeding])
             if not feeding.cancelled():
                 feeding.result()
-            if end is DispatchEnd.REJECTED and await self._credentials.reject(work.credential, dispatch.refusal):
-                log.error("a provider refuses a credential", reason=dispatch.refusal)
+            if end is DispatchEnd.REJECTED:
+                await self._credentials.reject(work.credential, dispatch.refusal)
             return end, dispatch.free_us
 
     async def _keep_feeding(self, work: _Work, dispatch: Dispatch, clock: AccountClock) -> None:
@@ -379,22 +381,15 @@ class SingleSender(Stage[SendSingles]):
 
     async def _find_barred(self, found: Sequence[Message]) -> dict[str, Reason]:
         """Why some of these get nothing, by the ids of the messages."""
+        alike: dict[tuple[str, Channel, str, bool], tuple[SingleWish, list[Message]]] = {}
+        for message in found:
+            if (wish := message.single) is not None:
+                key = message.app_id, wish.channel, wish.list, wish.transactional
+                alike.setdefault(key, (wish, []))[1].append(message)
         barred: dict[str, Reason] = {}
-        singles = [(message, message.single) for message in found if message.single is not None]
-        for app_id, channel, list_name in {(one.app_id, single.channel, single.list) for one, single in singles}:
-            theirs = [
-                (message, single)
-                for message, single in singles
-                if (message.app_id, single.channel, single.list) == (app_id, channel, list_name)
-            ]
-            known = await self._store.suppressions.find(app_id, channel, [one.to for one, _ in theirs], list_name)
-            for message, single in theirs:
-                suppression = known.get(message.to)
-                if suppression is None:
-                    continue
-                reason = reason_of([suppression], list_name=list_name, transactional=single.transactional)
-                if reason is not None:
-                    barred[message.id] = reason
+        for (app_id, *_), (wish, theirs) in alike.items():
+            reasons = await find_barred(self._store, app_id, wish, [one.to for one in theirs])
+            barred |= {one.id: reasons[one.to] for one in theirs if one.to in reasons}
         return barred
 
     def _writer(self, credential: Credential, owner: str, session: WritingSession) -> EntryWriter:

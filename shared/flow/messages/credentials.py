@@ -206,6 +206,8 @@ class CredentialFlow:
             at=self.now(),
             secret=credential.secret,
         )
+        if moved is not None:
+            log.error("a provider refuses a credential", credential=credential.id, reason=detail)
         return moved is not None
 
     async def remove(self, credential: Credential) -> None:

@@ -71,11 +71,19 @@ async def test_one_that_comes_too_late_is_not_sent(post: Post) -> None:
 async def test_the_suppressed_get_nothing_and_the_unsubscribed_what_is_transactional(post: Post) -> None:
     credential, now = await post.credential(), datetime.now(UTC)
     await post.store.suppressions.add(
-        [suppress_address(post.app.id, Channel.OTHER, "bad@example.com", cause=SuppressionCause.BOUNCE, at=now)]
+        [
+            suppress_address(post.app.id, Channel.OTHER, f"{cause}@example.com", cause=cause, at=now)
+            for cause in (SuppressionCause.BOUNCE, SuppressionCause.UNSUBSCRIBE)
+        ]
     )
-    ids = await post.accept(credential, ["bad@example.com", "good@example.com"])
-    assert await post.ended(ids) == {MessageState.INVALID: 1, MessageState.SENT: 1}
-    assert len(await post.called()) == 1
+    people = ["bounce@example.com", "unsubscribe@example.com", "good@example.com"]
+    needed = await post.accept(credential, people)
+    assert await post.ended(needed) == {MessageState.INVALID: 1, MessageState.SENT: 2}
+    offers = await post.accept(credential, people, transactional=False)
+    assert await post.ended(offers) == {MessageState.INVALID: 2, MessageState.SENT: 1}
+    reasons = {one.to: one.reason for one in (await post.store.messages.with_ids(sorted(offers))).values()}
+    assert reasons == {people[0]: "suppressed", people[1]: "unsubscribed", people[2]: ""}
+    assert len(await post.called()) == 3
 
 
 async def test_what_is_not_taken_now_is_tried_again_while_others_go_on(post: Post) -> None:
