@@ -10,6 +10,7 @@ from typing import Self
 from weakref import WeakSet
 
 import aiohttp
+from cachetools import LRUCache
 from yarl import URL
 
 from shared.outgoing import Answer, Blocked, Call, NotConnected, PostedAnswer, Posting, Unreachable
@@ -25,6 +26,7 @@ EXCERPT_BYTES = 2_048
 EXCERPT_CHARACTERS = 256
 EXCERPT_SECONDS = 2.0
 POSTED_BODY_BYTES = 16_384
+_REMEMBERED_URLS = 1_000
 # Compressed bodies are not asked for and never unpacked: a small one can become an endless one.
 DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon", "Accept-Encoding": "identity"}
 
@@ -40,6 +42,7 @@ class HttpOutgoing:
         self._guard = guard
         self._timeout_seconds = timeout_seconds
         self._kept = WeakSet[asyncio.BaseProtocol]()
+        self._authorities = LRUCache[str, str](_REMEMBERED_URLS)
 
     @classmethod
     def open(
@@ -111,10 +114,14 @@ class HttpOutgoing:
         await self._resolver.close()
 
     def _authority(self, url: str) -> str:
+        if known := self._authorities.get(url):
+            return known
         try:
-            return authority_of(url, self._guard)
+            authority = authority_of(url, self._guard)
         except BadUrl as error:
             raise Blocked(f"the URL must not be called: {error}") from None
+        self._authorities[url] = authority
+        return authority
 
     async def _send(self, request: Call) -> aiohttp.ClientResponse:
         identity = webhook_headers(request.message_id, request.timestamp, request.body, *request.secrets)

@@ -45,6 +45,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _AHEAD_US = (80_000, 250_000)
 _RESERVED_AHEAD_US = 400_000
 _ANSWER_US = 100_000
+_TOGETHER_US = 40_000
 # What is noted too late for its instant has this long for another one: to note it again would take as long again.
 _SPARE_US = 2_000_000
 _STARVED_US = 10_000
@@ -53,6 +54,9 @@ _LONGEST_WAIT_US = 10 * _SECOND
 _LEAVING_SECONDS = 10.0
 _AWAY_SECONDS = 0.2
 _LOOKED_AT_SECONDS = 0.5
+_MOMENT_SECONDS = 0.01
+# A loop's timers go by milliseconds: for less it comes back at once, again and again.
+_RESOLUTION_SECONDS = 0.001
 _WEIGHT = 0.2  # of the newest in a running mean
 
 
@@ -102,6 +106,7 @@ class Dispatch:
         self._expects_more = False
         self._uncalled = 0
         self._calls = 0
+        self._lacks_calls = False
         self._end: DispatchEnd | None = None
         self._stopping, self._reserving, self._calling, self._writing = (asyncio.Event() for _ in range(4))
         self._writing_us = _AHEAD_US[0] / 3
@@ -228,12 +233,13 @@ class Dispatch:
             elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
                     self._counts.lose(why)
+                self._wake_all()
             else:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
                 call.add_done_callback(self._under_way.discard)
-            self._reserving.set()
-            self._writing.set()
+            if not self._instants:
+                self._wake_all()
 
     def _why_lost(self, instant: int, reserved: Reserved) -> LostInstant | None:
         if not self._is_in_time(instant, reserved):
@@ -268,7 +274,8 @@ class Dispatch:
         self._uncalled -= 1
         note = Note(prepared, Purpose.ANSWER, given=given, attempt=attempt, at=self._now())
         self._answers.append((self._clock.now_us(), note))
-        self._wake_all()
+        if len(self._answers) in {1, WRITTEN_AT_ONCE} or self._lacks_calls or not self._uncalled:
+            self._wake_all()
         match given:
             case LoginRefused(detail):
                 self.refusal = self.refusal or detail
@@ -305,25 +312,36 @@ class Dispatch:
     async def _keep_writing(self) -> None:
         while not self._is_over or self._answers or self._under_way:
             notes = [*self._take_useless(), *self._take_due()]
-            is_time = bool(self._answers) and self._answers[0][0] + _ANSWER_US <= self._clock.now_us()
-            if notes or is_time:
+            if notes or self._has_to_record:
                 await self._write([*notes, *self._take_answers()])
             else:
                 await self._rest(self._writing, self._next_write_us())
 
+    @property
+    def _has_to_record(self) -> bool:
+        """Whether answers are many, or have waited."""
+        if len(self._answers) >= WRITTEN_AT_ONCE:
+            return True
+        return bool(self._answers) and self._answers[0][0] + _ANSWER_US <= self._clock.now_us()
+
     def _take_due(self) -> list[Note]:
-        """The messages to write ahead: no more than have an instant soon, and a call by then."""
-        if self._end is not None or not self._instants:
+        """The messages to write ahead, once one is needed: those that have an instant soon, and a call by then."""
+        if self._end is not None or len(self._instants) <= len(self._ready):
             return []
         soon = self._clock.now_us() + self._ahead_us
-        due = sum(1 for instant, _ in islice(self._instants, WRITTEN_AT_ONCE) if instant <= soon)
+        if self._instants[len(self._ready)][0] > soon:
+            return []
+        known = len(self._ready)
+        together = islice(self._instants, known, known + WRITTEN_AT_ONCE)
+        due = sum(1 for instant, _ in together if instant <= soon + _TOGETHER_US)
         # Calls that end before the instant are free by then.
-        free = int(self._calls * (1 + self._ahead_us / max(self._lasting_us, 1))) - len(self._under_way)
-        wanted = min(due, free, WRITTEN_AT_ONCE) - len(self._ready)
+        free = int(self._calls * (1 + self._ahead_us / max(self._lasting_us, 1))) - len(self._under_way) - known
+        self._lacks_calls = free < due
+        wanted = min(due, free)
         until = _ceil_ms(self._instants[-1][0] + _SPARE_US + self._noted_us)
         return [
             Note(self._pending.popleft(), Purpose.AHEAD, until=until, at=self._now())
-            for _ in range(min(wanted, len(self._pending)))
+            for _ in range(min(max(wanted, 0), len(self._pending)))
         ]
 
     def _take_useless(self) -> list[Note]:
@@ -417,7 +435,10 @@ class Dispatch:
         while (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
             if self._stopping.is_set() or generation != self._clock.generation:
                 return
-            await pause(self._stopping, min(seconds, _LOOKED_AT_SECONDS))
+            if seconds < _MOMENT_SECONDS:
+                await asyncio.sleep(max(seconds, _RESOLUTION_SECONDS))
+            else:
+                await pause(self._stopping, min(seconds, _LOOKED_AT_SECONDS))
 
     def _now(self) -> datetime:
         return EPOCH + timedelta(milliseconds=self._clock.now_us() // 1_000)

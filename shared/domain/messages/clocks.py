@@ -43,12 +43,27 @@ class Reading(Struct, frozen=True):
     clock: str
 
 
-def read_clock(looks: Sequence[Look], now_us: int) -> Reading:
-    """The time at this moment of our own clock, from looks at one clock that do not contradict each other."""
-    bounds = [look.ahead_at(now_us) for look in looks]
-    lowest = max(lower for lower, _ in bounds)
-    highest = min(upper for _, upper in bounds)
-    return Reading(now_us + int(lowest), max(int(highest - lowest), 0), looks[-1].clock)
+class Bounds(Struct, frozen=True):
+    """By how much that clock is ahead of ours at `at_us`, at least and at most. Later less is known."""
+
+    at_us: int
+    least: float
+    most: float
+    clock: str
+
+    def read(self, now_us: int) -> Reading:
+        """The time at this moment of our own clock."""
+        drift = max(now_us - self.at_us, 0) * _DRIFT
+        least, most = self.least - drift, self.most + drift
+        return Reading(now_us + int(least), max(int(most - least), 0), self.clock)
+
+
+def bound(looks: Sequence[Look]) -> Bounds:
+    """What looks at one clock that do not contradict each other tell together."""
+    last = looks[-1]
+    bounds = [look.ahead_at(last.answered_us) for look in looks]
+    least, most = max(lower for lower, _ in bounds), min(upper for _, upper in bounds)
+    return Bounds(last.answered_us, least, most, last.clock)
 
 
 def keep_looks(looks: Sequence[Look], look: Look) -> tuple[Look, ...]:

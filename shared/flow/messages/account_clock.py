@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from shared.domain.instants import ms
-from shared.domain.messages.clocks import Look, Reading, keep_looks, read_clock, was_moved
+from shared.domain.messages.clocks import Bounds, Look, Reading, bound, keep_looks, was_moved
 from shared.store import Store
 
 LOOK_SECONDS = 1.0
@@ -18,6 +18,7 @@ class AccountClock:
         self._store = store
         self._monotonic = monotonic
         self._looks: tuple[Look, ...] = ()
+        self._bounds: Bounds | None = None
         self.generation = 0
 
     async def look(self) -> None:
@@ -30,11 +31,12 @@ class AccountClock:
         kept = keep_looks(self._looks, look)
         if kept == (look,):
             self.generation += 1
-        self._looks = kept
+        self._looks, self._bounds = kept, bound(kept)
 
     def read(self) -> Reading:
         """The time now. There must have been a look."""
-        return read_clock(self._looks, self._now_us())
+        assert self._bounds is not None
+        return self._bounds.read(self._now_us())
 
     def now_us(self) -> int:
         """The time now, in microseconds since 1970."""

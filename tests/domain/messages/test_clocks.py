@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.messages.clocks import LOOKS, MOVED_US, Look, keep_looks, read_clock, was_moved
+from shared.domain.messages.clocks import LOOKS, MOVED_US, Look, bound, keep_looks, was_moved
 
 SECOND = 1_000_000
 TRIPS = st.tuples(st.integers(0, 30_000), st.integers(0, 30_000))
@@ -29,7 +29,7 @@ def test_what_is_read_is_never_ahead_and_within_the_bound(
         now = new.answered_us
     assert len(looks) <= LOOKS
     later = now + SECOND // 2
-    reading, true = read_clock(looks, later), later + ahead + int(later * drift)
+    reading, true = bound(looks).read(later), later + ahead + int(later * drift)
     assert -2 <= true - reading.now_us <= reading.bound_us + 2
 
 
@@ -38,7 +38,7 @@ def test_one_quick_look_among_slow_ones_is_what_counts() -> None:
     for number in range(LOOKS):
         trip = 100 if number == 4 else 20_000
         looks = keep_looks(looks, look(number * SECOND, trip, trip, ahead=0))
-    assert read_clock(looks, LOOKS * SECOND).bound_us < 4_000
+    assert bound(looks).read(LOOKS * SECOND).bound_us < 4_000
 
 
 def test_another_clock_counts_by_itself() -> None:
