@@ -16,7 +16,7 @@ nothing catches up.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from enum import Enum
@@ -73,7 +73,8 @@ class DispatchEnd(Enum):
 
 
 class Dispatch:
-    """Sends the messages of one batch; a call lasts `call_us` at most. `lost` counts the instants that went unused.
+    """Sends the messages of one batch; a call lasts `call_us` at most. Once all of them have instants, `let_next_in` is
+    called, so that the next batch is prepared. `lost` counts the instants that went unused.
     Where it ends as `LATER`, something is granted again at `free_us`; where as `REJECTED`, `refusal` is what the
     provider said."""
 
@@ -86,6 +87,7 @@ class Dispatch:
         guard: PaceGuard,
         *,
         call_us: int,
+        let_next_in: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.free_us = 0
         self._counts = InstantCounts()
@@ -94,6 +96,7 @@ class Dispatch:
         self._pace = pace
         self._writer = writer
         self._provider = provider
+        self._let_next_in = let_next_in
         self._clock = clock
         self._guard = guard
         self._noted_us = call_us + _SECOND
@@ -206,6 +209,16 @@ class Dispatch:
             if got.yields:
                 self.stop(DispatchEnd.YIELDED)
             self._wake_all()
+            if got.ends:
+                await self._make_room()
+
+    async def _make_room(self) -> None:
+        """Have the next batch prepared while the last calls of this one are made."""
+        if self._let_next_in is not None:
+            try:
+                await self._let_next_in()
+            except Unavailable as error:
+                log.warning("the next batch is not let in yet", reason=str(error))
 
     async def _outlast(self, wait: Wait) -> None:
         """Wait until there is something to reserve. Where that takes long, end once nothing is granted any more."""

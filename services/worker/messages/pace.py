@@ -29,12 +29,13 @@ _GRANTED = "granted"
 
 
 class Reserved(Struct, frozen=True):
-    """A grant, how many calls may be under way meanwhile, whether the holder is to yield its place behind it, and the
-    generation of the clock that it goes by."""
+    """A grant, how many calls may be under way meanwhile, whether the holder is to yield its place behind it, whether it
+    needs no other one, and the generation of the clock that it goes by."""
 
     grant: Grant
     calls: int
     yields: bool
+    ends: bool
     generation: int
 
 
@@ -125,6 +126,7 @@ class AccountPace:
         if isinstance(got, Wait):
             return await self._outlast(traffic, got, now.now_us)
         pace, grant = got
+        ends = grant.count == count and not self._first_in_line
         kept = places.renew(
             places.drop_expired(traffic.places, now.now_us, keep=self._holder),
             self._holder,
@@ -133,6 +135,7 @@ class AccountPace:
             max_in_flight=traffic.max_in_flight,
             under_way=under_way,
             limit=limit,
+            ends=ends,
         )
         mine = places.place_of(kept, self._holder)
         if mine is None:
@@ -140,7 +143,7 @@ class AccountPace:
         if not mine.calls:
             return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), now.now_us)
         changed = await self._change(traffic, pace, kept)
-        return Reserved(grant, mine.calls, mine.yields, generation) if changed else None
+        return Reserved(grant, mine.calls, mine.yields, ends, generation) if changed else None
 
     async def _outlast(self, traffic: Traffic, wait: Wait, now_us: int) -> Wait | None:
         """Keep the place for as long as we wait; `None` where somebody else was faster."""

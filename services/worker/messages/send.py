@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -300,7 +301,13 @@ class MessageSender(Stage[SendMessages]):
                 call_us=self._rules.call_us,
             )
             dispatch = Dispatch(
-                pace, self._writer(ours), provider, clock, self._rules.guard, call_us=self._rules.call_us
+                pace,
+                self._writer(ours),
+                provider,
+                clock,
+                self._rules.guard,
+                call_us=self._rules.call_us,
+                let_next_in=partial(self._credential_feed.feed_credential, ours.credential.id),
             )
             held.dispatch = dispatch
             if self._in_hand.stopping:

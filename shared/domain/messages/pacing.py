@@ -32,6 +32,7 @@ FIRST_IN_LINE_US = 3 * _SECOND // 2
 """How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at
 most. They end within `FIRST_IN_LINE_US` and half a second."""
 
+_MOST_INSTANTS = 500
 _CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
 _SMALLEST_SHARE = 1 / 64
 _RECOVERY_US = 10 * _SECOND
@@ -158,7 +159,7 @@ def reserve(
     farthest = now_us + max(FIRST_IN_LINE_US if first_in_line and interval <= HORIZON_US else horizon, ahead_us)
     if first > farthest:
         return Wait(first - horizon, limit)
-    longest = _SECOND if first <= now_us + max(horizon, ahead_us) else farthest + HORIZON_US - first
+    longest = min(_SECOND, _MOST_INSTANTS * interval) if first <= now_us + max(horizon, ahead_us) else farthest + HORIZON_US - first
     grant = Grant(pace.seq + 1, first, interval, min(count, max(longest // interval, 1)), pace.last_us)
     return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
 

@@ -5,6 +5,9 @@ is put back into its plan. There are few places, so that what comes first by the
 the oldest job, `shares` the one that has had least for its share. Where no place is free and a job comes before one
 that has a place, the last holder in order *yields*: its worker puts the batch back at its next grant.
 
+A holder that has instants for all its messages *ends*: its place counts no more among the few, so that the next batch
+is prepared while the last calls of this one are made.
+
 Each place also says how many `calls` its worker may have under way, so that `max_in_flight` holds over all workers. A
 place counts until `until_us` only, and every grant renews it: the dead hold nothing.
 """
@@ -20,6 +23,7 @@ from shared.domain.messages.pacing import Limit
 _CALLS_A_PLACE = 1_000
 _SLOW_RATE = 10
 _FEWEST, _MOST = 2, 10
+_MOST_WITH_ENDING = 2
 _BATCH_SECONDS = 60
 _SMALLEST_BATCH, _LARGEST_BATCH = 20, 1_000
 
@@ -37,6 +41,7 @@ class AccountPlace(Struct, frozen=True, kw_only=True):
     until_us: int
     calls: int = 0
     yields: bool = False
+    ends: bool = False
     limit: Limit = Limit.RATE
 
 
@@ -66,9 +71,14 @@ def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int) 
     """The places with one for this holder; `None` where none is free. Who has one keeps it."""
     if any(place.holder == holder for place in places):
         return places
-    if len(places) >= most:
+    if count(places) >= most or len(places) >= _MOST_WITH_ENDING * most:
         return None
     return (*places, AccountPlace(holder=holder, rank=rank, until_us=until_us))
+
+
+def count(places: Places) -> int:
+    """How many places are taken: those that end count no more."""
+    return sum(not place.ends for place in places)
 
 
 def leave(places: Places, holder: str) -> Places:
@@ -79,7 +89,7 @@ def leave(places: Places, holder: str) -> Places:
 def have_one_yield(places: Places, rank: Rank) -> Places:
     """The places of which the last in order yields to a job of this rank; as they are where none comes behind it, or
     where one yields already."""
-    last = max(places, key=lambda place: place.rank, default=None)
+    last = max((place for place in places if not place.ends), key=lambda place: place.rank, default=None)
     if last is None or last.rank <= rank or any(place.yields for place in places):
         return places
     return tuple(replace(place, yields=True) if place is last else place for place in places)
@@ -94,15 +104,16 @@ def renew(
     max_in_flight: int,
     under_way: int = 0,
     limit: Limit = Limit.RATE,
+    ends: bool = False,
 ) -> Places:
-    """The places in which this holder's counts until then, with as many of the `wanted` calls as the others leave, and
+    """The places in which this holder's counts until then, or `ends` then, with as many of the `wanted` calls as the others leave, and
     no more than its part of all: nobody waits for one that took too many for longer than that one's grant. But those
     that are `under_way` count, however long they last."""
     others = sum(place.calls for place in places if place.holder != holder)
     part = max(max_in_flight // len(places), 1) if places else 0
     calls = max(min(wanted, part, max_in_flight - others), under_way, 0)
     return tuple(
-        replace(place, until_us=until_us, calls=calls, limit=limit) if place.holder == holder else place
+        replace(place, until_us=until_us, calls=calls, limit=limit, ends=ends) if place.holder == holder else place
         for place in places
     )
 

@@ -96,7 +96,7 @@ class CredentialFeed:
             now = await self._store.now()
             known, room = places.leave(_without_expired(traffic, now, keep=holder), holder), _room(traffic, now)
             mine = places.place_of(traffic.places, holder)
-            most = max(room["most"], len(known)) + beside
+            most = max(room["most"], places.count(known)) + beside
             kept = places.enter(
                 known, holder, rank if mine is None else mine.rank, until_us=room["until_us"], most=most
             )
@@ -129,7 +129,7 @@ class CredentialFeed:
             return False
         known, room = _without_expired(traffic, now), _room(traffic, now)
         # Where no place is free, only who comes before a holder makes a difference.
-        last = max((place.rank for place in known), default=None) if len(known) >= room["most"] else None
+        last = max((place.rank for place in known), default=None) if places.count(known) >= room["most"] else None
         found = await self._find_next(credential_id, traffic.order, now, before=last)
         if found is None:
             return False

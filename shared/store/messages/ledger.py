@@ -238,13 +238,13 @@ class MessageLedger:
     async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
         """Raises `_NotWritten` where an entry is not as it was read."""
         ids = [before.id for before, _ in known]
-        read = _of_same_place(ids, [before.v for before, _ in known])
+        is_as_read = {"$eq": ["$v", _of_same_place(ids, [before.v for before, _ in known])]}
+        after = _of_same_place(ids, [_codec.document(after) for _, after in known])
+        # Ids alone choose the documents: beside other conditions the server may not go by them.
         replaced = await self._messages.update_many(
-            {"_id": {"$in": ids}, "$expr": {"$eq": ["$v", read]}},
-            [{"$replaceWith": _of_same_place(ids, [_codec.document(after) for _, after in known])}],
-            session=session,
+            {"_id": {"$in": ids}}, [{"$replaceWith": {"$cond": [is_as_read, after, "$$ROOT"]}}], session=session
         )
-        if replaced.matched_count < len(known):
+        if replaced.modified_count < len(known):
             raise _NotWritten(WriteResult.STALE)
 
     async def _run(self, transact: Transact, own: AsyncClientSession | None = None) -> WriteResult:
