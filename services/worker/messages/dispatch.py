@@ -26,7 +26,7 @@ import structlog
 
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.instants import InstantCounts, LostInstant
-from services.worker.messages.pace import AccountPace, PlaceLost, Reserved
+from services.worker.messages.pace import AccountPace, PlaceLost, Reserved, Wish
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
 from shared.domain.messages.answers import Answer, CallUnanswered, LoginRefused, NotNow
@@ -184,13 +184,7 @@ class Dispatch:
                 await self._rest(self._reserving, soon_enough if missing > 0 else None)
                 continue
             try:
-                got = await self._pace.reserve(
-                    count=missing,
-                    ahead_us=self._ahead_us,
-                    lasting_us=int(self._lasting_us),
-                    limit=self._counts.limit,
-                    under_way=len(self._under_way),
-                )
+                got = await self._pace.reserve(self._wish(missing))
             except PlaceLost:
                 self.stop(DispatchEnd.FORBIDDEN)
                 return
@@ -211,6 +205,16 @@ class Dispatch:
             self._wake_all()
             if got.ends:
                 await self._make_room()
+
+    def _wish(self, missing: int) -> Wish:
+        return Wish(
+            count=missing,
+            left=self._uncalled,
+            ahead_us=self._ahead_us,
+            lasting_us=int(self._lasting_us),
+            under_way=len(self._under_way),
+            limit=self._counts.limit,
+        )
 
     async def _make_room(self) -> None:
         """Have the next batch prepared while the last calls of this one are made."""

@@ -14,7 +14,7 @@ from shared.domain.messages import pacing, places
 from shared.domain.messages.clocks import Reading
 from shared.domain.messages.credentials import Traffic
 from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
-from shared.domain.messages.places import Places
+from shared.domain.messages.places import AccountPlace, Places
 from shared.flow.messages.account_clock import AccountClock
 from shared.runtime.metrics import ACCOUNTS_SLOWED, CLOCK_ADOPTIONS, GRANTS
 from shared.store.messages.credentials import Credentials
@@ -23,20 +23,34 @@ log = structlog.get_logger(__name__)
 
 _TRIES = 20
 _SPARE_CALLS = 4
-_NO_CALLS_US = 100_000
+_NO_CALLS_US = 50_000
+_BRIEF_US = 100_000
 _SECOND = 1_000_000
 _GRANTED = "granted"
 
 
 class Reserved(Struct, frozen=True):
-    """A grant, how many calls may be under way meanwhile, whether the holder is to yield its place behind it, whether it
-    needs no other one, and the generation of the clock that it goes by."""
+    """A grant, how many calls may be under way meanwhile, whether the holder is to yield its place behind it, whether
+    it needs no other one (`ends`), and the generation of the clock that it goes by."""
 
     grant: Grant
     calls: int
     yields: bool
     ends: bool
     generation: int
+
+
+class Wish(Struct, frozen=True):
+    """What a holder wants: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
+    way where each lasts so long and so many are `left`. Of those that are `under_way` already nothing is given away.
+    `limit` is what has bounded the holder so far."""
+
+    count: int
+    left: int
+    ahead_us: int
+    lasting_us: int
+    under_way: int = 0
+    limit: Limit = Limit.RATE
 
 
 class PlaceLost(Exception):
@@ -66,18 +80,14 @@ class AccountPace:
         self._first_in_line = first_in_line
         self._generation = clock.generation
 
-    async def reserve(
-        self, *, count: int, ahead_us: int, lasting_us: int, under_way: int = 0, limit: Limit = Limit.RATE
-    ) -> Reserved | Wait:
-        """Up to `count` instants, at least `ahead_us` from now, and room for the calls that will be under way where
-        each lasts so long, as far as others leave it; of those that are `under_way` already nothing is given away.
-        `limit` is what has bounded the holder so far.
+    async def reserve(self, wish: Wish) -> Reserved | Wait:
+        """Instants, and room for calls, as far as others leave it.
 
         Raises:
             PlaceLost: nothing is to be sent any more.
         """
         for _ in range(_TRIES):
-            got = await self._reserve_once(count, ahead_us, lasting_us, under_way, limit)
+            got = await self._reserve_once(wish)
             if got is not None:
                 GRANTS.labels(got.limit.value if isinstance(got, Wait) else _GRANTED).inc()
                 return got
@@ -103,9 +113,7 @@ class AccountPace:
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
 
-    async def _reserve_once(
-        self, count: int, ahead_us: int, lasting_us: int, under_way: int, limit: Limit
-    ) -> Reserved | Wait | None:
+    async def _reserve_once(self, wish: Wish) -> Reserved | Wait | None:
         """`None` where somebody else was faster."""
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
@@ -113,37 +121,50 @@ class AccountPace:
             return Wait(now.now_us + _SECOND, Limit.CLOCK)
         if generation != self._generation or self._goes_by_another_clock(traffic, now):
             return await self._adopt(traffic, now, generation)
-        got = pacing.reserve(
+        got = self._grant(traffic, wish, now, wish.count)
+        if isinstance(got, Wait):
+            return await self._outlast(traffic, got, now.now_us)
+        kept, mine = self._renew(traffic, wish, now, got[1])
+        if not mine.calls:
+            return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), now.now_us)
+        few = max(mine.calls, _BRIEF_US // got[1].interval_us)
+        if mine.calls * got[1].interval_us < wish.lasting_us and few < got[1].count:
+            # Others have the calls for now: what would be lost for want of them is left to others, too.
+            got = self._grant(traffic, wish, now, few)
+            assert not isinstance(got, Wait)
+            kept, mine = self._renew(traffic, wish, now, got[1])
+        pace, grant = got
+        changed = await self._change(traffic, pace, kept)
+        return Reserved(grant, mine.calls, mine.yields, mine.ends, generation) if changed else None
+
+    def _grant(self, traffic: Traffic, wish: Wish, now: Reading, count: int) -> tuple[Pace, Grant] | Wait:
+        return pacing.reserve(
             traffic.pace,
             rate=traffic.rate,
             count=count,
             now_us=now.now_us,
             clock=now.clock,
-            ahead_us=ahead_us,
+            ahead_us=wish.ahead_us,
             guard=self._guard,
             first_in_line=self._first_in_line,
         )
-        if isinstance(got, Wait):
-            return await self._outlast(traffic, got, now.now_us)
-        pace, grant = got
-        ends = grant.count == count and not self._first_in_line
+
+    def _renew(self, traffic: Traffic, wish: Wish, now: Reading, grant: Grant) -> tuple[Places, AccountPlace]:
+        """All places, and ours, which counts until the calls of this grant are over."""
         kept = places.renew(
             places.drop_expired(traffic.places, now.now_us, keep=self._holder),
             self._holder,
             until_us=grant.last_us + self._call_us + _SECOND,
-            wanted=_SPARE_CALLS + 2 * lasting_us // grant.interval_us,
+            wanted=min(_SPARE_CALLS + 3 * wish.lasting_us // (2 * grant.interval_us), wish.left),
             max_in_flight=traffic.max_in_flight,
-            under_way=under_way,
-            limit=limit,
-            ends=ends,
+            under_way=wish.under_way,
+            limit=wish.limit,
+            ends=grant.count == wish.count and not self._first_in_line,
         )
         mine = places.place_of(kept, self._holder)
         if mine is None:
             raise PlaceLost
-        if not mine.calls:
-            return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), now.now_us)
-        changed = await self._change(traffic, pace, kept)
-        return Reserved(grant, mine.calls, mine.yields, ends, generation) if changed else None
+        return kept, mine
 
     async def _outlast(self, traffic: Traffic, wait: Wait, now_us: int) -> Wait | None:
         """Keep the place for as long as we wait; `None` where somebody else was faster."""

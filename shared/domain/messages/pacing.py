@@ -159,7 +159,8 @@ def reserve(
     farthest = now_us + max(FIRST_IN_LINE_US if first_in_line and interval <= HORIZON_US else horizon, ahead_us)
     if first > farthest:
         return Wait(first - horizon, limit)
-    longest = min(_SECOND, _MOST_INSTANTS * interval) if first <= now_us + max(horizon, ahead_us) else farthest + HORIZON_US - first
+    is_near = first <= now_us + max(horizon, ahead_us)
+    longest = min(_SECOND, _MOST_INSTANTS * interval) if is_near else farthest + HORIZON_US - first
     grant = Grant(pace.seq + 1, first, interval, min(count, max(longest // interval, 1)), pace.last_us)
     return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
 

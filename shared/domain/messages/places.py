@@ -106,11 +106,12 @@ def renew(
     limit: Limit = Limit.RATE,
     ends: bool = False,
 ) -> Places:
-    """The places in which this holder's counts until then, or `ends` then, with as many of the `wanted` calls as the others leave, and
-    no more than its part of all: nobody waits for one that took too many for longer than that one's grant. But those
-    that are `under_way` count, however long they last."""
+    """The places in which this holder's counts until then, or `ends` then, with as many of the `wanted` calls as the
+    others leave, and no more than its part of all: nobody waits for one that took too many for longer than that one's
+    grant. But those that are `under_way` count, however long they last."""
     others = sum(place.calls for place in places if place.holder != holder)
-    part = max(max_in_flight // len(places), 1) if places else 0
+    sharing = sum(place.holder == holder or not place.ends for place in places)
+    part = max(max_in_flight // sharing, 1) if sharing else 0
     calls = max(min(wanted, part, max_in_flight - others), under_way, 0)
     return tuple(
         replace(place, until_us=until_us, calls=calls, limit=limit, ends=ends) if place.holder == holder else place

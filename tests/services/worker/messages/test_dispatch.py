@@ -224,10 +224,10 @@ async def test_answers_are_recorded_though_nothing_can_be_reserved_for_a_moment(
         pace: Any = worker.dispatch._pace
         reserve = pace.reserve
 
-        async def fail_later(**asked: Any) -> Any:
+        async def fail_later(wish: Any) -> Any:
             if len((await fake.tell()).arrived) >= 5:
                 raise Unavailable("MongoDB cannot be reached")
-            return await reserve(**asked)
+            return await reserve(wish)
 
         pace.reserve = fail_later
         sending = worker.start(account.messages(0, 100))
