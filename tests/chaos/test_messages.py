@@ -14,10 +14,15 @@ from _pytest.mark.structures import ParameterSet
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
+from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.credentials import OnUnknown
+from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
+from shared.runtime import faults
 from shared.runtime.configuration import load
+from tests.broker.eventually import eventually
 from tests.e2e.house import House
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
@@ -25,6 +30,7 @@ from tests.services.worker.messages.post import BUCKET, Post, add_app
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
+ANA = Doer("user", "ana@example.com")
 CALL_SECONDS = 1.5
 MESSAGES = 60
 UNTOUCHED = (
@@ -63,6 +69,7 @@ async def post(house: House, fake: FakeProcess, tmp_path: Path) -> AsyncIterator
         "CARILLON_BLOBS_ALLOWED_BUCKETS": BUCKET,
         "CARILLON_PROVIDERS_SECRET_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
         "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
+        "CARILLON_PROVIDERS_SANDBOX_FILE": str(tmp_path / "sandbox.ndjson"),
         "CARILLON_PROVIDERS_CALL_SECONDS": str(CALL_SECONDS),
         # Beside other tests a process is late more often than on a machine of its own.
         "CARILLON_PROVIDERS_LATE_MS": "50",
@@ -106,6 +113,57 @@ async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post
     unknown = states.get(MessageState.UNKNOWN, 0)
     assert unknown == 0 if point in UNTOUCHED else unknown <= 40
     assert len(calls) >= MESSAGES - unknown
+
+
+async def test_who_takes_over_from_the_dead_dies_too(house: House, post: Post) -> None:
+    credential = await post.credential(rate=100)
+    await house.start("scheduler")
+    first = await house.start("worker", fault="message.after_call@3=kill")
+    job = await post.job(credential, MESSAGES)
+    assert await first.gone() == -signal.SIGKILL
+    second = await house.start("worker", fault="message.after_disown=kill")
+    assert await second.gone() == -signal.SIGKILL
+    await house.start("worker")
+    await post.closed(job, seconds=60)
+    states, calls = await add_up(post, job, MESSAGES), await count_calls(post)
+    assert states.keys() == {MessageState.SENT, MessageState.UNKNOWN}
+    assert max(calls.values()) == 1
+    assert len(calls) >= states[MessageState.SENT]
+
+
+async def test_who_was_to_hold_a_job_dies_and_it_is_held(house: House, post: Post) -> None:
+    credential = await post.credential(kind="sandbox", fields={}, rate=20)
+    people = [f"r{row}{'+bounce' if row < 15 else ''}@example.com" for row in range(200)]
+    doomed = await house.start("worker", fault="halt.before_move=kill")
+    await house.start("scheduler")
+    job = await post.job(credential, people, halt=Halt(share=0.05, minimum=10))
+    assert await doomed.gone() == -signal.SIGKILL
+    assert (await post.store.jobs.view(job.key)).status is JobStatus.RUNNING
+    await house.start("worker")
+
+    async def is_held() -> bool:
+        return (await post.store.jobs.view(job.key)).status is JobStatus.TRIPPED
+
+    await eventually(is_held)
+
+
+@pytest.mark.parametrize("point", ["retry.after_job", "retry.after_batches"])
+async def test_a_retry_that_was_left_halfway_is_brought_to_its_end(house: House, post: Post, point: str) -> None:
+    await house.start("worker")
+    await house.start("scheduler")
+    credential = await post.credential(rate=100)
+    await post.fake.answer(always=Rule(status=400))
+    closed = await post.closed(await post.job(credential, MESSAGES), seconds=60)
+    await post.fake.answer(always=Rule(status=202))
+    faults.arm(f"{point}=raise")
+    try:
+        with pytest.raises(faults.FaultInjected):
+            await post.parts.of(MessagesPart).retry.retry(closed, [MessageState.FAILED], by=ANA)
+    finally:
+        faults.arm("")
+    await post.closed(closed, seconds=60)
+    assert await add_up(post, closed, MESSAGES) == {MessageState.SENT: MESSAGES}
+    assert set((await count_calls(post)).values()) == {2}
 
 
 @pytest.mark.parametrize("point", ["single.after_take", "message.after_write_ahead", "message.after_call"])

@@ -110,7 +110,7 @@ MUTANTS = {
         "FAST",
         (AccountClock, "look", flaws.look_without_generations),
         (Dispatch, "_sleep_until", flaws.sleep_in_one_go),
-        seed=9,
+        seed=213,
         weather=_CLOCKS,
     ),
     "late calls": _mutant(
