@@ -20,7 +20,9 @@ QUICK = {**callees.QUICK, "CARILLON_SCHEDULER_LEASE_SECONDS": "6"}
 OPEN = {**callees.OPEN, "CARILLON_CALLBACKS_CALL_TIMEOUT_SECONDS": "3"}
 
 
-@pytest.mark.parametrize(("point", "times"), [("call.before_call", 1), ("call.after_call", 2)])
+@pytest.mark.parametrize(
+    ("point", "times"), [pytest.param("call.before_call", 1, marks=pytest.mark.slow), ("call.after_call", 2)]
+)
 async def test_a_worker_dies_around_its_call(house: House, point: str, times: int) -> None:
     """Another one makes the call, again if its answer died with the first."""
     await house.start("scheduler", **QUICK)

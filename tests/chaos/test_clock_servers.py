@@ -66,7 +66,11 @@ async def test_rabbitmq_ends_while_the_clock_fires(
 
 
 @pytest.mark.parametrize(
-    ("end", "begin"), [(servers.pause, servers.unpause), (servers.kill, servers.start)], ids=["freezes", "is_killed"]
+    ("end", "begin"),
+    [
+        pytest.param(servers.pause, servers.unpause, id="freezes", marks=pytest.mark.slow),
+        pytest.param(servers.kill, servers.start, id="is_killed"),
+    ],
 )
 async def test_mongodb_is_away_for_ten_seconds_while_the_clock_fires(
     house: House, end: Callable[[str], None], begin: Callable[[str], None]

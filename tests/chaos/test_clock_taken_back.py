@@ -16,6 +16,7 @@ from tests.chaos.test_clock_killed import QUEUE, drained, expected, gone, settle
 from tests.chaos.test_clock_races import Caller, Version, by_payload, definition
 from tests.e2e.clocks import NAMESPACE, measured, receiving, scheduled
 from tests.e2e.house import House, Process, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -24,7 +25,7 @@ _TICK = {"CARILLON_SCHEDULER_TICK_SECONDS": "0.5"}
 _EACH = 24
 
 
-@pytest.mark.parametrize("hands", ["claimed", "held"])
+@pytest.mark.parametrize("hands", and_rarely("claimed", rarely=("held",)))
 async def test_what_is_taken_back_while_a_scheduler_has_it_never_comes(house: House, hands: str) -> None:
     """The scheduler sleeps while all of it is taken back, with a slice that it has not read, or with all in memory."""
     flow = house.schedules

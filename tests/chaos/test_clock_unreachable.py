@@ -28,6 +28,7 @@ from tests.chaos.outages import (
 from tests.chaos.test_clock_killed import QUEUE, expected, gone, series, settled
 from tests.e2e.clocks import NAMESPACE, crowd, measured, receiving
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -58,7 +59,7 @@ class Gate(SilencableProxy):
         self.silent = self.refusing = False
 
 
-@pytest.mark.parametrize("silently", [False, True], ids=["refuses", "is_silent"])
+@pytest.mark.parametrize("silently", and_rarely(True, rarely=(False,)), ids=["is_silent", "refuses"])
 async def test_rabbitmq_is_out_of_reach_for_a_while(house: House, silently: bool) -> None:
     """Nothing is counted and nothing is a dead letter, though each instant has but one attempt."""
     ports = [free_port() for _ in range(_SCHEDULERS)]

@@ -62,7 +62,7 @@ async def check(house: House, group: Group) -> None:
 
 @pytest.mark.parametrize("from_file", [pytest.param(False, marks=pytest.mark.slow), True], ids=["table", "file"])
 @pytest.mark.parametrize(
-    "point", and_rarely("divide.after_lists@2", "divide.after_step", rarely=("divide.after_lists", "plan.after_page"))
+    "point", and_rarely("divide.after_lists@2", rarely=("divide.after_step", "divide.after_lists", "plan.after_page"))
 )
 async def test_a_planner_dies(house: House, point: str, from_file: bool) -> None:
     await house.devices(DEVICES)

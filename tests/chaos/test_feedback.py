@@ -15,6 +15,7 @@ import pytest
 
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import House, Process, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -104,7 +105,7 @@ async def ended(*processes: Process) -> None:
         assert await process.gone() == 0, process.log
 
 
-@pytest.mark.parametrize("point", ["feedback.before_flush", "feedback.after_flush"])
+@pytest.mark.parametrize("point", and_rarely("feedback.after_flush", rarely=("feedback.before_flush",)))
 async def test_it_is_killed_around_a_flush(receiver: Receiver, point: str) -> None:
     topic = await receiver.topic()
     await receiver.answer(topic, 1_000)

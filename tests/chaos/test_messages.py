@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from _pytest.mark.structures import ParameterSet
 
 from services.connections import Capabilities
 from services.parts import Parts
@@ -26,6 +25,7 @@ from tests.broker.eventually import eventually
 from tests.e2e.house import House
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
+from tests.rare import and_rarely
 from tests.services.worker.messages.post import BUCKET, Post, add_app
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -50,6 +50,9 @@ OPEN = (
 """Where it leaves messages of which nobody can tell whether they were sent."""
 
 RECORDED = ("message.after_record", "message.before_settle")
+
+EVER = ("message.after_take", "message.after_write_ahead", "message.after_call", "message.after_record")
+RARELY = tuple(point for point in (*UNTOUCHED, *OPEN, *RECORDED) if point not in EVER)
 
 
 @pytest_asyncio.fixture
@@ -94,7 +97,7 @@ async def add_up(post: Post, job: Job, planned: int) -> dict[MessageState, int]:
     return dict(states)
 
 
-@pytest.mark.parametrize("point", [*UNTOUCHED, *OPEN, *RECORDED])
+@pytest.mark.parametrize("point", and_rarely(*EVER, rarely=RARELY))
 async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post, point: str) -> None:
     credential = await post.credential(rate=100)
     nth = 1 if point in UNTOUCHED else 3
@@ -166,7 +169,9 @@ async def test_a_retry_that_was_left_halfway_is_brought_to_its_end(house: House,
     assert set((await count_calls(post)).values()) == {2}
 
 
-@pytest.mark.parametrize("point", ["single.after_take", "message.after_write_ahead", "message.after_call"])
+@pytest.mark.parametrize(
+    "point", and_rarely("message.after_write_ahead", rarely=("single.after_take", "message.after_call"))
+)
 async def test_a_sender_of_single_messages_dies_and_nobody_is_called_twice(
     house: House, post: Post, point: str
 ) -> None:
@@ -193,13 +198,7 @@ async def test_a_single_message_is_sent_though_nobody_was_told_of_it(house: Hous
     assert await post.ended(ids, seconds=40) == {MessageState.SENT: 1}
 
 
-def seldom(*points: str) -> list[ParameterSet]:
-    """The first of these points in every run, the others by `make storm`."""
-    first, *others = points
-    return [pytest.param(first), *(pytest.param(point, marks=pytest.mark.slow) for point in others)]
-
-
-@pytest.mark.parametrize("point", seldom(*OPEN))
+@pytest.mark.parametrize("point", and_rarely(OPEN[0], rarely=OPEN[1:]))
 async def test_what_nobody_knows_is_sent_again_where_the_policy_says_so(house: House, post: Post, point: str) -> None:
     credential = await post.credential(rate=100)
     doomed = await house.start("worker", fault=f"{point}@2=kill")
@@ -215,7 +214,7 @@ async def test_what_nobody_knows_is_sent_again_where_the_policy_says_so(house: H
     assert {message for message, count in calls.items() if count > 1} <= repeated
 
 
-@pytest.mark.parametrize("point", seldom("message.before_bytes", "message.after_take", *OPEN, *RECORDED))
+@pytest.mark.parametrize("point", and_rarely("message.before_bytes", rarely=("message.after_take", *OPEN, *RECORDED)))
 async def test_a_sender_freezes_and_wakes_up_when_others_have_gone_on(house: House, post: Post, point: str) -> None:
     credential = await post.credential(rate=100)
     frozen = await house.start("worker", fault=f"{point}@3=stop")

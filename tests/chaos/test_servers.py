@@ -12,13 +12,14 @@ from shared.domain.accounts.apps import App
 from tests import stack as servers
 from tests.chaos.outages import QUEUES_WRITTEN_DOWN
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 SLOW = ",".join(f"send.after_take@{n}=delay:0.3" for n in range(1, 40))
 
 
-@pytest.mark.parametrize("server", ["kafka", "rabbitmq", "mongo", "postgres"])
+@pytest.mark.parametrize("server", and_rarely("rabbitmq", "mongo", rarely=("kafka", "postgres")))
 async def test_a_server_is_killed_and_started_again_in_mid_job(house: House, server: str) -> None:
     await house.devices(40_000)
     await house.start("scheduler")
@@ -31,7 +32,7 @@ async def test_a_server_is_killed_and_started_again_in_mid_job(house: House, ser
     await house.exactly_once(job_id, 40_000)
 
 
-@pytest.mark.parametrize("server", ["kafka", "mongo"])
+@pytest.mark.parametrize("server", and_rarely("mongo", rarely=("kafka",)))
 async def test_a_server_freezes_for_ten_seconds(house: House, server: str) -> None:
     await house.devices(40_000)
     await house.start("scheduler")

@@ -71,6 +71,7 @@ async def test_it_sends_to_everybody_once_and_says_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_it_goes_on_running_if_told_to(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     process = await started("--devices", "1000", "--keep", "--data-dir", str(folder), folder=tmp_path)
