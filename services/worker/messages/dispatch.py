@@ -16,7 +16,7 @@ nothing catches up.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from enum import Enum
@@ -87,7 +87,7 @@ class Dispatch:
         guard: PaceGuard,
         *,
         call_us: int,
-        let_next_in: Callable[[], Awaitable[None]] | None = None,
+        let_next_in: Callable[[], None] = lambda: None,
     ) -> None:
         self.free_us = 0
         self._counts = InstantCounts()
@@ -103,7 +103,7 @@ class Dispatch:
         self._pending: deque[Prepared] = deque()
         self._ready: deque[Prepared] = deque()
         self._instants: deque[tuple[int, Reserved]] = deque()
-        self._answers: deque[tuple[int, Note]] = deque()
+        self._answers: deque[tuple[float, Note]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._held: set[str] = set()
         self._expects_more = False
@@ -204,7 +204,7 @@ class Dispatch:
                 self.stop(DispatchEnd.YIELDED)
             self._wake_all()
             if got.ends:
-                await self._make_room()
+                self._let_next_in()
 
     def _wish(self, missing: int) -> Wish:
         return Wish(
@@ -213,16 +213,9 @@ class Dispatch:
             ahead_us=self._ahead_us,
             lasting_us=int(self._lasting_us),
             under_way=len(self._under_way),
+            may_be=min(self._calls, len(self._under_way) + len(self._instants)),
             limit=self._counts.limit,
         )
-
-    async def _make_room(self) -> None:
-        """Have the next batch prepared while the last calls of this one are made."""
-        if self._let_next_in is not None:
-            try:
-                await self._let_next_in()
-            except Unavailable as error:
-                log.warning("the next batch is not let in yet", reason=str(error))
 
     async def _outlast(self, wait: Wait) -> None:
         """Wait until there is something to reserve. Where that takes long, end once nothing is granted any more."""
@@ -254,9 +247,14 @@ class Dispatch:
             else:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
-                call.add_done_callback(self._under_way.discard)
+                call.add_done_callback(self._end_call)
             if not self._instants:
                 self._wake_all()
+
+    def _end_call(self, call: asyncio.Task[None]) -> None:
+        self._under_way.discard(call)
+        if not self._under_way:
+            self._writing.set()
 
     def _why_lost(self, instant: int, reserved: Reserved) -> LostInstant | None:
         if not self._is_in_time(instant, reserved):
@@ -290,7 +288,7 @@ class Dispatch:
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)
         self._uncalled -= 1
         note = Note(prepared, Purpose.ANSWER, given=given, attempt=attempt, at=self._now())
-        self._answers.append((self._clock.now_us(), note))
+        self._answers.append((time.monotonic(), note))
         if len(self._answers) in {1, WRITTEN_AT_ONCE} or self._lacks_calls or not self._uncalled:
             self._wake_all()
         match given:
@@ -339,7 +337,12 @@ class Dispatch:
         """Whether answers are many, or have waited."""
         if len(self._answers) >= WRITTEN_AT_ONCE:
             return True
-        return bool(self._answers) and self._answers[0][0] + _ANSWER_US <= self._clock.now_us()
+        return bool(self._answers) and self._answer_waits_us <= 0
+
+    @property
+    def _answer_waits_us(self) -> int:
+        """How long the first answer still waits for others. Not by the account's clock: that may be set back."""
+        return int((self._answers[0][0] - time.monotonic()) * _SECOND) + _ANSWER_US
 
     def _take_due(self) -> list[Note]:
         """The messages to write ahead, once one is needed: those that have an instant soon, and a call by then."""
@@ -407,7 +410,7 @@ class Dispatch:
     def _next_write_us(self) -> int | None:
         """When there is something to write, if nothing happens before: an answer has waited, an instant comes near, or
         a note covers no instant any more."""
-        moments = [self._answers[0][0] + _ANSWER_US] if self._answers else []
+        moments = [self._clock.now_us() + self._answer_waits_us] if self._answers else []
         if self._ready and not self._instants and self._end is None:
             moments.append(self._covered_until_us(self._ready[0]) + 1)
         if self._pending and len(self._instants) > len(self._ready):
@@ -427,10 +430,11 @@ class Dispatch:
         while notes or self._answers:
             await self._write([*notes, *self._take_answers()], patience_seconds=_LEAVING_SECONDS)
             notes = []
-        if self._instants:
-            instant, reserved = self._instants[0]
-            used = sum(reserved.grant.instant(index) < instant for index in range(reserved.grant.count))
-            await self._pace.give_back(reserved.grant, used=used)
+        firsts = {reserved.grant.seq: (reserved.grant, instant) for instant, reserved in reversed(self._instants)}
+        for grant, first in firsts.values():
+            used = sum(grant.instant(index) < first for index in range(grant.count))
+            if not await self._pace.give_back(grant, used=used):
+                return
 
     @property
     def _ahead_us(self) -> int:

@@ -42,14 +42,16 @@ class Reserved(Struct, frozen=True):
 
 class Wish(Struct, frozen=True):
     """What a holder wants: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
-    way where each lasts so long and so many are `left`. Of those that are `under_way` already nothing is given away.
-    `limit` is what has bounded the holder so far."""
+    way where each lasts so long and so many are `left`. Of those that are `under_way` already nothing is given away,
+    and others have nothing of what `may_be` under way until this grant is made. `limit` is what has bounded the holder
+    so far."""
 
     count: int
     left: int
     ahead_us: int
     lasting_us: int
     under_way: int = 0
+    may_be: int = 0
     limit: Limit = Limit.RATE
 
 
@@ -93,12 +95,11 @@ class AccountPace:
                 return got
         raise Unavailable("too many others change this account's pace")
 
-    async def give_back(self, grant: Grant, *, used: int) -> None:
-        """Let others have the end of a grant, if nobody has reserved behind it."""
+    async def give_back(self, grant: Grant, *, used: int) -> bool:
+        """Let others have the end of a grant, if nobody has reserved behind it; whether that is so."""
         traffic = await self._credentials.get_traffic(self._id)
         pace = None if traffic is None else pacing.give_back(traffic.pace, grant, used=used)
-        if traffic is not None and pace is not None:
-            await self._change(traffic, pace, traffic.places)
+        return traffic is not None and pace is not None and await self._change(traffic, pace, traffic.places)
 
     async def slow_down(self, *, began_us: int, retry_after: timedelta | None) -> None:
         """Hold the account back: its provider said that this call came too fast."""
@@ -124,18 +125,27 @@ class AccountPace:
         got = self._grant(traffic, wish, now, wish.count)
         if isinstance(got, Wait):
             return await self._outlast(traffic, got, now.now_us)
-        kept, mine = self._renew(traffic, wish, now, got[1])
-        if not mine.calls:
+        known = places.drop_expired(traffic.places, now.now_us, keep=self._holder)
+        calls = self._room(traffic, known, wish, got[1])
+        if not calls:
             return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), now.now_us)
-        few = max(mine.calls, _BRIEF_US // got[1].interval_us)
-        if mine.calls * got[1].interval_us < wish.lasting_us and few < got[1].count:
+        few = max(calls, _BRIEF_US // got[1].interval_us)
+        if calls * got[1].interval_us < wish.lasting_us and few < got[1].count:
             # Others have the calls for now: what would be lost for want of them is left to others, too.
             got = self._grant(traffic, wish, now, few)
             assert not isinstance(got, Wait)
-            kept, mine = self._renew(traffic, wish, now, got[1])
         pace, grant = got
+        kept = places.renew(
+            known,
+            self._holder,
+            until_us=grant.last_us + self._call_us + _SECOND,
+            calls=max(calls, wish.may_be),
+            limit=wish.limit,
+            ends=grant.count == wish.count and not self._first_in_line,
+        )
+        mine = _mine(kept, self._holder)
         changed = await self._change(traffic, pace, kept)
-        return Reserved(grant, mine.calls, mine.yields, mine.ends, generation) if changed else None
+        return Reserved(grant, calls, mine.yields, mine.ends, generation) if changed else None
 
     def _grant(self, traffic: Traffic, wish: Wish, now: Reading, count: int) -> tuple[Pace, Grant] | Wait:
         return pacing.reserve(
@@ -149,28 +159,19 @@ class AccountPace:
             first_in_line=self._first_in_line,
         )
 
-    def _renew(self, traffic: Traffic, wish: Wish, now: Reading, grant: Grant) -> tuple[Places, AccountPlace]:
-        """All places, and ours, which counts until the calls of this grant are over."""
-        kept = places.renew(
-            places.drop_expired(traffic.places, now.now_us, keep=self._holder),
+    def _room(self, traffic: Traffic, known: Places, wish: Wish, grant: Grant) -> int:
+        _mine(known, self._holder)
+        return places.room(
+            known,
             self._holder,
-            until_us=grant.last_us + self._call_us + _SECOND,
             wanted=min(_SPARE_CALLS + 3 * wish.lasting_us // (2 * grant.interval_us), wish.left),
             max_in_flight=traffic.max_in_flight,
             under_way=wish.under_way,
-            limit=wish.limit,
-            ends=grant.count == wish.count and not self._first_in_line,
         )
-        mine = places.place_of(kept, self._holder)
-        if mine is None:
-            raise PlaceLost
-        return kept, mine
 
     async def _outlast(self, traffic: Traffic, wait: Wait, now_us: int) -> Wait | None:
         """Keep the place for as long as we wait; `None` where somebody else was faster."""
-        mine = places.place_of(traffic.places, self._holder)
-        if mine is None:
-            raise PlaceLost
+        mine = _mine(traffic.places, self._holder)
         until = wait.until_us + _SECOND
         if mine.until_us >= until:
             return wait
@@ -209,3 +210,11 @@ class AccountPace:
 
     async def _change(self, traffic: Traffic, pace: Pace, kept: Places) -> bool:
         return await self._credentials.change_traffic(self._id, traffic.pace.seq, pace, kept)
+
+
+def _mine(kept: Places, holder: str) -> AccountPlace:
+    """Raises `PlaceLost`."""
+    mine = places.place_of(kept, holder)
+    if mine is None:
+        raise PlaceLost
+    return mine

@@ -25,6 +25,7 @@ from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.dry_run import judge_rows
+from services.worker.messages.early_feed import EarlyFeed
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
@@ -105,6 +106,7 @@ class MessageSender(Stage[SendMessages]):
         self._credentials = credentials
         self._links = links
         self._credential_feed = credential_feed
+        self._early_feed = EarlyFeed(credential_feed)
         self._feed = feed
         self._flow = flow
         self._breaker = breaker
@@ -160,7 +162,8 @@ class MessageSender(Stage[SendMessages]):
         self._in_hand.stop()
 
     async def close(self) -> None:
-        """Close the accounts."""
+        """Close the accounts, when nothing goes on any more."""
+        await self._early_feed.close()
         await self._accounts.close()
 
     async def _find(self, task: SendMessages) -> Batch | None:
@@ -307,7 +310,7 @@ class MessageSender(Stage[SendMessages]):
                 clock,
                 self._rules.guard,
                 call_us=self._rules.call_us,
-                let_next_in=partial(self._credential_feed.feed_credential, ours.credential.id),
+                let_next_in=partial(self._early_feed.begin, ours.credential.id),
             )
             held.dispatch = dispatch
             if self._in_hand.stopping:

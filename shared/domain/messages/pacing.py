@@ -176,7 +176,7 @@ def earliest_us(pace: Pace, *, rate: float, now_us: int) -> int | None:
 def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
     """The pace without the instants of the grant behind the first `used` ones. `None` where there is nothing to give
     back, or where somebody else has reserved since."""
-    if pace.seq != grant.seq or used >= grant.count:
+    if pace.last_us != grant.last_us or used >= grant.count:
         return None
     return replace(pace, seq=pace.seq + 1, last_us=grant.instant(used - 1) if used else grant.before_us)
 

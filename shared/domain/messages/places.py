@@ -23,7 +23,7 @@ from shared.domain.messages.pacing import Limit
 _CALLS_A_PLACE = 1_000
 _SLOW_RATE = 10
 _FEWEST, _MOST = 2, 10
-_MOST_WITH_ENDING = 2
+_MOST_ENDING = 32
 _BATCH_SECONDS = 60
 _SMALLEST_BATCH, _LARGEST_BATCH = 20, 1_000
 
@@ -71,7 +71,7 @@ def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int) 
     """The places with one for this holder; `None` where none is free. Who has one keeps it."""
     if any(place.holder == holder for place in places):
         return places
-    if count(places) >= most or len(places) >= _MOST_WITH_ENDING * most:
+    if count(places) >= most or len(places) >= most + _MOST_ENDING:
         return None
     return (*places, AccountPlace(holder=holder, rank=rank, until_us=until_us))
 
@@ -95,24 +95,20 @@ def have_one_yield(places: Places, rank: Rank) -> Places:
     return tuple(replace(place, yields=True) if place is last else place for place in places)
 
 
-def renew(
-    places: Places,
-    holder: str,
-    *,
-    until_us: int,
-    wanted: int,
-    max_in_flight: int,
-    under_way: int = 0,
-    limit: Limit = Limit.RATE,
-    ends: bool = False,
-) -> Places:
-    """The places in which this holder's counts until then, or `ends` then, with as many of the `wanted` calls as the
-    others leave, and no more than its part of all: nobody waits for one that took too many for longer than that one's
-    grant. But those that are `under_way` count, however long they last."""
+def room(places: Places, holder: str, *, wanted: int, max_in_flight: int, under_way: int = 0) -> int:
+    """How many of the `wanted` calls the others leave to this holder: no more than its part of all, so that nobody
+    waits for one that took too many for longer than that one's grant. But those that are `under_way` count, however
+    long they last."""
     others = sum(place.calls for place in places if place.holder != holder)
     sharing = sum(place.holder == holder or not place.ends for place in places)
     part = max(max_in_flight // sharing, 1) if sharing else 0
-    calls = max(min(wanted, part, max_in_flight - others), under_way, 0)
+    return max(min(wanted, part, max_in_flight - others), under_way, 0)
+
+
+def renew(
+    places: Places, holder: str, *, until_us: int, calls: int, limit: Limit = Limit.RATE, ends: bool = False
+) -> Places:
+    """The places in which this holder's counts until then, or `ends` then, with so many calls."""
     return tuple(
         replace(place, until_us=until_us, calls=calls, limit=limit, ends=ends) if place.holder == holder else place
         for place in places

@@ -1,6 +1,6 @@
 """The database's time to the microsecond, for whoever sends by provider accounts (`shared.domain.messages.clocks`)."""
 
-import asyncio
+import time
 from collections.abc import Callable
 
 from shared.domain.instants import ms
@@ -43,5 +43,6 @@ class AccountClock:
         return self.read().now_us
 
     def _now_us(self) -> int:
-        now = asyncio.get_running_loop().time() if self._monotonic is None else self._monotonic()
+        # Not the event loop's time: that stands still while the loop has much to do, and calls would seem in time.
+        now = time.monotonic() if self._monotonic is None else self._monotonic()
         return int(now * 1_000_000)

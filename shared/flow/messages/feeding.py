@@ -96,7 +96,8 @@ class CredentialFeed:
             now = await self._store.now()
             known, room = places.leave(_without_expired(traffic, now, keep=holder), holder), _room(traffic, now)
             mine = places.place_of(traffic.places, holder)
-            most = max(room["most"], places.count(known)) + beside
+            is_mine = mine is not None and mine.until_us > ms(now) * 1_000
+            most = max(room["most"], places.count(known)) + (1 if is_mine else beside)
             kept = places.enter(
                 known, holder, rank if mine is None else mine.rank, until_us=room["until_us"], most=most
             )

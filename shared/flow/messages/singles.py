@@ -8,7 +8,7 @@ is told is only that a credential has single messages that are due, so telling o
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED, _COUNTED_FOR_SECONDS = 1_000, 1.0
 _KEPT_FOR, _PAGE = timedelta(hours=1), 500
+_STORED_AT_ONCE = 4 << 20
 
 
 class _Asked(Struct, frozen=True):
@@ -101,6 +102,19 @@ class SendLimiter:
         return answers
 
 
+class _Wish(Struct, frozen=True):
+    """Messages to be stored, what they say, and the trace of who asks."""
+
+    messages: Sequence[Message]
+    contents: Mapping[str, str]
+    trace: str
+
+    @property
+    def size(self) -> int:
+        """How long all contents are, in characters."""
+        return sum(map(len, self.contents.values()))
+
+
 class SingleFlow:
     """Stores single messages, and tells workers of them."""
 
@@ -108,24 +122,43 @@ class SingleFlow:
         self._store = store
         self._broker = broker
         self._time = time
+        self._accept = Coalescer(self._accept_all, most=_STORED_AT_ONCE, size=lambda wish: wish.size)
 
     async def accept(self, messages: Sequence[Message], contents: Mapping[str, str]) -> dict[str, Message]:
-        """Store these, of one credential, with what they say; returns those that are there, by id, which stay as they
-        are. Raises `Unavailable`."""
+        """Store these, with what they say; returns those that are there, by id, which stay as they are. Raises
+        `Unavailable`."""
+        return await self._accept(_Wish(messages, contents, current_trace()))
+
+    async def _accept_all(self, wishes: Sequence[_Wish]) -> list[dict[str, Message]]:
+        """What of each was there."""
+        messages = {message.id: message for wish in reversed(wishes) for message in wish.messages}
+        contents = {id_: content for wish in reversed(wishes) for id_, content in wish.contents.items()}
         await self._store.single_contents.add(contents, at=await self._time.now())
-        known = await self._store.singles.add(messages)
+        known = await self._store.singles.add([*messages.values()])
         await fault("single.after_insert")
+        await self._tell(messages.values(), trace=wishes[0].trace)
+        there = await self._store.messages.with_ids(sorted(known)) if known else {}
+        answers = []
+        for wish in wishes:
+            answers.append({message.id: there[message.id] for message in wish.messages if message.id in there})
+            # Whoever asks for the same by the same key, at the same time, finds what the first of them has stored.
+            there = {message.id: messages[message.id] for message in wish.messages} | there
+        return answers
+
+    async def _tell(self, messages: Collection[Message], *, trace: str) -> None:
+        """Tell workers of messages that are due, and the clock of others."""
         now = await self._time.now()
-        later = {message.pending.due for message in messages if message.pending and message.pending.due > now}
-        credential_id = messages[0].credential_id
-        try:
-            for due in sorted(later):
-                await self.wake_at(credential_id, due)
-            if any(message.pending and message.pending.due <= now for message in messages):
-                await self.wake(credential_id)
-        except Unavailable as error:
-            log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
-        return await self._store.messages.with_ids(sorted(known)) if known else {}
+        due = {(one.credential_id, one.pending.due) for one in messages if one.pending is not None}
+        for credential_id in sorted({credential_id for credential_id, _ in due}):
+            moments = sorted(moment for its, moment in due if its == credential_id)
+            try:
+                for moment in moments:
+                    if moment > now:
+                        await self.wake_at(credential_id, moment)
+                if moments[0] <= now:
+                    await self.wake(credential_id, trace=trace)
+            except Unavailable as error:
+                log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
 
     async def cancel(self, message: Message) -> bool:
         """Take back a message that is not being sent; `False` where it has changed since it was read. Raises
@@ -150,9 +183,9 @@ class SingleFlow:
             if not after:
                 return
 
-    async def wake(self, credential_id: str) -> None:
+    async def wake(self, credential_id: str, *, trace: str = "") -> None:
         """Have a worker send what is due. Raises `Unavailable`."""
-        task = SendSingles(credential_id=credential_id, trace=current_trace())
+        task = SendSingles(credential_id=credential_id, trace=trace or current_trace())
         await self._broker.publish(task.queue, encode(task))
 
     async def wake_at(self, credential_id: str, due: datetime) -> None:

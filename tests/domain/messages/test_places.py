@@ -13,6 +13,7 @@ from shared.domain.messages.places import (
     Share,
     batch_size,
     capacity,
+    count,
     drop_expired,
     enter,
     have_one_yield,
@@ -20,6 +21,7 @@ from shared.domain.messages.places import (
     leave,
     place_of,
     renew,
+    room,
 )
 
 
@@ -53,6 +55,17 @@ def test_who_has_a_place_keeps_it_and_a_full_house_takes_nobody() -> None:
     assert leave(places, "a") == places[1:]
 
 
+def test_who_ends_takes_no_room_from_others_and_need_not_yield() -> None:
+    places = renew((place("a", 9), place("b", 5)), "a", until_us=9, calls=3, ends=True)
+    assert count(places) == 1
+    entered = enter(places, "c", rank(2), until_us=5, most=2)
+    assert entered is not None
+    assert enter(entered, "d", rank(2), until_us=5, most=2) is None
+    assert [one.holder for one in have_one_yield(entered, rank(1)) if one.yields] == ["b"]
+    assert room(entered, "c", wanted=9, max_in_flight=10) == 5, "c and b share what there is"
+    assert room(entered, "c", wanted=9, max_in_flight=4) == 1, "and a has its calls until they are made"
+
+
 def test_the_last_in_order_yields_to_an_older_job() -> None:
     places = have_one_yield((place("a", 3), place("b", 5), place("c", 4)), rank(2))
     assert [one.holder for one in places if one.yields] == ["b"]
@@ -79,17 +92,22 @@ def test_places_of_the_gone_are_free() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 50))
 def test_calls_under_way_are_never_more_than_allowed(seed: int, most: int) -> None:
+    """Holders go on by what they had before until they know that they have less, and some never hear of it."""
     random = Random(seed)
     places: Places = tuple(place(name) for name in "abcd")
+    may_have, under_way = dict.fromkeys("abcd", 0), dict.fromkeys("abcd", 0)
     for _ in range(50):
         holder = random.choice("abcd")
-        mine = place_of(places, holder)
-        assert mine is not None
-        under_way = random.randint(0, mine.calls)
-        wanted = random.randint(0, 60)
-        places = renew(places, holder, until_us=7, wanted=wanted, max_in_flight=most, under_way=under_way)
+        asked = under_way[holder]
+        calls = room(places, holder, wanted=random.randint(0, 60), max_in_flight=most, under_way=asked)
+        under_way[holder] = random.randint(0, max(may_have[holder], asked))
+        may_be = max(may_have[holder], asked)
+        places = renew(places, holder, until_us=7, calls=max(calls, may_be), ends=random.random() < 0.2)
+        may_have[holder] = calls if random.random() < 0.8 else may_have[holder]
+        under_way[holder] = random.randint(under_way[holder], max(may_have[holder], under_way[holder]))
+        assert sum(under_way.values()) <= most
         assert sum(one.calls for one in places) <= most
-        assert under_way <= next(one.calls for one in places if one.holder == holder)
+    assert all(one.calls >= under_way[one.holder] for one in places)
     assert place_of(places, "z") is None
 
 

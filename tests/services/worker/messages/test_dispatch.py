@@ -240,6 +240,24 @@ async def test_answers_are_recorded_though_nothing_can_be_reserved_for_a_moment(
         assert MessageState.SENDING not in states, states
 
 
+async def test_sending_ends_though_the_last_answer_slows_the_account_for_long(
+    store: Store, fake: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is recorded before its call has ended: nobody was told of that end."""
+    async with account_at(store, fake, rate=20, answering=Rule(status=429)) as account:
+        worker = await account.worker(0)
+        pace: Any = worker.dispatch._pace
+        slow_down = pace.slow_down
+
+        async def slow_down_late(**asked: Any) -> None:
+            await asyncio.sleep(0.5)
+            await slow_down(**asked)
+
+        monkeypatch.setattr(pace, "slow_down", slow_down_late)
+        async with asyncio.timeout(10):
+            assert await worker.start(account.messages(0, 1)) is DispatchEnd.DONE
+
+
 async def test_no_more_calls_are_under_way_than_the_account_may_have(
     store: Store, fake: FakeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +12,8 @@ from services.parts.messages.common import MessagesPart
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import CredentialStatus, SendRetry
-from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.ledger import Message, MessageState
+from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
 from tests.broker.eventually import eventually
@@ -49,6 +51,37 @@ async def test_what_comes_while_others_wait_for_an_answer_waits_for_nobody(post:
     ids = await post.accept(credential, people(5))
     await post.ended(ids, seconds=1.2)
     assert await post.ended(slow) == {MessageState.SENT: 1}
+
+
+async def test_those_accepted_at_once_are_stored_together_and_the_same_one_once(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential, now = await post.credential(), from_ms(ms(datetime.now(UTC)))
+    due = now + timedelta(hours=1)
+    messages = [
+        Message(
+            id=f"m{number}", app_id=post.app.id, credential_id=credential.id, to=f"{number}@example.com", v=1,
+            single=SingleWish(channel=Channel.OTHER, namespace="token:t", created_at=now, due=due),
+            pending=Pending(credential_id=credential.id, namespace="token:t", due=due),
+        )
+        for number in (0, *range(49))
+    ]  # fmt: skip
+    stored, add = list[int](), post.store.singles.add
+
+    async def note(some: Sequence[Message]) -> set[str]:
+        stored.append(len(some))
+        known: set[str] = await add(some)
+        return known
+
+    monkeypatch.setattr(post.store.singles, "add", note)
+    flow = post.parts.of(MessagesPart).singles
+    there = await asyncio.gather(*(flow.accept([one], {one.id: '{"text":"Hi"}'}) for one in messages))
+    assert there[0] == {}, "the first of the same is stored"
+    assert there[1] == {"m0": messages[0]}, "and the second is told so"
+    assert there[2:] == [{}] * 48
+    assert sum(stored) == 49
+    assert len(stored) <= 2
+    assert set(await post.store.messages.with_ids([one.id for one in messages])) == {one.id for one in messages}
 
 
 async def test_one_for_later_is_sent_then(post: Post) -> None:

@@ -1,0 +1,41 @@
+"""Feeding a credential while one of its batches is still being sent, so that the next one is prepared meanwhile.
+
+It goes on beside the sending: a broker that does not answer holds up no batch, and what fails here is tried again when
+the batch ends.
+"""
+
+import asyncio
+
+import structlog
+
+from shared.domain.errors import Unavailable
+from shared.flow.messages.feeding import CredentialFeed
+
+log = structlog.get_logger(__name__)
+
+
+class EarlyFeed:
+    """Feeds credentials, each once at a time."""
+
+    def __init__(self, feed: CredentialFeed) -> None:
+        self._feed = feed
+        self._feeding: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, credential_id: str) -> None:
+        """Feed this credential soon, if that is not under way."""
+        if credential_id not in self._feeding:
+            self._feeding[credential_id] = asyncio.create_task(self._feed_one(credential_id))
+
+    async def close(self) -> None:
+        """Wait for what is under way: a batch that is queued is to be published, too."""
+        await asyncio.gather(*self._feeding.values())
+
+    async def _feed_one(self, credential_id: str) -> None:
+        try:
+            await self._feed.feed_credential(credential_id)
+        except Unavailable as error:
+            log.warning("the next batch is not let in yet", credential=credential_id, reason=str(error))
+        except Exception:
+            log.exception("the next batch is not let in", credential=credential_id)
+        finally:
+            del self._feeding[credential_id]
