@@ -16,7 +16,7 @@ class Target(Struct, frozen=True):
 
     def met(self, value: float) -> bool:
         """Whether the figure keeps it."""
-        return value < self.bound if self.at_most else value >= self.bound
+        return value <= self.bound if self.at_most else value >= self.bound
 
 
 class Figure(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Figure(Struct, frozen=True):
     def _judged(self) -> str:
         if self.target is None:
             return ""
-        sign = "under" if self.target.at_most else "at least"
+        sign = "at most" if self.target.at_most else "at least"
         verdict = "met" if self.target.met(median(self.values)) else "not met"
         return f"{sign} {text(self.target.bound)}: {verdict}"
 
