@@ -204,7 +204,7 @@ async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: 
     await post.fake.answer(always=Rule(status=202))
     credential = await post.credential(kind="sandbox", fields={}, rate=50)
     people = [f"r{row}{'+bounce' if row < 15 else ''}@example.com" for row in range(200)]
-    # Whoever looks does so every second. 11 of 15 hold the job, so what may bounce after it goes on is too few to hold it again.
+    # Whoever looks does so every second. 11 of 15 hold the job; what may bounce after it goes on is too few for that.
     job = await post.job(credential, people, halt=Halt(share=0.05, minimum=10))
 
     async def is_held() -> bool:
