@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages import pacing, places
+from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.clocks import Reading
 from shared.domain.messages.credentials import Traffic
 from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
@@ -23,6 +24,7 @@ log = structlog.get_logger(__name__)
 
 _TRIES = 20
 _SPARE_CALLS = 4
+_BUSY_US = 20_000  # an event loop has so much to do now and then that no answer is read for as long
 _NO_CALLS_US = 50_000
 _BRIEF_US = 100_000
 _SECOND = 1_000_000
@@ -164,7 +166,7 @@ class AccountPace:
         return places.room(
             known,
             self._holder,
-            wanted=min(_SPARE_CALLS + 3 * wish.lasting_us // (2 * grant.interval_us), wish.left),
+            wanted=min(_SPARE_CALLS + (2 * wish.lasting_us + _BUSY_US) // grant.interval_us, wish.left),
             max_in_flight=traffic.max_in_flight,
             under_way=wish.under_way,
         )
@@ -188,13 +190,13 @@ class AccountPace:
             await self._change(traffic, traffic.pace.next_seq(), kept)
 
     def _goes_by_another_clock(self, traffic: Traffic, now: Reading) -> bool:
-        return pacing.is_of_another_clock(
+        return is_of_another_clock(
             traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard
         )
 
     async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
         """Have the pace go by the clock that we read; `None` where somebody else was faster."""
-        pace = pacing.adopt(traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard)
+        pace = adopt(traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard)
         if not await self._change(traffic, pace, traffic.places):
             return None
         if traffic.pace.clock:

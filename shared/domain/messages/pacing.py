@@ -9,9 +9,7 @@ Between two instants lies (1 s + guard) / rate. The guard is as long as a call m
 two processes may differ (`clock_us`), and as the way to the provider may vary (`network_us`), together. So the calls
 that a provider sees within one second were due within 1 s + guard, and these are at most the rate, rounded up.
 
-All times are the database's, in microseconds since 1970. When another clock takes its place, as after an election,
-instants of the old one mean nothing any more: whoever sees it first has everybody wait until all grants of the old
-clock are over (`adopt`). What the provider asked for is kept, since it does not know our clocks.
+All times are the database's, in microseconds since 1970, by the clock that the pace names (`clock_changes`).
 """
 
 from datetime import timedelta
@@ -32,17 +30,16 @@ FIRST_IN_LINE_US = 3 * _SECOND // 2
 """How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at
 most. They end within `FIRST_IN_LINE_US` and half a second."""
 
+# Of a quick account each has less than a second, so that one can note messages while another one calls.
 _MOST_INSTANTS = 500
-_CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
-_SMALLEST_SHARE = 1 / 64
+SMALLEST_SHARE = 1 / 64
+"""No account is slowed to less of its rate."""
+
 _RECOVERY_US = 10 * _SECOND
 _RECOVERED = 0.1
 _LONGEST_HOLD_US = 60 * _SECOND
-_LONGEST_PAUSE_US = 86_400 * _SECOND
+LONGEST_PAUSE_US = 86_400 * _SECOND
 """For no longer is an account held, whatever its provider asks for."""
-
-_FARTHEST_EVER_US = FARTHEST_US + FIRST_IN_LINE_US + _SECOND
-"""No clock has been read that is so far ahead of the same clock now."""
 
 
 class PaceGuard(Struct, frozen=True):
@@ -181,37 +178,6 @@ def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
     return replace(pace, seq=pace.seq + 1, last_us=grant.instant(used - 1) if used else grant.before_us)
 
 
-def is_of_another_clock(pace: Pace, *, clock: str, rate: float, now_us: int, guard: PaceGuard) -> bool:
-    """Whether the pace is not told by this clock, which reads `now_us`. It is not, either, where it tells of instants
-    that cannot have come yet: then a clock of this name was ahead, and was put right while nobody looked."""
-    if pace.clock != clock:
-        return True
-    # Whoever adopted the clock may have had any share of the rate.
-    change_us = max(_CHANGE_OF_CLOCK_US, 2 * interval_us(rate * _SMALLEST_SHARE, guard))
-    return (
-        max(pace.last_us, pace.slowed_us) > now_us + _FARTHEST_EVER_US
-        or pace.free_us > now_us + change_us + _FARTHEST_EVER_US
-        or pace.hold_until_us > now_us + _LONGEST_PAUSE_US + _FARTHEST_EVER_US
-    )
-
-
-def adopt(pace: Pace, *, clock: str, rate: float, now_us: int, guard: PaceGuard) -> Pace:
-    """The pace by another clock, which reads `now_us`. Nothing begins before all that was granted by the old one is
-    over, and one interval more; at once, where nothing ever was. A pause that the provider asked for goes on: what is
-    left of it by the new clock, and never more than it was."""
-    interval = interval_us(effective_rate(pace, rate, now_us), guard)
-    pause_us = min(max(pace.hold_until_us - pace.slowed_us, 0), _LONGEST_PAUSE_US)
-    return Pace(
-        seq=pace.seq + 1,
-        free_us=now_us + max(_CHANGE_OF_CLOCK_US, 2 * interval) if pace.clock else now_us,
-        hold_until_us=min(pace.hold_until_us, now_us + pause_us),
-        share=pace.share,
-        slowed_us=now_us if pace.strikes else 0,
-        strikes=pace.strikes,
-        clock=clock,
-    )
-
-
 def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta | None) -> Pace:
     """The pace after the provider said that a call, which began at `began_us`, came too fast. Only a call that began
     behind the pause shows that the pause was too short, or the rate too high still. Others were granted before the
@@ -220,11 +186,11 @@ def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta 
     is_news = began_us >= pace.hold_until_us or not strikes
     strikes += is_news
     pause_us = min(_SECOND << (strikes - 1), _LONGEST_HOLD_US) if retry_after is None else retry_after // _MICROSECOND
-    pause_us = min(max(pause_us, _SECOND), _LONGEST_PAUSE_US)
+    pause_us = min(max(pause_us, _SECOND), LONGEST_PAUSE_US)
     held = replace(pace, seq=pace.seq + 1, hold_until_us=max(pace.hold_until_us, now_us + pause_us))
     if not is_news:
         return held
-    return replace(held, share=max(pace.share_at(now_us) / 2, _SMALLEST_SHARE), slowed_us=now_us, strikes=strikes)
+    return replace(held, share=max(pace.share_at(now_us) / 2, SMALLEST_SHARE), slowed_us=now_us, strikes=strikes)
 
 
 def lift(pace: Pace) -> Pace:

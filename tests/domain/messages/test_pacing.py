@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.pacing import (
     FARTHEST_US,
     Grant,
@@ -17,11 +18,9 @@ from shared.domain.messages.pacing import (
     Pace,
     PaceGuard,
     Wait,
-    adopt,
     effective_rate,
     give_back,
     interval_us,
-    is_of_another_clock,
     lift,
     reserve,
     slow_down,
