@@ -12,7 +12,7 @@ Each place also says how many `calls` its worker may have under way, so that `ma
 place counts until `until_us` only, and every grant renews it: the dead hold nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import ceil
 
 from msgspec import Struct
@@ -118,20 +118,3 @@ def renew(
 def place_of(places: Iterable[AccountPlace], holder: str) -> AccountPlace | None:
     """The place of this holder."""
     return next((place for place in places if place.holder == holder), None)
-
-
-class Share(Struct, frozen=True):
-    """What a job of an account has had, for each of its shares: who has had least comes first (stride scheduling)."""
-
-    had: float = 0.0
-    share: int = 1
-
-    def after(self, size: int) -> "Share":
-        """After a batch of so many recipients was given a place."""
-        return replace(self, had=self.had + size / self.share)
-
-
-def join(running: Sequence[Share], share: int) -> Share:
-    """The share of a job that begins now: it begins where the running one stands that has had least, so that it has
-    nothing to catch up."""
-    return Share(min((one.had for one in running), default=0.0), share)

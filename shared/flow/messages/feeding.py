@@ -7,6 +7,7 @@ first in order goes first, whoever feeds. A place that is taken and whose batch 
 between the two, ends by its time.
 """
 
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import TypedDict
 
@@ -22,7 +23,8 @@ from shared.domain.messages import places
 from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.owners import credential_owner, read_credential_owner
 from shared.domain.messages.pacing import earliest_us
-from shared.domain.messages.places import Places, Rank, Share
+from shared.domain.messages.places import Places, Rank
+from shared.domain.messages.shares import Share, join
 from shared.domain.messages.tasks import SendMessages
 from shared.domain.tasks import encode
 from shared.runtime.faults import fault
@@ -203,17 +205,35 @@ class CredentialFeed:
         self, credential_id: str, order: SendOrder, now: datetime, *, before: Rank | None
     ) -> tuple[RunningJob, Batch] | None:
         """The first job in order, of those before this rank, that has a batch which may be sent now, and that batch."""
-        running = await self._store.message_jobs.find_running(credential_id, limit=_JOBS_LOOKED_AT)
         by_age = order is SendOrder.AGE
-        if not by_age:
-            running = await self._let_join(running)
-        for job in sorted(running, key=lambda job: job.rank(by_age=by_age)):
-            if before is not None and job.rank(by_age=by_age) >= before:
-                return None
-            batch = await self._find_planned(job.key, now)
-            if batch is not None:
-                return job, batch
+        async for running in self._find_running(credential_id, by_age=by_age):
+            for job in sorted(running, key=lambda job: job.rank(by_age=by_age)):
+                if before is not None and job.rank(by_age=by_age) >= before:
+                    return None
+                batch = await self._find_planned(job.key, now)
+                if batch is not None:
+                    return job, batch
         return None
+
+    async def _find_running(self, credential_id: str, *, by_age: bool) -> AsyncIterator[list[RunningJob]]:
+        """The jobs in portions, each of which comes before the next one: by shares all are in one."""
+        pages = self._page_running(credential_id)
+        if not by_age:
+            yield await self._let_join([job async for page in pages for job in page])
+            return
+        async for page in pages:
+            yield page
+
+    async def _page_running(self, credential_id: str) -> AsyncIterator[list[RunningJob]]:
+        seen, since, page = set[str](), 0, list[RunningJob]()
+        while not since or len(page) == _JOBS_LOOKED_AT:
+            page = await self._store.message_jobs.find_running(credential_id, since=since, limit=_JOBS_LOOKED_AT)
+            fresh = [job for job in page if job.key not in seen]
+            if not fresh:
+                return
+            yield fresh
+            seen.update(job.key for job in fresh)
+            since = page[-1].created_at
 
     async def _find_planned(self, job_key: str, now: datetime) -> Batch | None:
         since = self._lowest.get(job_key, 0)
@@ -230,7 +250,7 @@ class CredentialFeed:
         for job in running:
             had = job.had
             if had is None:
-                had = places.join(begun, job.share).had
+                had = join(begun, job.share).had
                 await self._store.message_jobs.join(job.key, had)
             joined.append(RunningJob(job.key, job.created_at, job.share, had))
         return joined

@@ -52,9 +52,10 @@ class MessageJobs:
         order = [(field, ASCENDING) for field in ("credential_id", "open", "status", "created_at")]
         await self._jobs.create_index(order)
 
-    async def find_running(self, credential_id: str, *, limit: int) -> list[RunningJob]:
-        """The oldest of the jobs that run by this credential and send."""
-        return await self._find_running(credential_id, {"options.dry_run": {"$ne": True}}, limit)
+    async def find_running(self, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
+        """The oldest of the jobs that run by this credential and send, of those created since then (ns)."""
+        which = {"options.dry_run": {"$ne": True}, "created_at": {"$gte": since}}
+        return await self._find_running(credential_id, which, limit)
 
     async def find_dry_runs(self, credential_id: str, *, limit: int) -> list[RunningJob]:
         """The oldest of those that run and call nobody."""

@@ -10,14 +10,12 @@ from shared.domain.messages.places import (
     AccountPlace,
     Places,
     Rank,
-    Share,
     batch_size,
     capacity,
     count,
     drop_expired,
     enter,
     have_one_yield,
-    join,
     leave,
     place_of,
     renew,
@@ -109,21 +107,3 @@ def test_calls_under_way_are_never_more_than_allowed(seed: int, most: int) -> No
         assert sum(one.calls for one in places) <= most
     assert all(one.calls >= under_way[one.holder] for one in places)
     assert place_of(places, "z") is None
-
-
-@given(st.lists(st.integers(1, 100), min_size=2, max_size=6), st.integers(20, 1_000))
-def test_shares_hold_within_a_batch(shares: list[int], size: int) -> None:
-    jobs = [join([], share) for share in shares]
-    given_out = [0] * len(jobs)
-    for _ in range(300):
-        least = min(range(len(jobs)), key=lambda number: (jobs[number].had, number))
-        jobs[least] = jobs[least].after(size)
-        given_out[least] += size
-        for one, other in ((one, other) for one in range(len(jobs)) for other in range(len(jobs))):
-            gap = given_out[one] / shares[one] - given_out[other] / shares[other]
-            assert gap <= size / shares[one] + 1e-6
-
-
-def test_a_new_job_has_nothing_to_catch_up() -> None:
-    assert join([Share(50.0, 2), Share(40.0, 1)], 5) == Share(40.0, 5)
-    assert join([], 3) == Share(0.0, 3)

@@ -126,8 +126,8 @@ async def look_for_nothing(self: Upkeep) -> Found:
     return Found()
 
 
-async def feed_the_youngest(self: MessageJobs, credential_id: str, *, limit: int) -> list[RunningJob]:
-    found = await _find_running(self, credential_id, limit=limit)
+async def feed_the_youngest(self: MessageJobs, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
+    found = await _find_running(self, credential_id, since=abs(since), limit=limit)
     return [replace(job, created_at=-job.created_at) for job in found]
 
 
