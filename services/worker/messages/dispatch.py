@@ -346,14 +346,10 @@ class Dispatch:
 
     def _take_due(self) -> list[Note]:
         """The messages to write ahead, once one is needed: those that have an instant soon, and a call by then."""
-        if self._end is not None or len(self._instants) <= len(self._ready):
+        known, soon = len(self._ready), self._clock.now_us() + self._ahead_us
+        if self._end is not None or len(self._instants) <= known or self._instants[known][0] > soon:
             return []
-        soon = self._clock.now_us() + self._ahead_us
-        if self._instants[len(self._ready)][0] > soon:
-            return []
-        known = len(self._ready)
-        together = islice(self._instants, known, known + WRITTEN_AT_ONCE)
-        due = sum(1 for instant, _ in together if instant <= soon + _TOGETHER_US)
+        due = sum(at <= soon + _TOGETHER_US for at, _ in islice(self._instants, known, known + WRITTEN_AT_ONCE))
         # Calls that end before the instant are free by then.
         free = int(self._calls * (1 + self._ahead_us / max(self._lasting_us, 1))) - len(self._under_way) - known
         self._lacks_calls = free < due

@@ -225,11 +225,9 @@ class CredentialFeed:
             yield page
 
     async def _page_running(self, credential_id: str) -> AsyncIterator[list[RunningJob]]:
-        seen, since, page = set[str](), 0, list[RunningJob]()
-        while not since or len(page) == _JOBS_LOOKED_AT:
-            page = await self._store.message_jobs.find_running(credential_id, since=since, limit=_JOBS_LOOKED_AT)
-            fresh = [job for job in page if job.key not in seen]
-            if not fresh:
+        seen, since, jobs = set[str](), 0, self._store.message_jobs
+        while page := await jobs.find_running(credential_id, since=since, limit=_JOBS_LOOKED_AT):
+            if not (fresh := [job for job in page if job.key not in seen]):
                 return
             yield fresh
             seen.update(job.key for job in fresh)
