@@ -27,7 +27,7 @@ async def measure(place: Place) -> list[Measured]:
             runs = [await _run(place, rate, workers) for _ in range(place.repeat)]
             what = f"{rate:,}/s, {workers} worker{'s' * (workers > 1)}"
             most = [seen for seen, _ in runs]
-            figures.append(Figure(f"{what}: most in a second", most, "calls", Target(rate + 1, at_most=True)))
+            figures.append(Figure(f"{what}: most in a second", most, "calls", Target(rate, at_most=True)))
             figures.append(Figure(f"{what}: used", [used for _, used in runs], "%", Target(_USED)))
     note = (
         f"{_SECONDS} s of each rate; the provider answers after 200 ms. All workers stand in one process, beside the "
