@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED, _COUNTED_FOR_SECONDS = 1_000, 1.0
 _KEPT_FOR, _PAGE = timedelta(hours=1), 500
-_STORED_AT_ONCE = 4 << 20
+_STORED_AT_ONCE, _SHORT = 100, 1 << 16
 
 
 class _Asked(Struct, frozen=True):
@@ -110,9 +110,9 @@ class _Wish(Struct, frozen=True):
     trace: str
 
     @property
-    def size(self) -> int:
-        """How long all contents are, in characters."""
-        return sum(map(len, self.contents.values()))
+    def is_small(self) -> bool:
+        """Whether it is one message, and a short one."""
+        return len(self.messages) == 1 and sum(map(len, self.contents.values())) <= _SHORT
 
 
 class SingleFlow:
@@ -122,12 +122,14 @@ class SingleFlow:
         self._store = store
         self._broker = broker
         self._time = time
-        self._accept = Coalescer(self._accept_all, most=_STORED_AT_ONCE, size=lambda wish: wish.size)
+        self._accept = Coalescer(self._accept_all, most=_STORED_AT_ONCE)
 
     async def accept(self, messages: Sequence[Message], contents: Mapping[str, str]) -> dict[str, Message]:
         """Store these, with what they say; returns those that are there, by id, which stay as they are. Raises
         `Unavailable`."""
-        return await self._accept(_Wish(messages, contents, current_trace()))
+        wish = _Wish(messages, contents, current_trace())
+        # What takes long alone would have others wait for it.
+        return await self._accept(wish) if wish.is_small else (await self._accept_all([wish]))[0]
 
     async def _accept_all(self, wishes: Sequence[_Wish]) -> list[dict[str, Message]]:
         """What of each was there."""
