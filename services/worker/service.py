@@ -41,6 +41,7 @@ class Workers(Background):
         async with asyncio.TaskGroup() as group:
             for consumer in self._consumers:
                 group.create_task(consumer.run(stopping))
+        await asyncio.gather(*(stage.close() for stage in self._stages))
 
     async def _wait_for_servers(self, stopping: asyncio.Event) -> None:
         outage = Outage("worker waits for its servers", stopping, _BACKOFF)

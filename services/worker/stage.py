@@ -28,3 +28,6 @@ class Stage(ABC, Generic[AnyTask]):
 
     def stop(self) -> None:
         """Bring long work to an end soon: the process stops."""
+
+    async def close(self) -> None:
+        """Let go of what the stage holds, when none of its tasks goes on any more."""

@@ -144,7 +144,8 @@ class SingleFlow:
         for wish in wishes:
             answers.append({message.id: there[message.id] for message in wish.messages if message.id in there})
             # Whoever asks for the same by the same key, at the same time, finds what the first of them has stored.
-            there = {message.id: messages[message.id] for message in wish.messages} | there
+            for message in wish.messages:
+                there.setdefault(message.id, messages[message.id])
         return answers
 
     async def _tell(self, messages: Collection[Message], *, trace: str) -> None:
@@ -153,11 +154,11 @@ class SingleFlow:
         due = {(one.credential_id, one.pending.due) for one in messages if one.pending is not None}
         for credential_id in sorted({credential_id for credential_id, _ in due}):
             moments = sorted(moment for its, moment in due if its == credential_id)
+            later = [moment for moment in moments if moment > now]
             try:
-                for moment in moments:
-                    if moment > now:
-                        await self.wake_at(credential_id, moment)
-                if moments[0] <= now:
+                if later:
+                    await self.wake_at(credential_id, *later)
+                if len(later) < len(moments):
                     await self.wake(credential_id, trace=trace)
             except Unavailable as error:
                 log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
@@ -190,10 +191,10 @@ class SingleFlow:
         task = SendSingles(credential_id=credential_id, trace=trace or current_trace())
         await self._broker.publish(task.queue, encode(task))
 
-    async def wake_at(self, credential_id: str, due: datetime) -> None:
+    async def wake_at(self, credential_id: str, *moments: datetime) -> None:
         """Have a worker send then. Raises `Unavailable`."""
-        entry = once(singles_owner(credential_id), str(ms(due)), due, accepted_at=await self._time.now())
-        await self._store.occurrences.add([entry])
+        owner, now = singles_owner(credential_id), await self._time.now()
+        await self._store.occurrences.add([once(owner, str(ms(due)), due, accepted_at=now) for due in moments])
 
     async def wake_due(self, occurrence: Occurrence) -> None:
         """Have a worker send what has waited for this instant. Raises `Unavailable`."""

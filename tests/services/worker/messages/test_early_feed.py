@@ -1,0 +1,42 @@
+"""Feeding beside the sending: once at a time, awaited at the end, and nobody's fault."""
+
+import asyncio
+from typing import Any
+
+from services.worker.messages.early_feed import EarlyFeed
+
+
+async def test_a_credential_is_fed_once_at_a_time_and_the_end_waits_for_it() -> None:
+    fed, may_end = list[str](), asyncio.Event()
+
+    class Feed:
+        async def feed_credential(self, credential_id: str) -> None:
+            await may_end.wait()
+            fed.append(credential_id)
+
+    feed: Any = Feed()
+    early = EarlyFeed(feed)
+    for credential_id in ("a", "a", "b"):
+        early.begin(credential_id)
+    closing = asyncio.create_task(early.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    may_end.set()
+    await closing
+    assert sorted(fed) == ["a", "b"]
+
+
+async def test_what_fails_is_nobodys_fault_and_may_begin_again() -> None:
+    calls = list[str]()
+
+    class Feed:
+        async def feed_credential(self, credential_id: str) -> None:
+            calls.append(credential_id)
+            raise RuntimeError("another job's document cannot be read")
+
+    feed: Any = Feed()
+    early = EarlyFeed(feed)
+    for _ in range(2):
+        early.begin("a")
+        await early.close()
+    assert calls == ["a", "a"]
