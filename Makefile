@@ -2,7 +2,11 @@
 
 PYTHON ?= python3
 ARGS ?=
-STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/flow/message_model/test_storm.py tests/chaos/test_storm.py tests/upgrade
+STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/flow/message_model/test_storm.py tests/flow/bus_model/test_storm.py tests/chaos/test_storm.py tests/upgrade
+
+# A test that hangs fails after so long, with its stack, and the others go on.
+TEST_SECONDS ?= 300
+SLOW_TEST_SECONDS ?= 1200
 
 BIN := .venv/bin
 RUN := $(BIN)/python -m
@@ -16,7 +20,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test storm test-fast mutants lint bench bench-large stack down clean lock java-or-say
+.PHONY: help demo up test storm test-fast mutants lint checks bench bench-large docs screenshots stack down clean lock java-or-say
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,15 +28,16 @@ help: ## Print this list
 demo: $(DEMO_READY) ## Send 100,000 pushes on this machine alone, show them arrive, and end (ARGS=--keep leaves it running)
 	@$(BIN)/carillon demo $(ARGS)
 
-up: $(DEMO_READY) ## Run all four services in one process, with servers of their own, until Ctrl-C; data stay in .carillon
+up: $(DEMO_READY) ## Run all five services in one process, with servers of their own, until Ctrl-C; data stay in .carillon
 	@$(BIN)/carillon up $(ARGS)
 
 test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
-	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow and not storm" $(ARGS)
+	$(RUN) pytest -n auto --timeout=$(TEST_SECONDS) -m "not slow and not storm" $(ARGS)
 
-storm: $(DEV_READY) java-or-say ## Attack the API, simulate push and messages, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7"); then the slow tests
+storm: $(DEV_READY) java-or-say ## Attack the API, simulate push, messages and the bus, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7"); then the slow tests, and properties with all examples
 	$(RUN) pytest -n0 -s --storm $(STORMS) $(ARGS)
-	$(RUN) pytest -n auto --maxschedchunk=1 -m slow
+	$(RUN) pytest -n auto --timeout=$(SLOW_TEST_SECONDS) -m slow
+	$(RUN) pytest -n auto --storm -m "hypothesis and not storm"
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
 	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)
@@ -40,12 +45,14 @@ test-fast: $(DEV_READY) ## Run the tests that need no server
 mutants: $(DEV_READY) ## Put small faults into the rules, and list those that no test finds (ARGS=shared/domain/rates.py: into these)
 	$(RUN) tests.mutation $(ARGS)
 
-lint: $(DEV_READY) ## Check style, types, import rules, Dockerfile, compose file and Kubernetes manifests
+lint: checks ## Check style, types, import rules, Dockerfile, compose file and Kubernetes manifests
+	$(RUN) pytest --quiet tests/deploy tests/rules
+
+checks: $(DEV_READY) ## Check of these what `make test` does not: style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(RUN) pytest --quiet tests/deploy tests/rules
 
 bench: $(DEV_READY) java-or-say ## Measure jobs and the clock on real servers (ARGS=--write keeps the figures in tests/bench/RESULTS.md)
 	$(RUN) tests.bench $(ARGS)
@@ -59,9 +66,16 @@ stack: $(DEV_READY) java-or-say ## Start the servers of the tests, or find them 
 down: $(DEV_READY) ## End these servers and forget their data
 	@$(RUN) tests.stack down
 
+docs: $(DEV_READY) ## Build the documentation as a site, into site/; a link that leads nowhere fails
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet
+	@echo "make: site/index.html is the first page"
+
+screenshots: $(DEV_READY) ## Take the pictures of the dashboard that docs/ and README.md show, from made-up data
+	CARILLON_PICTURES=docs/pictures $(RUN) pytest -n0 -q -m slow tests/browser/test_pictures.py $(ARGS)
+
 clean: ## End the servers of the tests and remove what make and the tests made here (.carillon stays)
 	@if [ -e $(DEV_READY) ]; then $(RUN) tests.stack down; fi
-	@rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv; ARGS=--upgrade takes newer versions)

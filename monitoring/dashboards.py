@@ -1,4 +1,4 @@
-"""The five dashboards as a list of panels, and what Grafana reads of them.
+"""The six dashboards as a list of panels, and what Grafana reads of them.
 
 `python -m monitoring` writes them. Every expression is what Prometheus is asked, word for word: there is no variable in
 it, so tests can ask the same. Grafana itself was not at hand when these were made.
@@ -35,6 +35,11 @@ def quantile(metric: str, share: float, *by: str) -> str:
 def most(metric: str, *by: str) -> str:
     """The highest that any process tells: where several look at the same thing, they tell the same."""
     return f"max{_by(by)} ({metric})"
+
+
+def _top(expression: str) -> str:
+    """The ten highest of what may have a line for each of a thousand subscriptions."""
+    return f"topk(10, {expression})"
 
 
 def _by(labels: tuple[str, ...]) -> str:
@@ -321,11 +326,100 @@ MESSAGES = (
     Panel(title="Credentials in the way of jobs", lines={"{{status}}": most("carillon_credentials_blocked", "status")}),
 )
 
+BUS = (
+    Panel(
+        title="Events published",
+        lines={"{{topic}} of {{publisher}}": _top(rates("carillon_bus_events_published_total", "topic", "publisher"))},
+        unit="ops",
+    ),
+    Panel(
+        title="Bytes published",
+        lines={"{{topic}} of {{publisher}}": _top(rates("carillon_bus_event_bytes_total", "topic", "publisher"))},
+        unit="Bps",
+    ),
+    Panel(
+        title="Events put into queues",
+        lines={"{{subscription}}": _top(rates("carillon_bus_events_added_total", "subscription"))},
+        unit="ops",
+    ),
+    Panel(
+        title="Events that left queues",
+        lines={
+            "{{subscription}} {{reason}}": _top(rates("carillon_bus_events_settled_total", "subscription", "reason"))
+        },
+        unit="ops",
+    ),
+    Panel(
+        title="Events lost",
+        lines={"{{subscription}} {{reason}}": _top(rates("carillon_bus_events_lost_total", "subscription", "reason"))},
+        unit="ops",
+    ),
+    Panel(title="Notices told", lines={"{{kind}}": rates("carillon_bus_notices_total", "kind")}, unit="ops"),
+    Panel(title="The notice that waits longest", lines={"all": "max(carillon_bus_notice_oldest_seconds)"}, unit="s"),
+    Panel(
+        title="Records that are not in queues yet",
+        lines={
+            "all": "sum(carillon_bus_log_lag)",
+            "subscriptions in the way": "max(carillon_bus_unreadable_subscriptions)",
+        },
+    ),
+    Panel(
+        title="Flushes of fan-outs", lines={"{{outcome}}": rates("carillon_bus_flushes_total", "outcome")}, unit="ops"
+    ),
+    Panel(
+        title="Records that are no events", lines={"a second": rates("carillon_bus_records_skipped_total")}, unit="ops"
+    ),
+    Panel(
+        title="Deliveries",
+        lines={"{{subscription}} {{outcome}}": _top(rates("carillon_bus_deliveries_total", "subscription", "outcome"))},
+        unit="ops",
+    ),
+    Panel(
+        title="Events of deliveries",
+        lines={"{{outcome}}": rates("carillon_bus_delivered_events_total", "outcome")},
+        unit="ops",
+    ),
+    Panel(
+        title="How long receivers take, 99 %",
+        lines={"{{outcome}}": quantile("carillon_bus_delivery_seconds", 0.99, "outcome")},
+        unit="s",
+    ),
+    Panel(
+        title="From arrival to an attempt, 99 %",
+        lines={"{{attempt}}": quantile("carillon_bus_latency_seconds", 0.99, "attempt")},
+        unit="s",
+    ),
+    Panel(
+        title="Open deliveries",
+        lines={"{{subscription}}": _top(most("carillon_bus_queued_deliveries", "subscription"))},
+    ),
+    Panel(
+        title="Events that wait", lines={"{{subscription}}": _top(most("carillon_bus_queued_events", "subscription"))}
+    ),
+    Panel(
+        title="The event that waits longest",
+        lines={"{{subscription}}": _top(most("carillon_bus_oldest_seconds", "subscription"))},
+        unit="s",
+    ),
+    Panel(
+        title="The receivers that are worst",
+        lines={"{{subscription}}": "bottomk(10, min by (subscription) (carillon_bus_health_points))"},
+    ),
+    Panel(title="Replays", lines={"{{state}}": most("carillon_bus_replays", "state")}),
+    Panel(title="Wake-ups", lines={"{{stage}}": most("carillon_bus_wake_ups", "stage")}),
+    Panel(
+        title="Wake-ups handed over again",
+        lines={"a second": rates("carillon_bus_wake_ups_handed_again_total")},
+        unit="ops",
+    ),
+)
+
 DASHBOARDS: Mapping[str, tuple[Panel, ...]] = {
     "overview": OVERVIEW,
     "jobs": JOBS,
     "messages": MESSAGES,
     "clock": CLOCK,
+    "bus": BUS,
     "engines": ENGINES,
 }
 

@@ -39,9 +39,9 @@ def _above(series: str, fires: float, below: float, labels: Mapping[str, str] | 
     return Case(fires={series: f"{fires}x30"}, below={series: f"{below}x30"}, labels=labels or {})
 
 
-def _grown(series: str) -> Case:
+def _grown(series: str, labels: Mapping[str, str] | None = None) -> Case:
     """A counter that grew once of late, and one that grew long ago."""
-    return Case(fires={series: "2x24 3x30"}, below={series: "2x5 3x30"})
+    return Case(fires={series: "2x24 3x30"}, below={series: "2x5 3x30"}, labels=labels or {})
 
 
 def _rates(series: str, fires: float, below: float) -> Case:
@@ -70,6 +70,9 @@ _BOUND, _ALLOWED = (
 _FORTNIGHT = 14 * 86_400
 _FAILED_RUNS = 'carillon_loop_runs_total{loop="upkeep",outcome="failed"}'
 _LAG = "carillon_feedback_lag_records"
+_SUSPENDED, _LOST_EVENTS, _NEW_LOG = (
+    f'carillon_bus_notices_total{{kind="{kind}"}}' for kind in ("subscription.suspended", "events.lost", "log.replaced")
+)
 
 CASES: Mapping[str, tuple[Case, ...]] = {
     "RoleMissing": tuple(
@@ -127,6 +130,21 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         Case(fires={_LAG: "10000+1x60"}, below={_LAG: "20000x60"}, minute=60),
         Case(fires={_LAG: "10000+1x60"}, below={_LAG: "0+100x60"}, minute=60),
     ),
+    "BusBehind": (_above('carillon_bus_log_lag{instance="a"}', 100_001, 100_000),),
+    "EventsLost": (
+        _grown(_LOST_EVENTS, {"kind": "events.lost"}),
+        _grown(_NEW_LOG, {"kind": "log.replaced"}),
+        Case(fires={_LOST_EVENTS: "0x24 1x30"}, below={_SUSPENDED: "0x24 1x30"}, labels={"kind": "events.lost"}),
+    ),
+    "SubscriptionSuspended": (
+        _grown(_SUSPENDED, {"kind": "subscription.suspended"}),
+        Case(
+            fires={_SUSPENDED: "0x24 1x30"},
+            below={_LOST_EVENTS: "0x24 1x30"},
+            labels={"kind": "subscription.suspended"},
+        ),
+    ),
+    "NoticesWait": (_above("carillon_bus_notice_oldest_seconds", 601, 600),),
     "UpkeepBusy": (_rates('carillon_upkeep_found_total{kind="queued"}', 61, 59),),
     "LanesLost": (_rates("carillon_lanes_lost_total", 1.1, 0.9),),
     "LoopFailing": (

@@ -51,13 +51,13 @@ async def set_up(parts: Parts) -> None:
         check_stamp(stamp)
     await capabilities.store.setup()
     await capabilities.broker.setup(queues)
-    await capabilities.stream.setup({})
+    await capabilities.stream.setup(parts.stream_topics)
 
 
 async def verify(parts: Parts) -> None:
     """Raise `Unavailable` unless `set_up` has been done, on servers whose promises we know."""
     await parts.capabilities.broker.verify(_queues(parts))
-    await parts.capabilities.stream.verify()
+    await parts.capabilities.stream.verify(parts.stream_topics)
 
 
 async def find_faults(parts: Parts) -> list[str]:
@@ -106,12 +106,16 @@ def build_api(parts: Parts) -> "Application":
     from services.api.http.acts import Acts
     from services.api.http.health import HealthResource
     from services.api.http.identity import Directory
+    from services.api.http.pages.sessions import Visitors
 
     given, settings = parts.capabilities, parts.capabilities.settings.api
     resources = [resource for part in parts for resource in part.resources()]
     resources.append(HealthResource(given.store, given.audience))
     acts = Acts(given.store, given.time, parts.capabilities.settings.audit)
-    return create(resources, Directory(given.store, given.clock, settings), acts, settings)
+    root_key = parts.capabilities.settings.bus.root_key
+    directory = Directory(given.store, given.clock, settings, root_key=root_key)
+    pages = [page for part in parts for page in part.pages()]
+    return create(resources, pages, directory, Visitors(given.store, directory, given.clock), acts, settings)
 
 
 class _ApiServer(HttpServer):

@@ -53,6 +53,8 @@ _CLOSED = (
     "mail",
     "outgoing",
     "provider_outgoing",
+    "bus_outgoing",
+    "slow_bus_outgoing",
 )
 
 
@@ -129,6 +131,16 @@ class Capabilities:
         return measure_calls(LateOutgoing(self._load_provider_outgoing), "providers")
 
     @cached_property
+    def bus_outgoing(self) -> Outgoing:
+        """What calls the receivers of the bus: its own connections, so that no callback waits for one of them."""
+        return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
+
+    @cached_property
+    def slow_bus_outgoing(self) -> Outgoing:
+        """The same for those that are slow or fail, whose names may be as slow: its own lookups."""
+        return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
+
+    @cached_property
     def provider_kinds(self) -> "Mapping[str, ProviderKind]":
         """Every kind of provider by its name."""
         from shared.providers import ProviderRules
@@ -192,6 +204,17 @@ class Capabilities:
             allowed_networks=chosen.allowed_networks,
             timeout_seconds=chosen.call_seconds,
             connections=0,  # each credential bounds its own
+            own=self.own_api,
+        )
+
+    def _load_bus_outgoing(self) -> Callable[[], Outgoing]:
+        from shared.outgoing.client import HttpOutgoing
+
+        return partial(
+            HttpOutgoing.open,
+            allowed_networks=self.settings.callbacks.allowed_networks,
+            timeout_seconds=self.settings.bus.call_seconds,
+            connections=0,  # the stages bound them
             own=self.own_api,
         )
 

@@ -32,5 +32,6 @@ def count_commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
     """Commands of the clients that this test makes from now on."""
     listener = Commands()
     registered = pymongo.monitoring._LISTENERS
-    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=[listener]))
+    all_of_them = [*registered.command_listeners, listener]
+    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=all_of_them))
     return listener

@@ -16,14 +16,19 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
-from tests import side_by_side, storms
+from tests import rare, side_by_side, storms
+from tests.ready_databases import ready_database, ready_databases, store  # noqa: F401
+from tests.rows import Rows
 from tests.security import tolls
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
 from tests.storms import seed, storm, storm_seconds  # noqa: F401  # fixtures; a test's own conftest imports all of these
+from tests.streams import either_stream  # noqa: F401
 
 _LONG_UP_SECONDS = 120
+_DROP_MS = 5_000
 
 _MISSED = "missing server"
 
@@ -39,13 +44,9 @@ def stack() -> Iterator[Endpoints]:
 @pytest.fixture
 def mongo_database(stack: Endpoints) -> Iterator[str]:
     """The URL of a database of the test's own, dropped afterwards."""
-    import pymongo
-
     name = _random_name()
     yield _with_path(stack.mongo_url, name)
-    client: pymongo.MongoClient[dict[str, Any]]
-    with pymongo.MongoClient(stack.mongo_url, serverSelectionTimeoutMS=5000) as client:
-        client.drop_database(name)
+    drop_mongo_database(stack.mongo_url, name)
 
 
 @pytest.fixture
@@ -66,6 +67,20 @@ def push_database(stack: Endpoints) -> Iterator[str]:
     run_apart(_execute(stack.postgres_url, f'CREATE DATABASE "{name}"'))
     yield _with_path(stack.postgres_url, name)
     run_apart(_execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def drop_mongo_database(url: str, name: str) -> None:
+    """Drop a database. A test that has failed may have left a transaction open, for which the server would wait for
+    ever: it ends then."""
+    import pymongo
+
+    client: pymongo.MongoClient[dict[str, Any]]
+    with pymongo.MongoClient(url, timeoutMS=_DROP_MS) as client:
+        try:
+            client.drop_database(name)
+        except pymongo.errors.PyMongoError:
+            client.admin.command("killAllSessions", [])
+            client.drop_database(name)
 
 
 def _random_name() -> str:
@@ -186,11 +201,18 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return side_by_side.workers_here()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rows:
+    return Rows(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     side_by_side.put_in_order(config, items)
+    if not config.getoption("--storm"):
+        rare.try_fewer_examples(items)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    with side_by_side.turn(item):
+    with side_by_side.turn(item), side_by_side.watch(item):
         return (yield)

@@ -1,12 +1,25 @@
 """The queues of all tasks, and a broker that has them."""
 
 from shared.broker.memory import MemoryBroker
+from shared.domain.bus.tasks import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
 from shared.domain.clock.tasks import CALL_QUEUE
 from shared.domain.console.tasks import BULK_QUEUE
 from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.domain.messages.tasks import MESSAGE_QUEUE, SINGLE_QUEUE
 
-QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, CALL_QUEUE, BULK_QUEUE, MESSAGE_QUEUE, SINGLE_QUEUE)
+QUEUES = (
+    SPLIT_QUEUE,
+    BATCH_QUEUE,
+    FINISH_QUEUE,
+    MAIL_QUEUE,
+    CALL_QUEUE,
+    BULK_QUEUE,
+    MESSAGE_QUEUE,
+    SINGLE_QUEUE,
+    DELIVER_QUEUE,
+    REPLAY_QUEUE,
+    SLOW_QUEUE,
+)
 
 
 async def task_broker() -> MemoryBroker:

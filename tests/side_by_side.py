@@ -5,8 +5,10 @@ is the machine. A test that needs the machine for itself, because it measures ti
 other test runs, and none begins before it has ended. Without workers all tests are alone: nothing here does anything.
 """
 
+import faulthandler
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,9 @@ from tests.stack import places
 
 _MOST = 4
 _PORT_RANGES = 8
+_PATIENCE = 1.5
 _turns = pytest.StashKey[Path]()
+_shown = pytest.StashKey[int]()
 
 
 def workers_here() -> int | None:
@@ -33,6 +37,7 @@ def settle_in(config: pytest.Config) -> None:
     """Give this process its servers, if it is a worker. The first one has those that a person may have started."""
     if name := _worker(config):
         config.stash[_turns] = places.home()
+        config.stash[_shown] = os.dup(2)  # while a test runs, pytest keeps to itself what goes there
         # What one test has found free is not yet taken when another one looks.
         processes._PORTS = processes._PORTS[int(name.removeprefix("gw")) % _PORT_RANGES :: _PORT_RANGES]
         if name != "gw0":
@@ -49,6 +54,30 @@ def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first, so that no worker is left with one when the others are done; the lonely last, all together."""
     if _worker(config):
         items.sort(key=lambda item: (_is_alone(item), item.get_closest_marker("chaos") is None))
+
+
+@contextmanager
+def watch(item: pytest.Item) -> Iterator[None]:
+    """End this worker where a test hangs so that not even its time-out ends it: all threads' stacks are shown, the test
+    has failed, and another worker goes on with the others."""
+    seconds = item.config.getoption("timeout", None)
+    shown = item.config.stash.get(_shown, None)
+    if not seconds or shown is None:
+        yield
+        return
+    # A thread of our own: pytest and its plugins stop their timers once a test has failed, and then its fixtures hang.
+    timer = threading.Timer(_PATIENCE * seconds, _end_with_stacks, [shown])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end_with_stacks(shown: int) -> None:
+    faulthandler.dump_traceback(file=shown)
+    os._exit(1)
 
 
 @contextmanager

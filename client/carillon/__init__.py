@@ -23,6 +23,17 @@ from carillon.audit import ActedOn, Actor, Audit, AuditRecord
 from carillon.batches import Batch, Rate, RatePoint, Samples
 from carillon.blocking_client import Carillon
 from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
+from carillon.bus_dead_letters import BusAttempt, BusDeadLetter, BusDeadLetters, BusRetried, WholeBusDeadLetter
+from carillon.bus_deliveries import BusDeliveries, BusDelivery, WholeBusDelivery
+from carillon.bus_subscriptions import (
+    BusHealth,
+    BusReplay,
+    BusSubscription,
+    BusSubscriptions,
+    EventCondition,
+    EventFilter,
+    StoredBusSubscription,
+)
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
 from carillon.calls import Async, Sync
 from carillon.credentials import (
@@ -51,6 +62,7 @@ from carillon.definitions import (
     ScheduleState,
     StoredSchedule,
 )
+from carillon.deliveries import NotVerified, verify
 from carillon.deployment import Caller, Namespace
 from carillon.errors import (
     CarillonError,
@@ -82,11 +94,13 @@ from carillon.processes import InHand, Minute, Process, Setting
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.queues import DeadTask, DeadTasks, Queue, Queues, Returned
 from carillon.schedules import Schedules
+from carillon.sessions import BrowserSession, Sessions
 from carillon.signing_secrets import SigningSecret, SigningSecrets
 from carillon.single_messages import SendResult, SingleMessage
 from carillon.suppressions import StoredSuppression, Suppression, SuppressionResult, Suppressions
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
 from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
+from carillon.topics import Event, Pressure, PublishedEvent, Topic, Topics
 from carillon.uploads import Upload, UploadPart, Uploads
 from carillon.users import Role, StoredUser, User, Users
 
@@ -102,6 +116,7 @@ __all__ = [
     "Audit",
     "AuditRecord",
     "Batch",
+    "BrowserSession",
     "BulkAct",
     "BulkAction",
     "BulkActions",
@@ -109,6 +124,16 @@ __all__ = [
     "BulkFigures",
     "BulkFilter",
     "BulkResult",
+    "BusAttempt",
+    "BusDeadLetter",
+    "BusDeadLetters",
+    "BusDeliveries",
+    "BusDelivery",
+    "BusHealth",
+    "BusReplay",
+    "BusRetried",
+    "BusSubscription",
+    "BusSubscriptions",
     "Callback",
     "Caller",
     "Carillon",
@@ -127,6 +152,9 @@ __all__ = [
     "DueInstant",
     "DueInstants",
     "ErrorCount",
+    "Event",
+    "EventCondition",
+    "EventFilter",
     "FireWithin",
     "Fired",
     "Forbidden",
@@ -155,12 +183,15 @@ __all__ = [
     "MoveFigures",
     "Namespace",
     "NotFound",
+    "NotVerified",
     "Notice",
     "OpenJobs",
     "Outcome",
     "OutcomeResult",
     "Overview",
+    "Pressure",
     "Process",
+    "PublishedEvent",
     "PushJob",
     "Queue",
     "QueuePreview",
@@ -181,11 +212,13 @@ __all__ = [
     "Schedules",
     "SendResult",
     "SendRetry",
+    "Sessions",
     "Setting",
     "Sign",
     "SigningSecret",
     "SigningSecrets",
     "SingleMessage",
+    "StoredBusSubscription",
     "StoredCredential",
     "StoredJob",
     "StoredSchedule",
@@ -201,6 +234,8 @@ __all__ = [
     "Templates",
     "Token",
     "Tokens",
+    "Topic",
+    "Topics",
     "Unauthorized",
     "Unavailable",
     "Unknown",
@@ -209,9 +244,12 @@ __all__ = [
     "Uploads",
     "User",
     "Users",
+    "WholeBusDeadLetter",
+    "WholeBusDelivery",
     "WholeDeadLetter",
     "ZoneCount",
     "ZoneJob",
     "ZonePreview",
     "ZoneStart",
+    "verify",
 ]

@@ -3,6 +3,9 @@
 from carillon.apps import Apps
 from carillon.audit import Audit
 from carillon.bulk_actions import BulkActions
+from carillon.bus_dead_letters import BusDeadLetters
+from carillon.bus_deliveries import BusDeliveries
+from carillon.bus_subscriptions import BusSubscriptions
 from carillon.calls import M
 from carillon.credentials import Credentials
 from carillon.dead_letters import DeadLetters
@@ -13,10 +16,12 @@ from carillon.messages import Messages
 from carillon.queues import Queues
 from carillon.runtimes import Runtime
 from carillon.schedules import Schedules
+from carillon.sessions import Sessions
 from carillon.signing_secrets import SigningSecrets
 from carillon.suppressions import Suppressions
 from carillon.templates import Templates
 from carillon.tokens import Tokens
+from carillon.topics import Topics
 from carillon.transport import Transport
 from carillon.uploads import Uploads
 from carillon.users import Users
@@ -38,14 +43,19 @@ class Resources(Deployment[M]):
         self.tokens = Tokens[M](transport)
         self.audit = Audit[M](transport)
         self.bulk_actions = BulkActions[M](transport)
+        self.bus_subscriptions = BusSubscriptions[M](transport)
+        self.deliveries = BusDeliveries[M](transport)
+        self.bus_dead_letters = BusDeadLetters[M](transport)
         self.queues = Queues[M](transport)
         self.schedules = Schedules[M](transport)
         self.dead_letters = DeadLetters[M](transport)
         self.jobs = Jobs[M](transport)
         self.messages = Messages[M](transport)
         self.groups = Groups[M](transport)
+        self.sessions = Sessions[M](transport)
         self.signing_secrets = SigningSecrets[M](transport)
         self.suppressions = Suppressions[M](transport)
+        self.topics = Topics[M](transport)
         self.uploads = Uploads[M](transport)
 
 

@@ -6,7 +6,7 @@ CarillonError
 ├── Invalid        a field breaks a rule (400, 413, 422); `field` names it
 ├── Unauthorized   nobody known is asking (401)
 ├── Forbidden      somebody known may not do this, or the state does not allow it (403)
-├── NotFound       there is no such thing (404)
+├── NotFound       there is no such thing (404), or it is kept no longer (410)
 ├── Conflict       the key is taken by another content, or the state does not allow it (409)
 └── Unavailable    no answer after all attempts; what was asked may have happened
 ```
@@ -44,7 +44,7 @@ class Forbidden(CarillonError):
 
 
 class NotFound(CarillonError):
-    """There is no such thing, or it is somebody else's."""
+    """There is no such thing, it is somebody else's, or it is kept no longer (`status` 410)."""
 
 
 class Conflict(CarillonError):
@@ -69,6 +69,7 @@ _KINDS: dict[int, type[CarillonError]] = {
     HTTPStatus.UNAUTHORIZED: Unauthorized,
     HTTPStatus.FORBIDDEN: Forbidden,
     HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.GONE: NotFound,
     HTTPStatus.CONFLICT: Conflict,
 }
 

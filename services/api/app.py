@@ -18,8 +18,14 @@ from services.api.http.guards import Guarded, guard_rules
 from services.api.http.identity import Directory, IdentifyCaller, has_caller
 from services.api.http.limits import Limited
 from services.api.http.observed import Observed
+from services.api.http.pages.doors import Doors
+from services.api.http.pages.frame import PageFrame
+from services.api.http.pages.inner import INNER
+from services.api.http.pages.routes import PageSet
+from services.api.http.pages.sessions import HTTPS, Visitors
+from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
 from services.api.http.paging import PUBLIC_PATH, public_path
-from services.api.http.rights import protected_paths
+from services.api.http.rights import basic_paths, protected_paths
 from services.api.http.routes import Resource
 from shared.runtime.settings import ApiSettings
 
@@ -27,11 +33,24 @@ Application = Litestar
 """What `create` makes: an ASGI application."""
 
 
-def create(resources: Sequence[Resource], directory: Directory, acts: Acts, settings: ApiSettings) -> Application:
-    """The application, whose callers stand in the directory."""
+def create(
+    resources: Sequence[Resource],
+    pages: Sequence[PageSet],
+    directory: Directory,
+    visitors: Visitors,
+    acts: Acts,
+    settings: ApiSettings,
+) -> Application:
+    """The application, whose callers stand in the directory, and whose visitors look at the pages."""
     handlers = [handler for resource in resources for handler in resource.handlers()]
+    frame = PageFrame(pages, visitors, demands_reasons=acts.demands_reasons)
     app = Litestar(
-        route_handlers=[*handlers, *DocumentationResource(handlers, public_url=settings.public_url).handlers()],
+        route_handlers=[
+            *handlers,
+            *DocumentationResource(handlers, public_url=settings.public_url).handlers(),
+            *frame.handlers(),
+            *Doors(frame, visitors).handlers(),
+        ],
         exception_handlers={MethodNotAllowedException: _refuse_method, Exception: errors.refuse},
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
@@ -39,8 +58,12 @@ def create(resources: Sequence[Resource], directory: Directory, acts: Acts, sett
     )
     app.state[ACTS] = acts
     app.state[PUBLIC_PATH] = public_path(settings.public_url)
-    bodies = Bodies(Limited(app.asgi_handler, settings), settings.max_bodies_bytes)
-    identified = IdentifyCaller(bodies, directory, protected_paths(handlers))
+    app.state[HTTPS] = settings.public_url.startswith("https:")
+    limited = Limited(app.asgi_handler, settings)
+    app.state[INNER] = limited
+    app.state[SHARED_READS] = SharedReads()
+    bodies = Bodies(limited, settings.max_bodies_bytes)
+    identified = IdentifyCaller(bodies, directory, protected_paths(handlers), basic_paths(handlers))
     app.asgi_handler = Observed(Guarded(identified, guard_rules(settings)))
     return app
 

@@ -8,6 +8,7 @@ import msgspec
 
 from carillon.addresses import path_of
 from carillon.blocking_runtime import BlockingRuntime
+from carillon.bus_deliveries import BusDeliveries
 from carillon.calls import Resource, Sync, call, listing, run
 from carillon.jobs import Jobs
 from carillon.paging import items
@@ -59,6 +60,7 @@ class Api:
         self._routes = _Routes(transport)
         self.jobs: Jobs[Sync] = Jobs(transport)
         self.uploads: Uploads[Sync] = Uploads(transport)
+        self.bus_deliveries: BusDeliveries[Sync] = BusDeliveries(transport)
 
     @classmethod
     def connect(cls, url: str, *, token: str, user: str, reason: str, agent: str, patient: bool) -> Self:

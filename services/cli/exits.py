@@ -60,9 +60,12 @@ def failure_of(error: "CarillonError") -> Failure:
         case errors.NotFound():
             return Failure(Exit.NOT_FOUND, sentence)
         case errors.Unauthorized():
-            return Failure(Exit.NOT_ALLOWED, sentence, "Who asks is said by the context: `carillon context list`.")
+            advice = "Who asks is said by CARILLON_TOKEN, else by the context: `carillon context list`."
+            return Failure(Exit.NOT_ALLOWED, sentence, advice)
         case errors.Forbidden(field="status"):
             return Failure(Exit.REFUSED, sentence)
+        case errors.Forbidden(field="topic"):
+            return Failure(Exit.NOT_ALLOWED, sentence, "`carillon topics list` tells whose topics are.")
         case errors.Forbidden():
             return Failure(Exit.NOT_ALLOWED, sentence, "An admin gives roles; `carillon context show` tells yours.")
         case errors.Invalid(field="reason"):

@@ -58,7 +58,7 @@ def find_app(session: Session, typed: str = "") -> str:
     """
     wanted = typed or session.app
     if not wanted:
-        raise click.UsageError("which app? --app names it, and so does `carillon context add … --app`")
+        raise click.UsageError("which app? --app names it, and so does `carillon context add … --default-app`")
     if UUID.fullmatch(wanted):
         return wanted
     apps = session.api.items("apps")
@@ -100,11 +100,11 @@ def find_schedule(session: Session, typed: str, **query: Any) -> str:
 
 
 def find_listed(
-    session: Session, typed: str, path: str, *, what: str, names: Sequence[str] = ("id",), noun: str = "", **query: Any
+    session: Session, typed: str, *path: str, what: str, names: Sequence[str] = ("id",), noun: str = "", **query: Any
 ) -> Json:
     """One of the things of a list."""
-    see = f"`carillon {noun or path} list` shows them."
-    return pick(typed, session.api.items(path, **query), what=what, names=names, see=see)
+    see = f"`carillon {noun or '-'.join(path)} list` shows them."
+    return pick(typed, session.api.items(*path, **query), what=what, names=names, see=see)
 
 
 def newest_jobs(

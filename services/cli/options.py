@@ -49,7 +49,18 @@ class Past(click.ParamType[datetime]):
         try:
             return read_past(value, datetime.now(UTC))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no instant: 2h (ago), 2030-12-24 and '2030-12-24 14:00' are", param, ctx)
+            self.fail(f"{value!r} is no instant: 2h (ago), 2025-12-24 and '2025-12-24 14:00' are", param, ctx)
+
+
+class SequenceOrPast(click.ParamType[str]):
+    """The sequence of a delivery, or an instant that is past, as the API takes them."""
+
+    name = "sequence or instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            return value
+        return Past().convert(value, param, ctx).isoformat()
 
 
 class Span(click.ParamType[timedelta]):

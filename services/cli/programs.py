@@ -12,7 +12,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from services.commands.importing import import_group
+from services.commands.importing.command import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
 from shared.domain.errors import CarillonError, Invalid
@@ -138,8 +138,10 @@ def up(context: click.Context, data_dir: str | None) -> None:
     settings = _embedded_settings(context, data_dir)
     logs.set_up(settings.logs, service="embedded")
 
-    def announce(instance: embedded.Instance) -> None:
-        click.echo(f"{embedded.describe(instance)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this.")
+    def announce(instance: embedded.Instance, link: str) -> None:
+        click.echo(
+            f"{embedded.describe(instance, link)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this."
+        )
 
     run_async(embedded.serve(settings, announce))
 

@@ -13,25 +13,33 @@ NOUNS: Mapping[str, str] = {
     "apps": "The mobile apps that jobs push to.",
     "audit": "Who did what.",
     "bulk": "Acts on many things at once: start, watch and cancel them.",
+    "bus-dead-letters": "Events of the bus that no receiver has taken.",
     "completion": "Print what makes a shell complete commands and names.",
     "context": "The deployments that you work with, by name.",
     "credentials": "Provider accounts that messages are sent by.",
     "dead-letters": "Instants of schedules that were refused to the last attempt.",
+    "deliveries": "What was sent to receivers of the bus, and what came of it.",
     "events": "What happened to a job.",
     "groups": "Localized pushes: a job for each time zone.",
     "jobs": "Push jobs: create, watch and move them.",
+    "listen": "Copy deliveries of the bus to a program on your machine.",
     "messages": "What became of messages: to a recipient, or one of them.",
     "minutes": "What was done, minute by minute.",
     "namespaces": "Whose schedules there are.",
     "processes": "Which processes run, and what they have in hand.",
+    "publish": "Publish events on a topic of the bus.",
     "queues": "What waits on RabbitMQ, and what died there.",
+    "replays": "Past events of the bus, delivered once more.",
     "schedules": "Messages at their moment: instants and their callbacks.",
+    "sessions": "The browsers in which you are signed in to the dashboard.",
     "settings": "What the API was told.",
     "signing-secrets": "What HTTP callbacks are signed by.",
     "status": "Tell in one screen whether all is well, and why not.",
+    "subscriptions": "Subscriptions of the bus: who gets which events.",
     "suppressions": "Who gets nothing more of an app, and why.",
     "templates": "What the messages of an app say.",
     "tokens": "The credentials of services.",
+    "topics": "The topics of the bus: what events are published on.",
     "users": "The people who may call.",
 }
 """What one does with a deployment that runs, each with the sentence of its help; in `verbs/<noun>.py`."""
@@ -89,7 +97,7 @@ def main(context: click.Context, config: Path | None) -> None:
     """Timed messages at scale: push jobs from an HTTP call to Kafka, exactly once.
 
     To see it work: carillon demo. To try it: carillon up, and in another terminal carillon seed, then carillon jobs
-    list. To run it on your own servers: carillon init once, then api, scheduler, worker and feedback, any number of
-    each.
+    list. To run it on your own servers: carillon init once, then api, scheduler, worker, feedback and fanout, any
+    number of each.
     """
     context.obj = config

@@ -16,6 +16,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -34,6 +35,7 @@ from services.embedded.processes import ProcessMark
 from services.parts import Parts, find_processes
 from services.self_report import report
 from shared.domain.errors import Conflict, Unavailable
+from shared.flow.accounts.sign_in_links import make_sign_in_link
 from shared.runtime import health
 from shared.runtime.lifecycle import EXIT_DRAINED, EXIT_INTERRUPTED, Background, Component, run
 from shared.runtime.masking import without_secrets
@@ -67,6 +69,9 @@ def data_folder(settings: Settings) -> Path:
     return Path(settings.embedded.data_dir).resolve()
 
 
+Announce = Callable[[Instance, str], None]
+"""Tells a person where everything is; beside it, the link that opens the dashboard, once."""
+
 Companion = Callable[[Instance, Capabilities], Awaitable[int]]
 """What runs beside the services and gives the exit code; when it returns, everything ends."""
 
@@ -80,7 +85,7 @@ def find_running(folder: Path) -> Instance | None:
     return instance if processes.is_alive(instance.process) else None
 
 
-async def serve(settings: Settings, announce: Callable[[Instance], None], companion: Companion | None = None) -> int:
+async def serve(settings: Settings, announce: Announce, companion: Companion | None = None) -> int:
     """Run until a signal, a failure or the companion's end; returns the exit code.
 
     Raises:
@@ -107,7 +112,7 @@ async def _serve_all(
     parts: Parts,
     folder: Path,
     servers: Sequence[Child],
-    announce: Callable[[Instance], None],
+    announce: Announce,
     companion: Companion | None,
     ending: asyncio.Event,
 ) -> int:
@@ -123,7 +128,8 @@ async def _serve_all(
     for process in find_processes():
         components += assembly.components(process, parts)
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
-    running_file = _RunningFile(folder, lambda: _describe_instance(capabilities.settings, folder, ports), announce)
+    look = partial(_describe_instance, capabilities.settings, folder, ports)
+    running_file = _RunningFile(folder, look, capabilities, announce)
     companion_task = _CompanionTask(lambda: running_file.instance, capabilities, companion, ending)
     code = await run(
         [*components, running_file, companion_task],
@@ -256,9 +262,12 @@ class _RunningFile:
 
     name = "running file"
 
-    def __init__(self, folder: Path, look: Callable[[], Instance], announce: Callable[[Instance], None]) -> None:
+    def __init__(
+        self, folder: Path, look: Callable[[], Instance], capabilities: Capabilities, announce: Announce
+    ) -> None:
         self._file = folder / "running.json"
         self._look = look
+        self._capabilities = capabilities
         self._announce = announce
         self.instance: Instance
 
@@ -267,7 +276,9 @@ class _RunningFile:
         fresh = self._file.with_suffix(".new")
         fresh.write_bytes(msgspec.json.encode(self.instance))
         fresh.replace(self._file)
-        self._announce(self.instance)
+        now = self._capabilities.clock.now()
+        secret = await make_sign_in_link(self._capabilities.store, self.instance.admin, now)
+        self._announce(self.instance, f"{self.instance.api}/ui/welcome?key={secret}")
 
     async def stop(self) -> None:
         self._file.unlink(missing_ok=True)
@@ -314,9 +325,10 @@ class _CompanionTask:
         return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
 
 
-def describe(instance: Instance) -> str:
-    """A text for people: where to reach the API, the servers and the data."""
+def describe(instance: Instance, link: str) -> str:
+    """A text for people: where to reach the dashboard, the API, the servers and the data."""
     lines = {
+        "dashboard": f"{link} (once, within ten minutes)",
         "API": instance.api,
         "its pages": f"{instance.api}/docs",
         "health": f"{instance.health}/readyz (also /livez and /metrics)",

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 import structlog
 
 from shared.domain.errors import Unavailable
-from shared.domain.push.feedback import Fold, Position
+from shared.domain.positions import Position
+from shared.domain.push.feedback import Fold
+from shared.flow.reading import read_patiently
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import FEEDBACK_FLUSH_AGE, FEEDBACK_FLUSHES, FEEDBACK_LAG, FEEDBACK_RECORDS
@@ -30,7 +32,6 @@ log = structlog.get_logger(__name__)
 
 _BACKOFF = Backoff(first_seconds=0.1, cap_seconds=5)
 _READ_SECONDS = 0.5
-_READ_FAILURES = 5
 
 
 class Listener(Background):
@@ -71,15 +72,7 @@ class Listener(Background):
 
     async def _read(self, reader: Reader, stopping: asyncio.Event) -> list[Chunk]:
         wait_seconds = min(max(self._due - time.monotonic(), 0.0), _READ_SECONDS)
-        outage = Outage("feedback waits to read", stopping, _BACKOFF)
-        while not stopping.is_set():
-            try:
-                return await reader.read(wait_seconds)
-            except Unavailable as error:
-                if outage.failures + 1 >= _READ_FAILURES:
-                    raise
-                await outage.wait(error)
-        return []
+        return await read_patiently(reader, wait_seconds, whose="feedback", stopping=stopping)
 
     async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
         """Begin a fold in each partition at its stored position; what was folded there before is read again. Raises

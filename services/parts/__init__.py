@@ -25,14 +25,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from shared.domain.tasks import TASK_PREFIXES
 
 if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
+    from services.api.http.pages.routes import PageSet
     from services.api.http.routes import Resource
     from services.api.jobs.account_jobs import AccountJobs
     from services.connections import Capabilities
     from services.scheduler.fire import OnDue
     from services.worker.stage import Stage
     from shared.flow.accounts.belongings import Belongings
+    from shared.flow.clock.revocations import PauseNamespace
     from shared.flow.jobs.kinds import JobKind
     from shared.runtime.lifecycle import Component
+    from shared.stream import TopicSpec
 
 AnyPart = TypeVar("AnyPart", bound="Part")
 
@@ -60,6 +63,10 @@ class Part:
         """The routes of the API."""
         return ()
 
+    def pages(self) -> "Sequence[PageSet]":
+        """The pages of the dashboard."""
+        return ()
+
     def job_kinds(self) -> "Sequence[JobKind]":
         """The kinds of jobs that the subject sends."""
         return ()
@@ -84,8 +91,17 @@ class Part:
         """What the readiness of this process depends on, by its name in `/readyz`."""
         return {}
 
+    def stream_topics(self) -> "Mapping[str, TopicSpec]":
+        """The topics of the stream that the subject needs, which `carillon init` makes. A common part brings them:
+        every process looks whether they are there."""
+        return {}
+
     def belongings(self) -> "Sequence[Belongings]":
         """What the subject has stored for apps, which goes when they are deleted."""
+        return ()
+
+    def on_revoked(self) -> "Sequence[PauseNamespace]":
+        """What pauses that which callers have set up, when they are taken out; schedules are paused by themselves."""
         return ()
 
     async def take_up(self) -> None:
@@ -136,9 +152,19 @@ class Parts:
         return stages
 
     @cached_property
+    def stream_topics(self) -> "dict[str, TopicSpec]":
+        """The topics of the stream that all subjects need."""
+        return {name: topic for part in self for name, topic in part.stream_topics().items()}
+
+    @cached_property
     def belongings(self) -> "list[Belongings]":
         """What all subjects have stored for apps."""
         return [owned for part in self for owned in part.belongings()]
+
+    @cached_property
+    def on_revoked(self) -> "list[PauseNamespace]":
+        """What pauses that which callers have set up, for all subjects."""
+        return [pause for part in self for pause in part.on_revoked()]
 
     @cached_property
     def on_due(self) -> "dict[str, OnDue]":

@@ -20,7 +20,7 @@ import structlog
 from services.scheduler.deliver import Deliveries
 from services.scheduler.in_hand import Due
 from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import SCHEDULE, Occurrence, Owner, read_owner
+from shared.domain.clock.occurrences import SCHEDULE, Occurrence, OccurrenceKind, Owner, read_owner
 from shared.domain.clock.schedules import Schedule, Verdict, judge, missed_until
 from shared.domain.errors import Unavailable
 from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
@@ -173,7 +173,9 @@ class Fire:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
                 await self._retry(occurrence, _SOON)
             else:
-                await self._store.occurrences.complete([occurrence])
+                # A series goes on: who does its work moves it, and has it by a token of its own.
+                if occurrence.kind is not OccurrenceKind.SERIES:
+                    await self._store.occurrences.complete([occurrence])
 
     async def _retry(self, occurrence: Occurrence, after: timedelta) -> None:
         moment = self._time.reckon() + after

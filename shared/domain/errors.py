@@ -8,6 +8,7 @@ CarillonError
 │   ├── Forbidden      somebody known may not do this (403)
 │   ├── NotFound       there is no such thing (404)
 │   │   └── Hidden     or it is there, and we may not see it
+│   ├── Gone           it was there, and is kept no longer (410)
 │   ├── Conflict       the thing is there already, or is in use (409)
 │   └── TooMany        the caller asks too often (429)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
@@ -53,6 +54,10 @@ class NotFound(Refused):
 
 class Hidden(NotFound):
     """We may not see it: it is missing, or access to it is denied."""
+
+
+class Gone(Refused):
+    """It was there, and is kept no longer."""
 
 
 class Conflict(Refused):

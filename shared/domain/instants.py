@@ -54,6 +54,11 @@ def format_instant(instant: datetime) -> str:
     return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1_000 else "seconds").replace("+00:00", "Z")
 
 
+def format_maybe(instant: datetime | None) -> str | None:
+    """The same, where there is one."""
+    return None if instant is None else format_instant(instant)
+
+
 def ms(instant: datetime) -> int:
     """Milliseconds since 1970; what is finer does not count."""
     return (instant - EPOCH) // _MILLISECOND

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from shared.domain.errors import Poisoned
 
-TASK_PREFIXES = ("push.", "message.batch", "message.single", "sched.", "carillon.", "ops.bulk")
+TASK_PREFIXES = ("push.", "message.batch", "message.single", "sched.", "carillon.", "ops.bulk", "bus.")
 """The name of every queue of tasks begins with one of these. Callbacks do not reach them: work would be forged."""
 
 Count = Annotated[int, Meta(ge=0, lt=2**31)]

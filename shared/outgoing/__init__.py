@@ -59,7 +59,8 @@ class Withheld(CarillonError):
 class Call(Struct, frozen=True):
     """One request. URL, method, headers and secrets have passed `checks` and `signing`; `headers` may bring carillon-*.
 
-    `timestamp` is that of this attempt, in epoch seconds; `message_id` is the same on every attempt.
+    `timestamp` is that of this attempt, in epoch seconds; `message_id` is the same on every attempt. `owner` is on
+    whose behalf it is made: who owns many calls to names that give no answer holds up no other owner.
     """
 
     url: str
@@ -69,6 +70,7 @@ class Call(Struct, frozen=True):
     message_id: str
     timestamp: int
     secrets: tuple[str, ...] = ()
+    owner: str = ""
 
     def __repr__(self) -> str:
         """No secret, and no header or path, which may hold one: this ends in logs and tracebacks."""
@@ -126,6 +128,7 @@ class Outgoing(Protocol):
         Raises:
             Unreachable: there was no answer; the receiver may have had the call.
             Blocked: the target must not be called, and was not.
+            Unavailable: nobody here could look its name up in time. It was not called, and that says nothing about it.
         """
 
     async def post(self, posting: Posting) -> PostedAnswer:

@@ -13,14 +13,18 @@ import aiohttp
 from cachetools import LRUCache
 from yarl import URL
 
+from shared.domain.errors import Unavailable
 from shared.outgoing import Answer, Blocked, Call, NotConnected, PostedAnswer, Posting, Unreachable
 from shared.outgoing.checks import BadUrl, authority_of, is_identity_header
 from shared.outgoing.departure import DepartingRequest, Departure, StaleConnection
 from shared.outgoing.guard import NO_API, Guard, OwnApi
-from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
+from shared.outgoing.lookups import Lookup, NameLookups, name_owner
+from shared.outgoing.prelude import BoundedConnector
+from shared.outgoing.resolver import GuardedResolver, system_lookup
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import webhook_headers
 
+LOOKUP_PATIENCE_SECONDS = 5.0  # for a thread that looks a name up
 CONNECT_SECONDS = 5.0  # for one address, TLS included; a host may have several
 EXCERPT_BYTES = 2_048
 EXCERPT_CHARACTERS = 256
@@ -57,9 +61,13 @@ class HttpOutgoing:
         """Ready to call, in the running event loop, over as many connections (0: any number); our `own` API is never
         called. Raises `Invalid` for what is no network."""
         guard = Guard(allowed_networks, own)
-        resolver = GuardedResolver(guard, lookup)
+        names = NameLookups(lookup, patience_seconds=min(LOOKUP_PATIENCE_SECONDS, timeout_seconds / 2))
+        resolver = GuardedResolver(guard, names)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, resolver=resolver, socket_factory=guard.socket),
+            # `names` remembers what is known. aiohttp would have one owner wait for what another one asked for.
+            connector=BoundedConnector(
+                limit=connections, resolver=resolver, use_dns_cache=False, socket_factory=guard.socket
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(CONNECT_SECONDS, timeout_seconds)),
             headers=DEFAULT_HEADERS,
             request_class=DepartingRequest,
@@ -73,12 +81,15 @@ class HttpOutgoing:
     async def call(self, request: Call) -> Answer:
         authority = self._authority(request.url)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        owner = name_owner.set(request.owner)
         try:
             with _driver_errors(self._timeout_seconds):
                 async with asyncio.timeout_at(deadline):
                     response = await self._send(request)
         except _DriverFailure as failure:
             raise Unreachable(f"{authority} {failure}") from None
+        finally:
+            name_owner.reset(owner)
         try:
             return Answer(
                 status=response.status,
@@ -98,6 +109,8 @@ class HttpOutgoing:
                     response = await self._send_once(posting, departure)
         except _DriverFailure as failure:
             raise (Unreachable if departure.left else NotConnected)(f"{authority} {failure}") from None
+        except Unavailable as error:
+            raise NotConnected(str(error)) from None
         try:
             return PostedAnswer(
                 status=response.status,

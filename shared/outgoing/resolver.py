@@ -4,21 +4,12 @@ The connector connects to the very addresses that come out of here, so a name th
 (DNS rebinding) gains nothing. Of several addresses those that may be called are used; a name with none is `Blocked`.
 """
 
-import asyncio
 import socket
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from shared.outgoing.guard import Blocked, Guard
-
-# A name server that is away holds a thread for up to half a minute. These are our own, so that a few dead names neither
-# hold up the rest nor whatever else the process does in the event loop's few threads.
-THREADS = 32
-
-Lookup = Callable[[str], Sequence[str]]
-"""The addresses of a name, as the system knows them. It may block; raises `OSError`."""
+from shared.outgoing.lookups import NameLookups
 
 
 def system_lookup(host: str) -> list[str]:
@@ -30,26 +21,27 @@ def system_lookup(host: str) -> list[str]:
 class GuardedResolver(AbstractResolver):
     """The only names that aiohttp knows."""
 
-    def __init__(self, guard: Guard, lookup: Lookup) -> None:
+    def __init__(self, guard: Guard, names: NameLookups) -> None:
         self._guard = guard
-        self._lookup = lookup
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="names")
+        self._names = names
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses that may be called. Raises `Blocked`, and `OSError` for a name that nobody knows."""
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host)
+        """The addresses that may be called. Raises `Blocked`, `OSError` for a name that nobody knows, and `Unavailable`
+        where nobody could look it up."""
+        found = await self._names.find(host)
         objections = {address: self._guard.objection(address, port) for address in found}
         allowed = [address for address, objection in objections.items() if objection is None]
         if not allowed:
+            self._names.forget(host)
             kinds = sorted({objection for objection in objections.values() if objection})
             # Which address it is stays here: the text goes to users, who are not to explore our network's names.
             raise Blocked(f"{host} leads to {' and '.join(kinds) or 'no address'}")
         return [_result(host, address, port) for address in allowed]
 
     async def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._names.close()
 
 
 def _result(host: str, address: str, port: int) -> ResolveResult:

@@ -48,7 +48,8 @@ class CallbackRequest(Struct, frozen=True):
 
 class CallbackNews(Struct, frozen=True, kw_only=True):
     """What a provider tells of one message: our `key` (`""` where it does not know it), its own id, and where the
-    message stands. `at` is when that was so, where the provider says an instant that can be kept."""
+    message stands. `at` is when that was so, where the provider says an instant that can be kept, and `recipient` whom
+    it was for, where it says so of one that did not reach them."""
 
     key: str = ""
     provider_id: str = ""
@@ -56,6 +57,7 @@ class CallbackNews(Struct, frozen=True, kw_only=True):
     reason: str = ""
     detail: str = ""
     at: datetime | None = None
+    recipient: str = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "at", _keep_if_possible(self.at))
@@ -74,11 +76,19 @@ class Callback(Struct, frozen=True, kw_only=True):
 
 
 def tell_refusal(
-    reason: Reason, detail: str, *, key: str = "", provider_id: str = "", at: datetime | None = None
+    reason: Reason,
+    detail: str,
+    *,
+    key: str = "",
+    provider_id: str = "",
+    at: datetime | None = None,
+    recipient: str = "",
 ) -> CallbackNews:
     """The news that a message did not reach its recipient."""
     state = state_of_refusal(reason)
-    return CallbackNews(key=key, provider_id=provider_id, state=state, reason=reason, detail=detail, at=at)
+    return CallbackNews(
+        key=key, provider_id=provider_id, state=state, reason=reason, detail=detail, at=at, recipient=recipient
+    )
 
 
 def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Shape:

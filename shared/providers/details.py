@@ -7,9 +7,9 @@ from urllib.parse import quote, quote_plus
 
 from shared.domain.jobs.mails import printable
 from shared.domain.messages.answers import DETAIL_CHARACTERS
+from shared.domain.messages.recipients import HIDDEN, mask
 
 _READ_CHARACTERS = 600
-_HIDDEN = "…"
 _MAILBOX = re.compile(r"([^\s<>@:,;\"'()])[^\s<>@:,;\"()]*@([^\s<>@:,;\"'()]+)")
 _NUMBER = re.compile(r"(?<![\w+])\+?\d(?:[ ().-]?\d){4,}(\d\d)(?!\w)")
 
@@ -18,19 +18,11 @@ def tell(text: str, to: str = "", secrets: Iterable[str] = ()) -> str:
     """The beginning of what was said about a message to `to`. Secrets are hidden in every spelling that HTTP knows, and
     mailboxes and phone numbers shown as `a…@example.com` and `…67`, whosever they are."""
     for secret in filter(None, secrets):
-        text = _replace(text, secret, _HIDDEN)
+        text = _replace(text, secret, HIDDEN)
     if to:
-        text = _replace(text, to, mask_recipient(to))
-    line = _NUMBER.sub(rf"{_HIDDEN}\1", _MAILBOX.sub(rf"\1{_HIDDEN}@\2", printable(_cut(text))))
+        text = _replace(text, to, mask(to))
+    line = _NUMBER.sub(rf"{HIDDEN}\1", _MAILBOX.sub(rf"\1{HIDDEN}@\2", printable(_cut(text))))
     return line.strip()[:DETAIL_CHARACTERS]
-
-
-def mask_recipient(to: str) -> str:
-    """An address with so little of it that it cannot be written to."""
-    name, at, domain = to.rpartition("@")
-    if at and name:
-        return f"{name[0]}{_HIDDEN}@{domain}"
-    return f"{_HIDDEN}{to[-2:]}" if len(to) > 4 else _HIDDEN
 
 
 def _replace(text: str, hidden: str, shown: str) -> str:

@@ -21,6 +21,7 @@ from shared.providers.callbacks import (
     CallbackNews,
     CallbackRequest,
     NotSigned,
+    Unreadable,
     read_epoch,
     read_json,
     tell_refusal,
@@ -66,6 +67,8 @@ def _read(body: bytes) -> list[HttpNews]:
 
 def _news(told: HttpNews, key: str, secrets: tuple[str, ...]) -> CallbackNews:
     key, provider_id = told.message or key, str(told.id)
+    if not (key or provider_id):
+        raise Unreadable("the callback names no message: message or id is needed", is_json=True)
     if told.state in _REACHED:
         return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[told.state], at=told.at)
     return tell_refusal(told.reason, tell(told.detail, "", secrets), key=key, provider_id=provider_id, at=told.at)

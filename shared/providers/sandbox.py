@@ -22,9 +22,9 @@ import msgspec
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
 from shared.domain.messages.channels import Channel
+from shared.domain.messages.recipients import mask
 from shared.outgoing import Outgoing
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.details import mask_recipient
 from shared.providers.fields import read_fields
 from shared.runtime.clock import Clock, SystemClock
 
@@ -97,7 +97,7 @@ class SandboxProvider:
 
     async def _answer(self, to: str, key: str) -> Answer:
         if "+bounce" in to:
-            return CallRefused(Reason.HARD_BOUNCE, f"{mask_recipient(to)} bounces, as it asks for")
+            return CallRefused(Reason.HARD_BOUNCE, f"{mask(to)} bounces, as it asks for")
         if "+lost" in to:
             return CallUnanswered("the answer is lost, as the address asks for")
         if "+slow" in to:

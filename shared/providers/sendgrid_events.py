@@ -129,7 +129,8 @@ def _news(event: SendGridEvent) -> CallbackNews | None:
     if reason is None:
         return None
     words = " ".join(filter(None, (event.event, event.status, event.reason or event.response)))
-    return tell_refusal(reason, tell(words, event.email), key=key, provider_id=provider_id, at=at)
+    detail = tell(words, event.email)
+    return tell_refusal(reason, detail, key=key, provider_id=provider_id, at=at, recipient=event.email)
 
 
 def _reason(event: SendGridEvent) -> Reason | None:

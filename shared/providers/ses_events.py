@@ -116,7 +116,8 @@ def _read_news(envelope: SnsEnvelope) -> CallbackNews | None:
     reason = _reason(event)
     if reason is None:
         return None
-    return tell_refusal(reason, _detail(event), key=key, provider_id=provider_id, at=at)
+    to = _recipient(event)
+    return tell_refusal(reason, _detail(event, to), key=key, provider_id=provider_id, at=at, recipient=to)
 
 
 def _key(mail: SesMail) -> str:
@@ -152,10 +153,15 @@ def _reason_of_bounce(details: SesDetails) -> Reason:
             return Reason.UNDELIVERED
 
 
-def _detail(event: SesEvent) -> str:
+def _recipient(event: SesEvent) -> str:
+    """Whom the mail was for: each of ours is for one."""
+    bounced = [each.email_address for each in event.details.bounced_recipients]
+    return next(filter(None, (*bounced, *event.mail.destination)), "")
+
+
+def _detail(event: SesEvent, to: str) -> str:
     details = event.details
     recipient = details.bounced_recipients[0] if details.bounced_recipients else SesRecipient()
     kind = "/".join(filter(None, (details.bounce_type, details.bounce_sub_type or details.complaint_sub_type)))
     words = (event.type, kind, recipient.diagnostic_code or recipient.status or details.reason)
-    to = recipient.email_address or (event.mail.destination[0] if event.mail.destination else "")
     return tell(" ".join(filter(None, words)), to)

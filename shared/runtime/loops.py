@@ -86,11 +86,11 @@ class Periodic(Background):
             metrics.LOOP_SWEPT.labels(self.name, what).inc(getattr(swept, what))
 
 
-async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int) -> int:
-    """Take `step` again for as long as it does `while_full` things, a hundred times at most: the rest is left for the
-    next round. Returns the sum of what it did."""
+async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int, most: int = _STEPS) -> int:
+    """Take `step` again for as long as it does `while_full` things, `most` times at most: the rest is left for the next
+    round. Returns the sum of what it did."""
     total = 0
-    for _ in range(_STEPS):
+    for _ in range(most):
         done = await step()
         total += done
         if done < while_full:

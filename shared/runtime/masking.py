@@ -7,7 +7,9 @@ _URL_PASSWORD = re.compile(r"(\w://[^/\s:@]*:)([^\s'\"]*)")
 _QUERY_SECRET = re.compile(
     r"([?&][\w.-]{0,40}(?:password|passwd|pwd|secret|token|signature|credential|key)=)[^&\s'\"#]+", re.IGNORECASE
 )
-_ASSIGNED_SECRET = re.compile(r"((?:secret|password|access_key)\w{0,40} ?= ?)(['\"])(?:\\.|(?!\2)[^\\])++\2", re.DOTALL)
+_ASSIGNED_SECRET = re.compile(
+    r"((?:secret|password|access_key|root_key)\w{0,40} ?= ?)(['\"])(?:\\.|(?!\2)[^\\])++\2", re.DOTALL
+)
 
 
 def may_hold_secrets(text: str) -> bool:
@@ -17,7 +19,8 @@ def may_hold_secrets(text: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """The text with what is secret in it masked: the password of every URL, what a URL's query gives to a name such as
-    `password` or `token`, and what is assigned to a name with `secret`, `password` or `access_key` in it."""
+    `password` or `token`, and what is assigned to a name with `secret`, `password`, `access_key`
+    or `root_key` in it."""
     if not may_hold_secrets(text):
         return text
     text = _URL_PASSWORD.sub(_without_password, text)

@@ -163,6 +163,78 @@ FEEDBACK_FLUSH_AGE = _gauge(
     "feedback_flush_age_seconds", "For how long this process has not stored all feedback that it had read."
 )
 
+BUS_EVENTS_PUBLISHED = _counter(
+    "bus_events_published_total", "Events that the log has taken, by topic and its owner.", "topic", "publisher"
+)
+BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "What these have in the log.", "topic", "publisher")
+BUS_EVENTS_ADDED = _counter(
+    "bus_events_added_total", "Events that fan-outs and replays put into queues.", "subscription"
+)
+BUS_EVENTS_SETTLED = _counter(
+    "bus_events_settled_total",
+    "Events that left a queue, by why: delivered, dead (now in a dead letter) or discarded with their subscription.",
+    "subscription",
+    "reason",
+)
+BUS_EVENTS_LOST = _counter(
+    "bus_events_lost_total",
+    "Events that will not be delivered, by why: log (it was replaced, or forgot them before a fan-out or a replay had "
+    "read them), age or backlog (they waited too long, or too many did), fault (a replay failed). Of a replay, records "
+    "of all topics count.",
+    "subscription",
+    "reason",
+)
+BUS_NOTICES = _counter(
+    "bus_notices_total", "What Carillon has told on its topic of notices, by what it is about.", "kind"
+)
+BUS_NOTICE_AGE = _gauge(
+    "bus_notice_oldest_seconds", "For how long the oldest notice has waited to be published; 0 where none waits."
+)
+BUS_FLUSHES = _counter(
+    "bus_flushes_total",
+    "What fan-outs did with what they folded: stored, lost to another one, or folded_again for other subscriptions.",
+    "outcome",
+)
+BUS_RECORDS_SKIPPED = _counter(
+    "bus_records_skipped_total", "Records in the log that are no events: somebody else has written them."
+)
+BUS_UNREADABLE = _gauge(
+    "bus_unreadable_subscriptions",
+    "Subscriptions that this process cannot read, as a later version has written them: it leaves the log to others.",
+)
+BUS_LOG_LAG = _gauge("bus_log_lag", "Records of the log, in partitions of this process, that are not in queues yet.")
+BUS_DELIVERIES = _counter(
+    "bus_deliveries_total", "Calls of receivers: success, failure or throttled.", "subscription", "outcome"
+)
+BUS_DELIVERED_EVENTS = _counter("bus_delivered_events_total", "The events of these calls.", "subscription", "outcome")
+BUS_DELIVERY_SECONDS = _histogram("bus_delivery_seconds", "How long the call of a receiver took.", "outcome")
+BUS_LATENCY = _histogram(
+    "bus_latency_seconds",
+    "From the arrival of a delivery's first event to its first attempt, or to the last one, which succeeded.",
+    "attempt",
+    buckets=_LONG_SECONDS,
+)
+BUS_QUEUED_DELIVERIES = _gauge(
+    "bus_queued_deliveries", "Open deliveries of a subscription, as a scheduler last counted them.", "subscription"
+)
+BUS_QUEUED_EVENTS = _gauge(
+    "bus_queued_events", "Events that wait for a subscription, as a scheduler last counted them.", "subscription"
+)
+BUS_OLDEST = _gauge("bus_oldest_seconds", "For how long the oldest event of a subscription has waited.", "subscription")
+BUS_HEALTH_POINTS = _gauge("bus_health_points", "How its receiver stands: 100 is well, 0 is bad.", "subscription")
+BUS_WAKE_UPS = _gauge(
+    "bus_wake_ups", "Wake-ups of subscriptions with something to do: resting, handed or busy.", "stage"
+)
+BUS_REPLAYS = _gauge(
+    "bus_replays",
+    "Replays that are not over: waiting for their subscription to be resumed, running, or held while its queue is half "
+    "full or it collects nothing.",
+    "state",
+)
+BUS_WAKE_UPS_HANDED_AGAIN = _counter(
+    "bus_wake_ups_handed_again_total", "Wake-ups handed to workers again, since the worker that had them was lost."
+)
+
 BULK_THINGS = _counter(
     "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
 )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.sections import (
     Count,
     HostName,
@@ -40,6 +41,7 @@ __all__ = [
     "AudienceSettings",
     "BlobSettings",
     "BrokerSettings",
+    "BusSettings",
     "CallbackSettings",
     "EmbeddedSettings",
     "FeedbackSettings",
@@ -216,8 +218,17 @@ class SchedulerSettings(Section, frozen=True):
         Count,
         rarely("HTTP callbacks of one namespace that a scheduler has in workers' hands; others wait in the store."),
     ] = 250
-    sweep_seconds: Annotated[Seconds, rarely("The time between two looks for finished schedules.")] = 10.0
-    retention_seconds: Annotated[Seconds, rarely("The time between two looks for what is too old to keep.")] = 60.0
+    sweep_seconds: Annotated[
+        Seconds,
+        rarely(
+            "The time between two looks for finished schedules, and for single messages, revocations and records of "
+            "which a process died."
+        ),
+    ] = 10.0
+    retention_seconds: Annotated[
+        Seconds,
+        rarely("The time between two looks for what is too old to keep, and for deletions and bulk actions left over."),
+    ] = 60.0
     outcome_retention_hours: Annotated[
         float, Meta(ge=0.001, le=87_600), says("How long it is remembered how each attempt ended.")
     ] = 72.0
@@ -383,6 +394,7 @@ class Settings(Section, frozen=True):
     audit: AuditSettings = AuditSettings()
     tls: TlsSettings = TlsSettings()
     tracing: TracingSettings = TracingSettings()
+    bus: BusSettings = BusSettings()
 
     def sections(self) -> dict[str, Any]:
         """Every section by its name."""

@@ -24,9 +24,25 @@ from shared.domain.errors import Invalid
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.store.accounts.apps import Apps
 from shared.store.accounts.revocations import Revocations
+from shared.store.accounts.sessions import WebSessions
 from shared.store.accounts.signing_secrets import SigningSecretStore
 from shared.store.accounts.tokens import Tokens
 from shared.store.accounts.users import Users
+from shared.store.bus.backlogs import BusBacklogs
+from shared.store.bus.compaction import BusCompaction
+from shared.store.bus.cursors import Cursors
+from shared.store.bus.cuts import BusCuts
+from shared.store.bus.dead_letters import BusDeadLetters
+from shared.store.bus.deliveries import BusDeliveries
+from shared.store.bus.flushes import BusFlushes
+from shared.store.bus.gone_queues import GoneQueues
+from shared.store.bus.inspection import BusInspection
+from shared.store.bus.notices import BusNotices
+from shared.store.bus.replays import BusReplays
+from shared.store.bus.standings import BusStandings
+from shared.store.bus.subscriptions import BusSubscriptions
+from shared.store.bus.topics import BusTopics
+from shared.store.bus.wake_ups import WakeUps
 from shared.store.clock.dead_letters import DeadLetters
 from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
@@ -113,6 +129,7 @@ class Store:
         self.templates = self.add("templates", Templates)
         self.users = self.add("users", Users)
         self.tokens = self.add("tokens", Tokens)
+        self.sessions = self.add("sessions", WebSessions)
         self.jobs = self.add("jobs", Jobs)
         self.open_jobs = self.add("open_jobs", OpenJobs)
         self.closed_jobs = self.add("closed_jobs", ClosedJobs)
@@ -154,6 +171,20 @@ class Store:
         self.kept_ledgers = self.add("kept_ledgers", lambda database: KeptLedgers(client, database))
         self.redaction = self.add("redaction", Redaction)
         self.suppressions = self.add("suppressions", Suppressions)
+        self.bus_topics = self.add("bus_topics", BusTopics)
+        self.bus_subscriptions = self.add("bus_subscriptions", BusSubscriptions)
+        self.bus_flushes = self.add("bus_flushes", BusFlushes)
+        self.bus_cursors = self.add("bus_cursors", Cursors)
+        self.bus_gone_queues = self.add("bus_gone_queues", GoneQueues)
+        self.bus_notices = self.add("bus_notices", BusNotices)
+        self.bus_replays = self.add("bus_replays", BusReplays)
+        self.bus_standings = self.add("bus_standings", BusStandings)
+        self.bus_backlogs = self.add("bus_backlogs", BusBacklogs)
+        self.bus_wake_ups = self.add("bus_wake_ups", WakeUps)
+        self.bus_compaction = self.add("bus_compaction", BusCompaction)
+        self.bus_cuts = self.add("bus_cuts", BusCuts)
+        self.bus_deliveries = self.add("bus_deliveries", BusDeliveries)
+        self.bus_dead_letters = self.add("bus_dead_letters", BusDeadLetters)
         self.schema = self.add("schema", Schema)
 
     @classmethod
@@ -208,6 +239,11 @@ class Store:
     def inspection(self) -> StoreInspection:
         """What can be asked of the server itself, for `carillon doctor`."""
         return StoreInspection(self._database, self._makers)
+
+    @property
+    def bus_inspection(self) -> BusInspection:
+        """What can be asked of the bus's collections, for `carillon doctor`."""
+        return BusInspection(self._database)
 
     async def now(self) -> datetime:
         """The database's clock."""

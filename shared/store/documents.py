@@ -4,7 +4,7 @@ A value's `id` is the document's `_id`. What users wrote as JSON is kept as JSON
 an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks of it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -49,8 +49,9 @@ DENIALS: Mapping[int | None, str] = {
     _NO_LOGIN: "MongoDB does not accept the user or the password",
 }
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
-# The codes of a server that steps down, shuts down, or cannot reach another one. Not every write error has a label too.
-_AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
+# The codes of a server that steps down, shuts down, interrupts us, or cannot reach another one. Not every write error
+# has a label too.
+_AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436})
 
 
 class Identified(Protocol):
@@ -102,6 +103,10 @@ class Codec(Generic[T]):
                 yield self.value(document)
 
 
+Place = tuple[datetime, str]
+"""Where a value stands among those that are ordered by a time and their ids."""
+
+
 class Page(list[V]):
     """The items of a page; `more` tells whether others follow."""
 
@@ -118,13 +123,15 @@ async def read_page(
     limit: int,
     without: Document | None = None,
     batch: int = BATCH,
+    hint: Sequence[tuple[str, int]] | None = None,
 ) -> Page[V]:
     """The first values of what matches, by the fields `order` in this direction: at most `limit`, and as many as have
     `PAGE_BYTES` together, but always one. `without` is a projection; `batch` documents fit into a reply, however large
-    they are."""
+    they are; `hint` names the index, where another would have the database sort."""
     options = collection.codec_options
     raw = collection.with_options(options.with_options(document_class=RawBSONDocument))
-    found = raw.find(query, without, batch_size=batch).sort([(field, direction) for field in order]).limit(limit + 1)
+    sort = [(field, direction) for field in order]
+    found = raw.find(query, without, batch_size=batch, hint=hint).sort(sort).limit(limit + 1)
     page: Page[V] = Page()
     size = 0
     with translate_errors():
@@ -138,6 +145,22 @@ async def read_page(
     return page
 
 
+async def read_newest(
+    read: Callable[[Document, int], Awaitable[Page[V]]], query: Document, field: str, before: Place | None, limit: int
+) -> Page[V]:
+    """The first values of what matches by the time in `field` and their ids, the newest first, behind this place, as
+    `read` finds them in that order. Each query has one range, which an index serves."""
+    if before is None:
+        return await read(query, limit)
+    at, id = before
+    page = await read(query | {field: at, "_id": {"$lt": id}}, limit)
+    if not page.more:
+        older = await read(query | {field: {"$lt": at}}, limit - len(page))
+        page.extend(older)
+        page.more = older.more
+    return page
+
+
 def json_text(value: object) -> str:
     """A value as it is kept in a field of JSON text."""
     return msgspec.json.encode(value).decode()
@@ -146,6 +169,12 @@ def json_text(value: object) -> str:
 def is_duplicate(error: BulkWriteError) -> bool:
     """Whether an insert of many, in order, ended at a key that is taken."""
     return _DUPLICATE_KEY in _codes(error)
+
+
+def of_same_place(ids: Sequence[str], values: Sequence[Any]) -> Document:
+    """The expression for the value that stands where the document's `_id` stands among these ids: so one update writes
+    to each of them what is its own. Literal: texts of others are no expressions."""
+    return {"$arrayElemAt": [{"$literal": list(values)}, {"$indexOfArray": [{"$literal": list(ids)}, "$_id"]}]}
 
 
 async def make(collection: AsyncCollection[Document]) -> None:

@@ -23,7 +23,10 @@ from typing import Protocol
 from shared.domain.clock.deliveries import Outcome, TopicMessage
 from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.stream.reading import Positions, Reader
+from shared.stream.reading import Positions, Ranges, Reader
+from shared.stream.topics import NO_TOPICS, LateRecords, TopicSpec, as_spec, check_keys
+
+__all__ = ["NO_TOPICS", "Aborted", "Lane", "LateRecords", "Stream", "TopicSpec", "as_spec", "check_keys"]
 
 
 class Aborted(CarillonError):
@@ -51,18 +54,19 @@ class Lane(Protocol):
         """
 
 
-class Stream(Protocol):
+class Stream(Ranges, Protocol):
     """Exactly-once sending, plain publishing, delivering users' messages, and reading."""
 
     delivers: bool
     """Whether users have topics here at all; where they have none, every message is `Undeliverable`."""
 
-    async def setup(self, topics: Mapping[str, int]) -> None:
-        """Make the ledger and these topics (name to partitions), idempotently (`carillon init`). Raises
-        `Unavailable`."""
+    async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
+        """Make the ledger and these topics (name to partitions, or to all that is said of it), idempotently (`carillon
+        init`). One that is there stays as it is. Raises `Unavailable`."""
 
-    async def verify(self) -> None:
-        """Raise `Unavailable` unless the server is one whose promises we know and `setup` has been done."""
+    async def verify(self, topics: Mapping[str, TopicSpec] = NO_TOPICS) -> None:
+        """Raise `Unavailable` unless the server is one whose promises we know, `setup` has been done, and these topics
+        have their partitions and keep their records for long enough."""
 
     def lane(self) -> AbstractAsyncContextManager[Lane]:
         """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be
@@ -75,8 +79,24 @@ class Stream(Protocol):
         Raises `Unavailable` when that cannot be known now.
         """
 
-    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
-        """Append records outside of any transaction, acknowledged by all replicas. Raises `Unavailable`."""
+    async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
+        """Append records outside of any transaction, acknowledged by all replicas.
+
+        With `keys`, one for each value, a record goes to the partition that Kafka's own producers choose for its key.
+        Records of one key lie in the order in which they were handed over, in one call or in one after the other's
+        end; what is sent again after a fault of the network or a change of leaders keeps its place. Only what was
+        never acknowledged may come late, or not at all.
+
+        Raises:
+            Unavailable: nobody knows which of them are there.
+            ValueError: there is not one key for each value, and nothing is appended.
+        """
+
+    async def append(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
+    ) -> Sequence[LateRecords]:
+        """The same, of which one partition holds up no other: returns what is not acknowledged after this patience, or
+        waits (for `seconds` at most) for a connection, or behind earlier calls' records. Raises as `publish` does."""
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
         """Append users' messages, up to 1,000 in one call, and tell what became of each, in their order. Never raises.
@@ -90,6 +110,10 @@ class Stream(Protocol):
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AbstractAsyncContextManager[Reader]:
         """Join a group on all topics, present and future, whose whole name matches the pattern."""
+
+    async def spans(self, topic: str) -> Mapping[str, tuple[int, int]]:
+        """Where each partition (`topic/number`) begins, and where it ends: behind its last record. Raises
+        `Unavailable`."""
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""

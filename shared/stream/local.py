@@ -3,16 +3,19 @@
 The records of a batch's part and its receipt are one SQLite transaction, and a batch has one receipt, of its last part.
 Fencing a lane is a row that every later transaction of the lane looks for, inside the transaction. All statements run
 one after the other on a thread of their own, so a fence waits for what is open. A topic is one partition. A group has
-one reader at a time.
+one reader at a time. The file has an id, so that readers notice another one in its place. A topic with a retention
+forgets what is older, some of it at each append.
 """
 
 import asyncio
 import re
 import secrets
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -22,7 +25,10 @@ import msgspec
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
+from shared.domain.positions import LogRange
 from shared.runtime.faults import fault
+from shared.stream import NO_TOPICS, LateRecords, TopicSpec, as_spec, check_keys
+from shared.stream.local_ranges import LocalRangeReader, find_local_range
 from shared.stream.reading import Chunk, Positions
 
 _SCHEMA = """
@@ -34,9 +40,14 @@ WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT, part INTEGER DEFAULT 1,
                                      next INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS log (id TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 # What the first version did not have.
-_NEW_COLUMNS = ("part INTEGER DEFAULT 1", "next INTEGER")
+_NEW_COLUMNS = {
+    "receipts": ("part INTEGER DEFAULT 1", "next INTEGER"),
+    "topics": ("keep_seconds REAL",),
+    "records": ("appended_at REAL",),
+}
 # The part that follows the one that is out, and no other.
 _NEXT_PART = """
 INSERT INTO receipts (batch, lane, receipt, part, next) VALUES (?, ?, ?, ?, ?)
@@ -44,7 +55,20 @@ ON CONFLICT (batch) DO UPDATE SET lane = excluded.lane, receipt = excluded.recei
                                   next = excluded.next
 WHERE receipts.part = excluded.part - 1
 """
+# The oldest ones, as far as they are too old. The last of a topic is always younger: it was just appended.
+_FORGET = """
+DELETE FROM records WHERE topic = :topic AND position IN (
+    SELECT position FROM (
+        SELECT position, appended_at FROM records WHERE topic = :topic ORDER BY position LIMIT :most
+    ) WHERE appended_at < :before
+)
+"""
+_MAKE_TOPIC = """
+INSERT INTO topics (name, keep_seconds) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET keep_seconds = excluded.keep_seconds
+"""
 _READ_AT_ONCE = 5_000
+_FORGET_AT_ONCE = 500
 
 T = TypeVar("T")
 
@@ -69,12 +93,15 @@ class LocalStream:
             raise Invalid("needs local:///absolute/path", field="stream.url")
         return cls(Path(path), lanes=lanes)
 
-    async def setup(self, topics: Mapping[str, int]) -> None:
-        names = [(name,) for name in topics]
-        await self.transact(lambda log: log.executemany("INSERT OR IGNORE INTO topics VALUES (?)", names))
+    async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
+        kept = [(name, _keep_seconds(spec)) for name, spec in topics.items()]
+        await self.transact(lambda log: log.executemany(_MAKE_TOPIC, kept))
 
-    async def verify(self) -> None:
-        await self.ping()
+    async def verify(self, topics: Mapping[str, TopicSpec] = NO_TOPICS) -> None:
+        query = "SELECT name FROM topics"
+        present = await self.transact(lambda log: {name for (name,) in log.execute(query)})
+        if missing := sorted(topics.keys() - present):
+            raise Unavailable(f"local stream: topic {missing[0]} is missing: run `carillon init`")
 
     @asynccontextmanager
     async def lane(self) -> AsyncIterator["LocalLane"]:
@@ -89,9 +116,16 @@ class LocalStream:
         found = await self.transact(lambda log: log.execute(query, wanted).fetchone())
         return BatchPart(msgspec.json.decode(found[0], type=Receipt), *found[1:]) if found else None
 
-    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
+    async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
+        check_keys(values, keys)  # all records of a topic lie in their order here, whatever their keys are
         await self.transact(lambda log: _append(log, topic, values))
         await self.announce()
+
+    async def append(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
+    ) -> Sequence[LateRecords]:
+        await self.publish(topic, values, keys=keys)  # a topic has one partition
+        return ()
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
         return [Undeliverable("this deployment has no Kafka") for _ in messages]
@@ -101,6 +135,22 @@ class LocalStream:
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AsyncIterator["LocalReader"]:
         yield LocalReader(self, pattern, positions)
+
+    async def spans(self, topic: str) -> Mapping[str, tuple[int, int]]:
+        return await self.transact(lambda log: _read_span(log, topic))
+
+    async def find_ranges(
+        self, topic: str, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Mapping[str, LogRange]:
+        def find(log: sqlite3.Connection) -> dict[str, LogRange]:
+            spans, id = _read_span(log, topic), _read_id(log)
+            return {name: find_local_range(log, topic, span, id, since, until) for name, span in spans.items()}
+
+        return await self.transact(find)
+
+    @asynccontextmanager
+    async def read_ranges(self, ranges: Mapping[str, LogRange]) -> AsyncIterator[LocalRangeReader]:
+        yield LocalRangeReader(self, ranges, _read_id)
 
     async def ping(self) -> None:
         await self.transact(lambda log: log.execute("SELECT 1").fetchone())
@@ -139,6 +189,7 @@ class LocalStream:
             self._connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level="IMMEDIATE")
             self._connection.executescript(_SCHEMA)
             _add_columns(self._connection)
+            _give_id(self._connection)
         with self._connection as log:
             return work(log)
 
@@ -178,6 +229,7 @@ class LocalReader:
         self._pattern = re.compile(pattern)
         self._positions = positions
         self._next: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
         chunks = await self._present()
@@ -187,7 +239,7 @@ class LocalReader:
         return chunks
 
     def ends(self) -> Mapping[str, int]:
-        return dict(self._next)
+        return dict(self._ends)
 
     async def rewind(self, partition: str, position: int) -> None:
         if partition in self._next:
@@ -200,6 +252,7 @@ class LocalReader:
         await self._assign()
         standing = dict(self._next)
         found = await self._stream.transact(lambda log: [_chunk(log, name, at) for name, at in standing.items()])
+        self._ends = await self._stream.transact(lambda log: {name: _end(log, _topic(name)) for name in standing})
         chunks = [chunk for chunk in found if chunk is not None]
         self._next |= {chunk.partition: chunk.next for chunk in chunks}
         return chunks
@@ -209,27 +262,66 @@ class LocalReader:
         matching = [f"{name}/0" for name in names if self._pattern.fullmatch(name)]
         new = [partition for partition in matching if partition not in self._next]
         if new:
-            stored = await self._positions(dict.fromkeys(new, "")) if self._positions else {}
+            log_id = await self._stream.transact(_read_id)
+            stored = await self._positions(dict.fromkeys(new, log_id)) if self._positions else {}
             self._next |= {partition: stored.get(partition, 0) for partition in new}
 
 
+def _read_span(log: sqlite3.Connection, topic: str) -> Mapping[str, tuple[int, int]]:
+    query = "SELECT MIN(position), MAX(position) FROM records WHERE topic = ?"
+    first, last = log.execute(query, (topic,)).fetchone()
+    return {f"{topic}/0": (0, 0) if last is None else (first, last + 1)}
+
+
 def _add_columns(log: sqlite3.Connection) -> None:
-    present = {row[1] for row in log.execute("PRAGMA table_info(receipts)")}
-    for column in _NEW_COLUMNS:
-        if column.split()[0] not in present:
-            log.execute(f"ALTER TABLE receipts ADD COLUMN {column}")
+    for table, columns in _NEW_COLUMNS.items():
+        present = {row[1] for row in log.execute(f"PRAGMA table_info({table})")}
+        for column in columns:
+            if column.split()[0] not in present:
+                log.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
+def _give_id(log: sqlite3.Connection) -> None:
+    with log:
+        log.execute("INSERT INTO log SELECT ? WHERE NOT EXISTS (SELECT 1 FROM log)", (secrets.token_hex(12),))
+
+
+def _read_id(log: sqlite3.Connection) -> str:
+    (id,) = log.execute("SELECT id FROM log").fetchone()
+    return str(id)
+
+
+def _keep_seconds(spec: int | TopicSpec) -> float | None:
+    retention = as_spec(spec).retention
+    return None if retention is None else retention.total_seconds()
 
 
 def _append(log: sqlite3.Connection, topic: str, values: Sequence[bytes]) -> None:
-    log.execute("INSERT OR IGNORE INTO topics VALUES (?)", (topic,))
-    (end,) = log.execute("SELECT coalesce(max(position) + 1, 0) FROM records WHERE topic = ?", (topic,)).fetchone()
-    rows = ((topic, position, value) for position, value in enumerate(values, start=end))
-    log.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+    log.execute("INSERT OR IGNORE INTO topics (name) VALUES (?)", (topic,))
+    now = time.time()
+    rows = ((topic, position, value, now) for position, value in enumerate(values, start=_end(log, topic)))
+    log.executemany("INSERT INTO records (topic, position, value, appended_at) VALUES (?, ?, ?, ?)", rows)
+    (keep,) = log.execute("SELECT keep_seconds FROM topics WHERE name = ?", (topic,)).fetchone()
+    if keep is not None:
+        log.execute(_FORGET, {"topic": topic, "before": now - keep, "most": _FORGET_AT_ONCE})
 
 
 def _chunk(log: sqlite3.Connection, partition: str, position: int) -> Chunk | None:
+    """What lies from this position on. Where the topic ends before it, that is all that it has, as in Kafka."""
+    topic = _topic(partition)
+    begins = position if position <= _end(log, topic) else 0
     query = "SELECT position, value FROM records WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?"
-    rows = log.execute(query, (partition.removesuffix("/0"), position, _READ_AT_ONCE)).fetchall()
+    rows = log.execute(query, (topic, begins, _READ_AT_ONCE)).fetchall()
     if not rows:
         return None
-    return Chunk(partition, rows[0][0], rows[-1][0] + 1, [value for _, value in rows])
+    return Chunk(partition, [offset for offset, _ in rows], rows[-1][0] + 1, [value for _, value in rows])
+
+
+def _end(log: sqlite3.Connection, topic: str) -> int:
+    """The position behind the last record."""
+    (end,) = log.execute("SELECT coalesce(max(position) + 1, 0) FROM records WHERE topic = ?", (topic,)).fetchone()
+    return int(end)
+
+
+def _topic(partition: str) -> str:
+    return partition.removesuffix("/0")

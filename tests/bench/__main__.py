@@ -18,6 +18,8 @@ from shared.domain.errors import CarillonError
 from tests.bench import (
     accept,
     account_rate,
+    bus,
+    bus_isolation,
     callbacks,
     claim,
     clock_large,
@@ -32,11 +34,13 @@ from tests.bench import (
     large,
     latency,
     lateness,
+    ledgers,
     machine,
     messages,
     mongo_build,
     pause,
     plan,
+    providers,
     recovery,
     report,
     send,
@@ -64,6 +68,10 @@ _JOBS: dict[str, Measure] = {
     "callbacks": callbacks.measure,
     "singles": singles.measure,
     "messages": messages.measure,
+    "ledgers": ledgers.measure,
+    "providers": providers.measure,
+    "bus": bus.measure,
+    "bus-isolation": bus_isolation.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {
     "fire": fire.measure,

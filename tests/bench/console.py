@@ -1,24 +1,23 @@
-"""What the console costs where there is much: its routes, each asked a hundred times, and what their queries examine;
-the page of a job with many batches; a bulk retry. And a process that has nothing to do but to tell of itself."""
+"""What the console costs where there is much: its routes and its pages, each asked a hundred times, and what their
+queries examine; the page of a job with many batches; a bulk retry. And a process that has nothing to do but to tell of
+itself."""
 
 import asyncio
-import http
-import http.client
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
 from datetime import datetime
 from statistics import quantiles
 from time import perf_counter
-from typing import Any
 
 from pymongo import monitoring
 
 from services import assembly
 from services.embedded.processes import free_port
 from shared.domain.jobs.jobs import Job
-from tests.bench import audience, console_data, console_routes
+from shared.secrets import fresh_key
+from tests.bench import audience, console_data, console_pages, console_routes
+from tests.bench.asker import Asker, Away, open_api
 from tests.bench.console_data import BATCHES, RUNNING
+from tests.bench.console_viewers import measure_viewers
 from tests.bench.explained import Commands, Examined, explain
 from tests.bench.machine import Meter
 from tests.bench.place import ADMIN, Place
@@ -35,24 +34,26 @@ _LOOKS, _LOOK_SECONDS, _FIRST_MS, _THEN_MS = 20, 1.1, 500, 20
 _RETRIED, _RETRIED_A_SECOND, _RETRY_SECONDS = 20_000, 2_000, 300
 _SETTLE_SECONDS, _IDLE_SECONDS, _WRITES, _CPU_PERCENT = 5.0, 30.0, 0.4, 2
 _DEVICES = 10_000
-_HEADERS = {"x-forwarded-email": ADMIN, "content-type": "application/json"}
-_PROCESSES = ("api", "scheduler", "worker", "feedback")
+_SETTINGS = {"CARILLON_PROVIDERS_SECRET_KEYS": fresh_key(), "CARILLON_PROVIDERS_SANDBOX_FILE": os.devnull}
+_PROCESSES = ("api", "scheduler", "worker", "feedback", "fanout")
 
 
 async def measure(place: Place, sizes: Sizes) -> list[Measured]:
-    """As many schedules as there are jobs, dead letters and audit records."""
-    return await _measure(place, console_data.Amounts(sizes.pending, sizes.pending))
+    """A hundredth of what `measure_large` has."""
+    return await _measure(
+        place, console_data.Amounts(*(max(each // 100, 100) for each in (sizes.pending, sizes.large)))
+    )
 
 
 async def measure_large(place: Place, sizes: Sizes) -> list[Measured]:
-    """Ten times the schedules."""
+    """A million jobs, dead letters and audit records, and ten times the schedules."""
     return await _measure(place, console_data.Amounts(sizes.pending, sizes.large))
 
 
 async def _measure(place: Place, amounts: console_data.Amounts) -> list[Measured]:
     commands = Commands()
     monitoring.register(commands)
-    async with clock_house(place) as house:
+    async with clock_house(place, **_SETTINGS) as house:
         await audience.fill(house, _DEVICES)
         await console_data.fill_all(house, amounts)
         jobs = await console_data.add_running(house)
@@ -63,6 +64,12 @@ async def _measure(place: Place, amounts: console_data.Amounts) -> list[Measured
         found.append(await _measure_routes(house, commands, paths, amounts))
         say("measuring: bulk retry")
         found.append(await _measure_retry(house))
+        say("measuring: pages")
+        found += await console_pages.measure_pages(house, commands, jobs[-1], amounts)
+        say("measuring: viewers")
+        job_page = f"/jobs/{jobs[-1].app_id}/{jobs[-1].id}"
+        watched = {"overview": "", "jobs": "/jobs", "a running job": job_page, "processes": "/processes"}
+        found.append(await measure_viewers(house, commands, watched))
     async with clock_house(place) as house:
         say("measuring: processes that have nothing to do")
         found.append(await _measure_idle(house))
@@ -73,7 +80,7 @@ async def _measure_routes(
     house: House, commands: Commands, paths: dict[str, str], amounts: console_data.Amounts
 ) -> Measured:
     figures = []
-    async with _api(house) as asker:
+    async with open_api(house) as asker:
         for what, path in paths.items():
             figures += await _time_route(asker, what, path)
     answered = [what for what in paths if not any(what in figure.what and _AWAY in figure.what for figure in figures)]
@@ -88,7 +95,7 @@ async def _measure_routes(
     return Measured("console: routes", figures, [note])
 
 
-async def _time_route(asker: "Asker", what: str, path: str) -> list[Figure]:
+async def _time_route(asker: Asker, what: str, path: str) -> list[Figure]:
     target = Target(_P99_MS, at_most=True)
     try:
         percent = quantiles([await asker.get(path) for _ in range(_TIMES)], n=100, method="inclusive")
@@ -114,7 +121,7 @@ async def _examined(house: House, commands: Commands, what: str, path: str) -> F
 
 async def _measure_job_page(house: House, job: Job) -> Measured:
     path, then = console_routes.job_path(job), []
-    async with _api(house) as asker:
+    async with open_api(house) as asker:
         await asker.get("/whoami")
         first = await asker.get(path)
         for look in range(_LOOKS):
@@ -140,8 +147,8 @@ async def _measure_job_page(house: House, job: Job) -> Measured:
 
 async def _measure_retry(house: House) -> Measured:
     await console_data.add_letters_to_retry(house, _RETRIED)
-    await house.start("worker")
-    async with _api(house) as asker:
+    worker = await house.start("worker")
+    async with open_api(house) as asker:
         body = {"act": "dead-letter.retry", "filter": {"namespace": NAMESPACE}, "reason": "bench"}
         place = f"/bulk-actions/{(await asker.post('/bulk-actions', body))['id']}"
         began = perf_counter()
@@ -149,6 +156,7 @@ async def _measure_retry(house: House) -> Measured:
             if perf_counter() - began > _RETRY_SECONDS:
                 return _retried(action["done"] / _RETRY_SECONDS, f"Given up after {_RETRY_SECONDS} s.")
             await asyncio.sleep(0.2)
+    await worker.end()
     if (action["state"], action["done"]) != ("done", _RETRIED):
         raise Wrong(f"the bulk action should have retried {_RETRIED:,}: {action}")
     first, last = (datetime.fromisoformat(action[moment]) for moment in ("createdAt", "endedAt"))
@@ -188,50 +196,3 @@ async def _measure_idle(house: House) -> Measured:
         "itself."
     )
     return Measured("console: processes that have nothing to do", figures, [note])
-
-
-class Away(Exception):
-    """The database did not answer the API in time: it took so many ms to say so."""
-
-    def __init__(self, took: float) -> None:
-        super().__init__(took)
-        self.took = took
-
-
-class Asker:
-    """Asks an API process over one connection that stays open."""
-
-    def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-
-    async def get(self, path: str) -> float:
-        """How many ms the answer took."""
-        return (await asyncio.to_thread(self._ask, "GET", path, None))[0]
-
-    async def read(self, path: str) -> Any:
-        """The answer."""
-        return (await asyncio.to_thread(self._ask, "GET", path, None))[1]
-
-    async def post(self, path: str, body: Any) -> Any:
-        """The answer."""
-        return (await asyncio.to_thread(self._ask, "POST", path, json.dumps(body)))[1]
-
-    def _ask(self, method: str, path: str, body: str | None) -> tuple[float, Any]:
-        began = perf_counter()
-        self._connection.request(method, path, body=body, headers=_HEADERS)
-        answer = self._connection.getresponse()
-        content = answer.read()
-        took = (perf_counter() - began) * 1_000
-        if answer.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-            raise Away(took)
-        if not 200 <= answer.status < 300:
-            raise Wrong(f"{method} {path}: {answer.status} {content[:300]!r}")
-        return took, json.loads(content)
-
-
-@asynccontextmanager
-async def _api(house: House) -> AsyncIterator[Asker]:
-    port = free_port()
-    api = await house.start("api", CARILLON_API_PORT=str(port), CARILLON_API_REQUESTS_PER_SECOND="10000")
-    yield Asker(port)
-    await api.end()

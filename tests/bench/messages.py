@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
+from typing import Any
 
 from services.connections import Capabilities
 from services.parts import Parts
@@ -29,6 +30,7 @@ _RATES = (10.0, 100.0, 500.0)
 _SECONDS = 20
 _USED = 97
 _AT_ONCE = Rule(status=202)
+_SAID: Mapping[str, Any] = {"text": "Hi {{name}}"}
 _SLOWLY = Rule(status=202, delay_seconds=0.2)
 
 
@@ -79,7 +81,7 @@ async def _send_all(place: Place, workers: int) -> tuple[float, float, float]:
         started = [await house.start("worker") for _ in range(workers)]
         await house.start("scheduler")
         job = await post.job(credential, _RECIPIENTS, batch_size=batch_size(_RATE))
-        await _closed(post, job, seconds=300)
+        await closed(post, job, seconds=300)
         arrivals = await _arrivals(post)
         _check(arrivals, _RECIPIENTS)
         first, last = min(arrivals)[0], max(arrivals)[0]
@@ -97,7 +99,7 @@ async def _use(place: Place, rate: float, workers: int, rule: Rule, *, kill: boo
         if kill:
             await post.has_calls(count // 3, seconds=60)
             started[0].send(signal.SIGKILL)
-        await _closed(post, job, seconds=count / rate * 2 + 60)
+        await closed(post, job, seconds=count / rate * 2 + 60)
         arrivals = await _arrivals(post)
         if not kill:
             _check(arrivals, count)
@@ -105,8 +107,10 @@ async def _use(place: Place, rate: float, workers: int, rule: Rule, *, kill: boo
 
 
 @asynccontextmanager
-async def post_office(place: Place, rule: Rule) -> AsyncIterator[tuple[House, Post]]:
-    """Servers and a provider that answers so; processes are the caller's to start."""
+async def post_office(
+    place: Place, rule: Rule, *, fake_module: str = "http_fake", body: Mapping[str, Any] = _SAID
+) -> AsyncIterator[tuple[House, Post]]:
+    """Servers and a provider that answers so; processes are the caller's to start. A template says this."""
     with TemporaryDirectory() as folder:
         blobs = Path(folder) / "blobs"
         blobs.mkdir()
@@ -117,14 +121,15 @@ async def post_office(place: Place, rule: Rule) -> AsyncIterator[tuple[House, Po
             "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
             "CARILLON_WORKER_MAX_BATCH_FAILURE": "1",
         }
-        async with place.house(**settings) as house, fake_process("http_fake") as fake:
+        async with place.house(**settings) as house, fake_process(fake_module) as fake:
             await fake.answer(always=rule)
             capabilities = Capabilities(load(house.environment), service="bench")
-            yield house, Post(capabilities, Parts(capabilities), fake, blobs, await add_app(capabilities))
+            yield house, Post(capabilities, Parts(capabilities), fake, blobs, await add_app(capabilities, body))
             await capabilities.close()
 
 
-async def _closed(post: Post, job: Job, *, seconds: float) -> None:
+async def closed(post: Post, job: Job, *, seconds: float) -> None:
+    """Wait until it has nothing left to do."""
     deadline = monotonic() + seconds
     while monotonic() < deadline:
         found = await post.store.jobs.view(job.key)

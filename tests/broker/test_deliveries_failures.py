@@ -71,6 +71,7 @@ async def test_a_silent_broker_is_given_up_at_the_deadline(
     assert await ids_in(user) == ["id-0", "id-3"]
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 async def test_a_broker_that_stops_reading_is_given_up_at_the_deadline(
     rabbit_vhost: str, stack: Endpoints, user: AbstractChannel

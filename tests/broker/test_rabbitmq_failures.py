@@ -95,6 +95,7 @@ async def test_publishing_goes_on_after_a_cut(rabbit: RabbitBroker, administrati
     assert confirmed <= set(await everything_in(rabbit))
 
 
+@pytest.mark.slow
 async def test_every_publish_in_flight_on_a_cut_connection_fails_promptly(
     rabbit: RabbitBroker, administration: Administration
 ) -> None:

@@ -38,6 +38,7 @@ async def test_a_worker_dies_around_its_call(house: House, point: str, times: in
     assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)]
 
 
+@pytest.mark.slow
 async def test_workers_die_among_many_calls(house: House) -> None:
     await house.start("scheduler", **QUICK)
     doomed = await house.start("worker", fault="call.after_call@20=kill", **OPEN)

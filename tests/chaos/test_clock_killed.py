@@ -32,7 +32,12 @@ Instants = set[tuple[str, datetime]]
 
 
 @pytest.mark.parametrize(
-    ("point", "most"), [("clock.after_claim", 1), ("clock.before_publish", 1), ("clock.after_publish", 2)]
+    ("point", "most"),
+    [
+        ("clock.after_publish", 2),
+        pytest.param("clock.after_claim", 1, marks=pytest.mark.slow),
+        pytest.param("clock.before_publish", 1, marks=pytest.mark.slow),
+    ],
 )
 async def test_a_scheduler_dies_with_instants_in_its_hands(house: House, point: str, most: int) -> None:
     """Another one fires what the first held; again only what was out and not completed."""
@@ -76,8 +81,8 @@ async def test_a_scheduler_dies_between_a_copy_and_its_series(house: House) -> N
 @pytest.mark.parametrize(
     ("point", "times"),
     [
-        ("clock.before_publish", 2),
         ("clock.after_publish", 2),
+        pytest.param("clock.before_publish", 2, marks=pytest.mark.slow),
         pytest.param("clock.after_claim", 1, marks=pytest.mark.slow),
         pytest.param("clock.after_look", 1, marks=pytest.mark.slow),
     ],
@@ -111,7 +116,10 @@ async def test_a_sleeper_wakes_up_while_its_series_still_runs(house: House) -> N
     assert await fired(house, all_) == sorted(expected(all_))
 
 
-@pytest.mark.parametrize(("point", "status"), [("schedule.after_occurrences", 201), ("schedule.after_insert", 200)])
+@pytest.mark.parametrize(
+    ("point", "status"),
+    [pytest.param("schedule.after_occurrences", 201, marks=pytest.mark.slow), ("schedule.after_insert", 200)],
+)
 async def test_an_api_dies_half_way_and_the_request_is_repeated(house: House, point: str, status: int) -> None:
     """While a scheduler meets what the dead one has left: that never fires, and nothing comes twice."""
     scheduler = await house.start("scheduler", **QUICK)

@@ -96,6 +96,7 @@ async def test_mongodb_is_away_for_ten_seconds_while_the_clock_fires(
     await check_nothing_counted(house, all_)
 
 
+@pytest.mark.slow  # while it fires, it is away in each run
 async def test_mongodb_is_away_while_the_clock_is_idle(house: House) -> None:
     """It waits, and goes on by itself."""
     running = await two_schedulers(house)

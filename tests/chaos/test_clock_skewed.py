@@ -25,6 +25,7 @@ _OFF = {"ahead": 60.0, "behind": -60.0, "jumping": 0.0}
 _TICK = {"CARILLON_SCHEDULER_TICK_SECONDS": "0.5"}
 
 
+@pytest.mark.slow
 async def test_wall_clocks_are_a_minute_off_and_jump(house: House, tmp_path: Path) -> None:
     clocks = {name: WallClock(tmp_path / name) for name in _OFF}
     ports = {name: free_port() for name in _OFF}

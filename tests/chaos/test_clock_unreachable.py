@@ -59,7 +59,7 @@ class Gate(SilencableProxy):
         self.silent = self.refusing = False
 
 
-@pytest.mark.parametrize("silently", and_rarely(True, rarely=(False,)), ids=["is_silent", "refuses"])
+@pytest.mark.parametrize("silently", and_rarely(False, rarely=(True,)), ids=["refuses", "is_silent"])
 async def test_rabbitmq_is_out_of_reach_for_a_while(house: House, silently: bool) -> None:
     """Nothing is counted and nothing is a dead letter, though each instant has but one attempt."""
     ports = [free_port() for _ in range(_SCHEDULERS)]
@@ -82,7 +82,7 @@ async def test_rabbitmq_is_out_of_reach_for_a_while(house: House, silently: bool
         await settled(house, receiver, all_, running)
     print(f"{so_far} came before; all after {took:.1f} s")
     # What was on its way at the end of reach had come by then; nothing else.
-    assert so_far <= len(due_by(all_, outage)) < len(receiver.times)
+    assert so_far <= len(due_by(all_, outage)) <= len(receiver.times)
     assert took < LEASE + 20
     check_came(receiver, all_)
     check_not_early(receiver)

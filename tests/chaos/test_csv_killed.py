@@ -26,9 +26,14 @@ def a_file() -> bytes:
     "point",
     and_rarely(
         "plan.after_page",
-        "send.in_transaction@3",
         "finish.after_file",
-        rarely=("plan.before_end", "send.after_take@3", "send.after_commit@3", "finish.after_totals"),
+        rarely=(
+            "plan.before_end",
+            "send.after_take@3",
+            "send.in_transaction@3",
+            "send.after_commit@3",
+            "finish.after_totals",
+        ),
     ),
 )
 async def test_a_worker_dies(house: House, point: str) -> None:

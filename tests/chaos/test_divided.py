@@ -80,6 +80,7 @@ async def test_a_planner_dies(house: House, point: str, from_file: bool) -> None
     await check(house, group)
 
 
+@pytest.mark.slow
 async def test_a_planner_that_was_frozen_goes_on_with_what_another_one_did(house: House) -> None:
     """It wakes up with the lists of a step that was made anew without it, when devices had moved."""
     await house.devices(DEVICES)

@@ -152,6 +152,7 @@ async def test_a_fold_is_stored_by_its_old_reader_while_the_new_one_holds_it_too
     await receiver.counted()
 
 
+@pytest.mark.slow
 async def test_readers_come_and_go_while_records_come_in(receiver: Receiver) -> None:
     topic = await receiver.topic()
 
@@ -182,6 +183,7 @@ async def test_a_topic_appears_while_it_runs(receiver: Receiver) -> None:
     await receiver.counted()
 
 
+@pytest.mark.slow
 async def test_mongodb_is_silent_for_a_while(receiver: Receiver) -> None:
     topic = await receiver.topic()
     url = urlsplit(receiver.house.environment["CARILLON_STORE_URL"])

@@ -6,6 +6,7 @@ import pytest
 
 from shared.domain.jobs.tasks import PlanJob
 from tests.e2e.house import House
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -23,16 +24,16 @@ SENDER = (
 
 @pytest.mark.parametrize("point", SENDER)
 async def test_a_sender_dies(house: House, point: str) -> None:
-    await house.devices(20_000)
+    await house.devices(9_000)
     doomed = await house.start("worker", fault=f"{point}@3=kill")
     job_id = await house.post()
     assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
     await house.start("scheduler")
-    await house.exactly_once(job_id, 20_000)
+    await house.exactly_once(job_id, 9_000)
 
 
-@pytest.mark.parametrize("point", ["plan.after_page@2", "plan.before_end", "finish.after_totals"])
+@pytest.mark.parametrize("point", and_rarely("plan.after_page@2", rarely=["plan.before_end", "finish.after_totals"]))
 async def test_a_planner_or_a_finisher_dies(house: House, point: str) -> None:
     await house.devices(20_000)
     doomed = await house.start("worker", fault=f"{point}=kill")
@@ -53,6 +54,7 @@ async def test_two_planners_at_once(house: House) -> None:
     await house.exactly_once(job_id, 45_000)
 
 
+@pytest.mark.slow  # the storm of processes does so, too
 async def test_workers_die_again_and_again(house: House) -> None:
     """Each worker is killed somewhere else, until one is let live."""
     await house.devices(120_000)

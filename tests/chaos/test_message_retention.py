@@ -20,6 +20,7 @@ from shared.runtime.configuration import load
 from shared.store import Store
 from tests.broker.eventually import eventually
 from tests.e2e.house import House
+from tests.rare import and_rarely
 from tests.services.worker.messages.post import add_app
 from tests.store.messages.ended_jobs import EVER, NOW, add_job, left, tell
 
@@ -51,7 +52,7 @@ async def ended(store: Store, days: float, **fields: Any) -> Job:
     return job
 
 
-@pytest.mark.parametrize("point", ["redact.after_step@1", "redact.after_step@2"])
+@pytest.mark.parametrize("point", and_rarely("redact.after_step@1", rarely=["redact.after_step@2"]))
 async def test_who_dies_while_redacting_leaves_it_to_the_next(house: House, store: Store, point: str) -> None:
     job = await ended(store, 31)
     before = await store.message_sums.count(job.key)
@@ -69,7 +70,7 @@ async def test_who_dies_while_redacting_leaves_it_to_the_next(house: House, stor
     assert await store.message_sums.count(job.key) == before
 
 
-@pytest.mark.parametrize("point", ["forget.after_begin", "forget.after_fold@2", "forget.before_end"])
+@pytest.mark.parametrize("point", and_rarely("forget.after_fold@2", rarely=["forget.after_begin", "forget.before_end"]))
 async def test_who_dies_while_forgetting_leaves_it_to_the_next(house: House, store: Store, point: str) -> None:
     job = await ended(store, 181)
     before = await store.message_sums.count(job.key)

@@ -92,7 +92,7 @@ async def test_a_sender_dies_in_the_middle_of_a_batch(house: House, point: str) 
     await one_record_each(house, job_id)
 
 
-@pytest.mark.parametrize("point", and_rarely("send.after_commit", rarely=("send.after_take", "send.in_transaction")))
+@pytest.mark.parametrize("point", and_rarely(rarely=("send.after_commit", "send.after_take", "send.in_transaction")))
 async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house: House, point: str) -> None:
     job_id = await grown(house)
     sleeper = await house.start("worker", fault=f"{point}@4=stop")
@@ -143,6 +143,7 @@ async def slow_brokers(house: House, bytes_a_second: int) -> AsyncIterator[None]
         await asyncio.to_thread(throttle, servers, None)
 
 
+@pytest.mark.slow
 async def test_what_kafka_cannot_take_in_time_goes_out_in_smaller_parts(house: House) -> None:
     """A batch has 1.4 MB, and the brokers take 200 kB a second where two seconds are allowed for one."""
     devices = 4_000

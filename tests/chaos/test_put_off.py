@@ -38,6 +38,10 @@ async def is_put_off(house: House, job_id: str) -> bool:
     return bool(await put_off(house, job_id))
 
 
+async def is_put_off_once(house: House, job_id: str) -> bool:
+    return await put_off(house, job_id) == [f"job/{job_id}/plan"]
+
+
 async def nothing_is_left(house: House) -> None:
     """No occurrence outlives the work that it was made for by more than its pause."""
 
@@ -54,7 +58,7 @@ async def some_are_sent(house: House, job_id: str) -> bool:
     return job_id in totals and totals[job_id].settled >= 3
 
 
-@pytest.mark.parametrize("server", and_rarely("postgres", rarely=("kafka",)))
+@pytest.mark.parametrize("server", and_rarely(rarely=("postgres", "kafka")))
 async def test_a_server_is_away_for_long_in_mid_job(house: House, server: str) -> None:
     await house.devices(20_000)
     await house.start("scheduler")
@@ -78,8 +82,8 @@ async def test_the_push_database_is_away_when_a_job_is_to_be_planned(house: Hous
     await asyncio.to_thread(servers.kill, "postgres")
     try:
         job_id = await house.post()
-        await until(lambda: is_put_off(house, job_id), "the plan to be put off", 60)
-        assert await put_off(house, job_id) == [f"job/{job_id}/plan"]
+        # Two tries that are put off at the same moment do not see each other; at their next tries they become one.
+        await until(lambda: is_put_off_once(house, job_id), "the plan to be put off, once", 60)
     finally:
         await asyncio.to_thread(servers.start, "postgres")
     await house.exactly_once(job_id, 5_000)
@@ -98,6 +102,7 @@ async def locked(push_database: str, table: str) -> AsyncIterator[None]:
         await connection.close()
 
 
+@pytest.mark.slow
 async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_database: str) -> None:
     """One slot, and a job whose table cannot be read: the other kind of device gets its pushes all the same."""
     await house.devices(8_000)
@@ -134,7 +139,7 @@ async def test_a_fault_that_passes_fails_nothing(house: House, point: str) -> No
     await nothing_is_left(house)
 
 
-@pytest.mark.parametrize("point", ["send.before_take", "send.after_take"])
+@pytest.mark.parametrize("point", and_rarely("send.before_take", rarely=("send.after_take",)))
 async def test_a_fault_that_stays_fails_its_batch_and_the_job_completes(
     house: House, stack: Endpoints, rabbit_vhost: str, point: str
 ) -> None:

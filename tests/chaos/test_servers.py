@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.native]
 SLOW = ",".join(f"send.after_take@{n}=delay:0.3" for n in range(1, 40))
 
 
-@pytest.mark.parametrize("server", and_rarely("rabbitmq", "mongo", rarely=("kafka", "postgres")))
+@pytest.mark.parametrize("server", and_rarely("mongo", rarely=("rabbitmq", "kafka", "postgres")))
 async def test_a_server_is_killed_and_started_again_in_mid_job(house: House, server: str) -> None:
     await house.devices(40_000)
     await house.start("scheduler")
@@ -32,6 +32,7 @@ async def test_a_server_is_killed_and_started_again_in_mid_job(house: House, ser
     await house.exactly_once(job_id, 40_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", and_rarely("mongo", rarely=("kafka",)))
 async def test_a_server_freezes_for_ten_seconds(house: House, server: str) -> None:
     await house.devices(40_000)

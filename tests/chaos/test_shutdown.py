@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos.test_feedback import Receiver
 from tests.e2e.house import House, Process
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -34,7 +35,7 @@ async def planned_batches(house: House, job_id: str) -> int:
     return totals[job_id].batches if job_id in totals else 0
 
 
-@pytest.mark.parametrize("sending", ["", SLOW_SEND])
+@pytest.mark.parametrize("sending", and_rarely(SLOW_SEND, rarely=("",)), ids=["sends", "plans"])
 async def test_a_worker_is_told_to_end_while_it_plans(house: House, sending: str) -> None:
     """Its plan would take 25 seconds more. No scheduler runs: what is left must be on the broker already."""
     await house.devices(100_000)
@@ -48,6 +49,7 @@ async def test_a_worker_is_told_to_end_while_it_plans(house: House, sending: str
     await house.exactly_once(job_id, 100_000)
 
 
+@pytest.mark.slow
 async def test_two_workers_are_told_to_end_one_after_the_other(house: House) -> None:
     await house.devices(60_000)
     job_id = await house.post()
@@ -63,7 +65,7 @@ async def test_two_workers_are_told_to_end_one_after_the_other(house: House) -> 
 async def test_every_idle_process_ends_at_once(house: House) -> None:
     await house.devices(2_000)
     own = {"CARILLON_FEEDBACK_TOPICS": f"^{house.app}-.*-feedbacks$"}
-    processes = [await house.start(service, **own) for service in ("api", "scheduler", "worker", "feedback")]
+    processes = [await house.start(service, **own) for service in ("api", "scheduler", "worker", "feedback", "fanout")]
     # After some work: connections and lanes are open then.
     await house.exactly_once(await house.post(), 2_000)
     for process in processes:

@@ -8,6 +8,7 @@ from shared.domain.console.audit import Actor, AuditRecord
 from shared.domain.jobs.jobs import split_key
 from tests.e2e.house import House, until
 from tests.e2e.test_breaker import LARGE, held, no_template_for_some
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -26,7 +27,7 @@ async def all_told(house: House, job_key: str) -> list[AuditRecord]:
     return list(await store.audit.page(on=split_key(job_key)[0], by="system", limit=10))
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", and_rarely(POINTS[0], rarely=POINTS[1:]))
 async def test_a_scheduler_that_dies_while_it_tells_makes_nothing_missing_or_double(house: House, point: str) -> None:
     await house.devices(DEVICES)
     doomed = await house.start("scheduler", fault=f"{point}=kill")
@@ -53,6 +54,7 @@ async def test_a_finisher_that_dies_completes_nothing_and_the_next_one_is_told_o
     assert [record.act for record in await all_told(house, job_key)] == ["job.complete"]
 
 
+@pytest.mark.slow
 async def test_a_job_that_trips_and_completes_is_told_of_twice(house: House) -> None:
     await no_template_for_some(house)
     await house.start("scheduler")

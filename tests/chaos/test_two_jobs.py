@@ -10,6 +10,7 @@ from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus, split_key
 from shared.domain.jobs.tasks import BATCH_QUEUE
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -58,7 +59,8 @@ async def queued(house: House, job_id: str) -> list[int]:
     return [batch.ordinal for batch in found if batch is not None and batch.status is BatchStatus.QUEUED]
 
 
-@pytest.mark.parametrize("lose", [lost_by_a_kill, lost_by_the_broker])
+@pytest.mark.slow
+@pytest.mark.parametrize("lose", and_rarely(lost_by_a_kill, rarely=(lost_by_the_broker,)))
 async def test_lost_messages_are_found_behind_a_busy_queue(house: House, lose: object) -> None:
     assert callable(lose)
     await house.devices(DEVICES)

@@ -12,6 +12,7 @@ from carillon.uploads import SLICE_BYTES
 from services.embedded.processes import free_port
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer, an_app
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -56,6 +57,7 @@ async def finish(house: House, port: int, app_id: str, file: Path) -> None:
     assert await house.content(upload.csv_path) == file.read_bytes()
 
 
+@pytest.mark.slow
 async def test_the_api_is_killed_between_two_parts(house: House, app_id: str, file: Path) -> None:
     first, port = await an_api(house)
     _, other = await an_api(house)
@@ -71,7 +73,7 @@ async def test_the_api_is_killed_between_two_parts(house: House, app_id: str, fi
     await finish(house, other, app_id, file)
 
 
-@pytest.mark.parametrize("fault", ["upload.after_part@2=kill", "upload.after_join=kill"])
+@pytest.mark.parametrize("fault", and_rarely("upload.after_join=kill", rarely=["upload.after_part@2=kill"]))
 async def test_the_api_is_killed_before_it_can_note_what_it_did(
     house: House, app_id: str, file: Path, fault: str
 ) -> None:

@@ -42,24 +42,30 @@ def test_all_that_was_asked_for_is_there() -> None:
         "apps": "list show create edit delete",
         "templates": "list show create edit delete render diff",
         "schedules": "list due show create apply preview fire pause resume cancel delete",
+        "deliveries": "list show",
         "dead-letters": "list show errors retry discard",
+        "bus-dead-letters": "list show retry discard",
         "bulk": "list show start watch cancel",
         "queues": "list peek return purge",
         "users": "list show create edit delete",
         "tokens": "list create rotate revoke",
         "credentials": "list show create update delete secret test suspend activate reencrypt",
+        "subscriptions": "list show health test put pause resume secret delete",
+        "replays": "create list cancel",
         "suppressions": "list add import remove",
         "audit": "list",
         "events": "list follow",
         "processes": "list",
         "minutes": "list",
         "namespaces": "list",
+        "sessions": "list end",
         "settings": "list",
         "signing-secrets": "create",
+        "topics": "list show put delete pressure",
         "context": "add use list show remove",
     }
     names = {f"{noun} {verb}" for noun, verbs in wanted.items() for verb in verbs.split()}
-    assert {*VERBS} == {*names, "status", "completion"}
+    assert {*VERBS} == {*names, "status", "completion", "listen", "publish"}
 
 
 @pytest.mark.parametrize("name", VERBS)

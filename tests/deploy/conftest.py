@@ -1,5 +1,8 @@
-"""Kustomize, and what it renders, once for all tests of a session."""
+"""Kustomize, and what it renders, once for all tests of a run."""
 
+import fcntl
+import os
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,5 +26,14 @@ def kustomize() -> Path:
 
 @pytest.fixture(scope="session")
 def renderings(kustomize: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[Combination, list[Object]]:
-    """Every combination of components, on the base and in each overlay."""
-    return render_all(kustomize, tmp_path_factory.mktemp("rendered"))
+    """Every combination of components, on the base and in each overlay. Of several workers, one renders for all."""
+    folder = tmp_path_factory.mktemp("rendered")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return render_all(kustomize, folder)
+    kept = tmp_path_factory.getbasetemp().parent / "renderings"
+    with kept.with_suffix(".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(render_all(kustomize, folder)))
+    rendered: Mapping[Combination, list[Object]] = pickle.loads(kept.read_bytes())
+    return rendered

@@ -14,7 +14,7 @@ K8S = ROOT / "k8s"
 BASE = K8S / "base"
 EXAMPLES = frozenset({"secret.example.yaml"})
 SETTINGS = BASE / "settings.env"
-SERVICES = ("api", "scheduler", "worker", "feedback")
+SERVICES = ("api", "scheduler", "worker", "feedback", "fanout")
 
 Object = dict[str, Any]
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from shared.domain.bus.tasks import DELIVER_QUEUE
 from shared.domain.clock.tasks import CALL_QUEUE
 from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.runtime.metrics import REGISTRY
-from shared.runtime.settings import FeedbackSettings
+from shared.runtime.settings import BusSettings, FeedbackSettings
 from tests.deploy.manifests import SERVICES, Object
 from tests.deploy.rendering import Combination, all_combinations
 from tests.deploy.test_kustomize import of_kind, passwords
@@ -30,10 +31,12 @@ TABLE: dict[str, tuple[int, int, list[tuple[str, str, str]]]] = {
             ("rabbitmq", SPLIT_QUEUE, "2"),
             ("rabbitmq", CALL_QUEUE, "200"),
             ("prometheus", f"max({BATCH_AGE})", "30"),
+            ("rabbitmq", DELIVER_QUEUE, "200"),
         ],
     ),
     "scheduler": (2, 8, [("prometheus", f"max({OCCURRENCE_AGE})", "5")]),
     "feedback": (2, 16, [("kafka", FeedbackSettings().group, "50000")]),
+    "fanout": (2, BusSettings().log_partitions, [("kafka", BusSettings().group, "50000")]),
     "api": (2, 10, [("cpu", "", "70")]),
 }
 

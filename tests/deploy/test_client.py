@@ -26,6 +26,14 @@ def tops(names: Iterable[str]) -> set[str]:
     return {name.partition("/")[0] for name in names}
 
 
+def files_of_pages() -> set[str]:
+    """Every file below a folder `pages` of the API that is no Python."""
+    paths = (ROOT / "services/api").rglob("pages/**/*")
+    return {
+        path.relative_to(ROOT).as_posix() for path in paths if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+
+
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return wheel_of(CLIENT, tmp_path_factory.mktemp("client"))
@@ -40,8 +48,10 @@ def test_its_wheel_holds_the_package_and_its_licence_alone(names: list[str]) -> 
     assert {name for name in names if name.startswith(about)} == described
 
 
-def test_the_servers_wheel_holds_no_client(tmp_path: Path) -> None:
+def test_the_servers_wheel_holds_the_dashboard_and_no_client(tmp_path: Path) -> None:
     names = wheel_of(ROOT, tmp_path)
+    assert {"services/api/console/pages/overview.html", "services/api/http/pages/assets/htmx.js"} <= files_of_pages()
+    assert files_of_pages() <= set(names)
     assert tops(names) == {"services", "shared", f"carillon-{project()['version']}.dist-info"}
 
 

@@ -58,7 +58,7 @@ def test_the_patch_for_secrets_as_files_works(kustomize: Path, tmp_path: Path) -
     folder.mkdir()
     (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["../../base"], **overlay}), "utf-8")
     objects = render([str(kustomize), "build"], folder)
-    assert len(carillons(objects)) == 5
+    assert len(carillons(objects)) == 6
     for workload in carillons(objects):
         validity.check(workload)
         (container,) = pod(workload)["containers"]

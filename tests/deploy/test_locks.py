@@ -68,8 +68,8 @@ def test_no_two_locks_pin_different_versions(stem: str) -> None:
     }
 
 
-def test_the_packages_of_npm_are_pinned_with_hashes_and_without_addresses() -> None:
-    [path] = (ROOT / "tests").rglob("package-lock.json")
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("package-lock.json")), ids=lambda path: path.parent.name)
+def test_the_packages_of_npm_are_pinned_with_hashes_and_without_addresses(path: Path) -> None:
     assert "://" not in path.read_text("utf-8")
     packages = {name: pinned for name, pinned in json.loads(path.read_text("utf-8"))["packages"].items() if name}
     assert packages

@@ -69,7 +69,7 @@ def test_every_queue_of_tasks_is_closed_to_callbacks() -> None:
     of_messages = {"message.batch", "message.single"}
     assert queues == {"push.split", "push.batch", "push.finish", "push.mail", "sched.call", "ops.bulk"} | of_messages
     assert all(queue.startswith(TASK_PREFIXES) for queue in queues)
-    assert TASK_PREFIXES == ("push.", "message.batch", "message.single", "sched.", "carillon.", "ops.bulk")
+    assert TASK_PREFIXES == ("push.", "message.batch", "message.single", "sched.", "carillon.", "ops.bulk", "bus.")
 
 
 @given(

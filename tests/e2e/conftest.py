@@ -25,9 +25,13 @@ async def house(
         "CARILLON_WORKER_PAGE_BATCHES": "8",
         "CARILLON_WORKER_MAX_BATCH_FAILURE": "1",
         "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
+        "CARILLON_SCHEDULER_SWEEP_SECONDS": "0.5",
         "CARILLON_SCHEDULER_STALE_SECONDS": "2",
         "CARILLON_SCHEDULER_MARGIN_SECONDS": "1",
         "CARILLON_FEEDBACK_GROUP": f"carillon-{secrets.token_hex(4)}",
+        "CARILLON_BUS_LOG_TOPIC": f"bus-{secrets.token_hex(4)}",
+        "CARILLON_BUS_LOG_PARTITIONS": "4",
+        "CARILLON_BUS_GROUP": f"fanout-{secrets.token_hex(4)}",
         "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
         "CARILLON_LOGS_FORMAT": "json",
     }

@@ -21,6 +21,7 @@ _PROGRAM = (
     "services.cli.programs",
     "services.process",
     "services.api.app",
+    "litestar.plugins.pydantic",  # what an app imports when it is made, where pydantic is installed
     "services.worker.service",
     "shared.broker.rabbitmq",
     "shared.stream.kafka",

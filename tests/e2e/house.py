@@ -34,6 +34,8 @@ from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
 
 SETTLED_WITHIN = 90.0
+_NEW_SETTINGS = "CARILLON_BUS_"
+"""What the last release does not know, and so does not start with."""
 
 
 class Process:
@@ -105,8 +107,8 @@ class House:
         self.groups = parts.of(JobsPart).groups
         self.schedules = parts.of(ClockPart).schedules
         self.new_app()
-        self._folder = folder
-        self._push_database = push_database
+        self.folder = folder
+        self.push_database = push_database
         self._processes: list[Process] = []
         self._numbers = itertools.count()
 
@@ -124,12 +126,20 @@ class House:
 
     async def spawn(self, service: str, tree: Path | None = None, /, *, fault: str = "", **environment: str) -> Process:
         number = next(self._numbers)
-        log, faults = self._folder / f"{service}-{number}.log", self._folder / f"{service}-{number}.faults"
+        log, faults = self.folder / f"{service}-{number}.log", self.folder / f"{service}-{number}.faults"
         armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
-        child = await self._child(service, {**os.environ, **self.environment, **armed, **environment}, log, tree)
+        child = await self._child(service, {**os.environ, **self._known_to(tree), **armed, **environment}, log, tree)
         process = Process(child, log, faults)
         self._processes.append(process)
         return process
+
+    def _known_to(self, tree: Path | None) -> dict[str, str]:
+        """The environment, for this version or for another one."""
+        return {
+            name: value
+            for name, value in self.environment.items()
+            if tree is None or not name.startswith(_NEW_SETTINGS)
+        }
 
     async def _child(
         self, service: str, environment: dict[str, str], log: Path, tree: Path | None
@@ -145,7 +155,7 @@ class House:
     async def devices(self, count: int, service: str = APNS) -> None:
         """Fill the app's table: users `u<n>`, every third one Portuguese."""
         table = f"{self.app}_{service}"
-        connection = await asyncpg.connect(self._push_database)
+        connection = await asyncpg.connect(self.push_database)
         await connection.execute(
             f'CREATE TABLE "{table}" (seq_id bigint PRIMARY KEY, user_id text, token text, locale text, '
             "region text, tz text)"
@@ -163,7 +173,7 @@ class House:
 
     async def change_devices(self, statement: str) -> None:
         """Run SQL on the push database; `{table}` stands for the app's table of APNS."""
-        connection = await asyncpg.connect(self._push_database)
+        connection = await asyncpg.connect(self.push_database)
         await connection.execute(statement.format(table=f'"{self.app}_apns"'))
         await connection.close()
 

@@ -79,7 +79,10 @@ async def test_gcm_records(house: House) -> None:
         }
 
 
-@pytest.mark.parametrize(("service", "token", "length"), [(APNS, "DeviceToken", 5 + 64), (GCM, "to", 5 + 152)])
+@pytest.mark.parametrize(
+    ("service", "token", "length"),
+    [(APNS, "DeviceToken", 5 + 64), pytest.param(GCM, "to", 5 + 152, marks=pytest.mark.slow)],
+)
 async def test_a_dry_run_spares_the_devices(house: House, service: str, token: str, length: int) -> None:
     await house.devices(2_500, service)
     await house.start("worker")
@@ -131,7 +134,9 @@ async def test_what_is_not_sent_when_a_job_expires_is_dropped(house: House) -> N
     assert set(per_device.values()) == {1}
 
 
-@pytest.mark.parametrize(("every", "status"), [(3, BatchStatus.FAILED), (50, BatchStatus.SENT)])
+@pytest.mark.parametrize(
+    ("every", "status"), [(3, BatchStatus.FAILED), pytest.param(50, BatchStatus.SENT, marks=pytest.mark.slow)]
+)
 async def test_a_template_that_fails_for_one_locale(house: House, every: int, status: BatchStatus) -> None:
     """The others are sent all the same; over 5 % of failures show on the batch."""
     await house.devices(3_000)
@@ -170,7 +175,14 @@ async def test_devices_that_are_deleted_after_planning_are_gone(house: House) ->
     assert devices_of(await house.records(1_500)) == numbers(upto=2_000, without=4)
 
 
-@pytest.mark.parametrize(("devices", "filters"), [(0, {}), (500, {"locale": "zz"}), (500, {"NOTregion": "BR"})])
+@pytest.mark.parametrize(
+    ("devices", "filters"),
+    [
+        pytest.param(0, {}, marks=pytest.mark.slow),
+        pytest.param(500, {"locale": "zz"}, marks=pytest.mark.slow),
+        (500, {"NOTregion": "BR"}),
+    ],
+)
 async def test_a_job_for_nobody_completes_with_zeros(house: House, devices: int, filters: dict[str, str]) -> None:
     await house.devices(devices)
     await house.start("worker")

@@ -4,6 +4,7 @@ import pytest
 
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -23,7 +24,7 @@ async def no_template_for_some(house: House) -> None:
 LARGE = {"CARILLON_STREAM_MAX_RECORD_BYTES": "2000"}
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["alive", "killed_before_the_look"])
+@pytest.mark.parametrize("killed", and_rarely(True, rarely=(False,)), ids=["killed_before_the_look", "alive"])
 async def test_a_failing_batch_holds_the_job_and_resume_forgives_it(house: House, killed: bool) -> None:
     await no_template_for_some(house)
     await house.start("scheduler")

@@ -10,7 +10,9 @@ pytestmark = pytest.mark.native
 FOUR_DEVICES = "UPDATE {table} SET user_id = 'u' || seq_id % {users}"
 
 
-@pytest.mark.parametrize(("devices", "users", "batch"), [(800, 200, "1000"), (12_000, 3_000, "1000")])
+@pytest.mark.parametrize(
+    ("devices", "users", "batch"), [pytest.param(800, 200, "1000", marks=pytest.mark.slow), (12_000, 3_000, "1000")]
+)
 async def test_users_are_held_out_with_all_their_devices(house: House, devices: int, users: int, batch: str) -> None:
     """A user's devices lie far from each other, in several batches where there are several."""
     await house.devices(devices)
@@ -35,7 +37,7 @@ async def test_users_are_held_out_with_all_their_devices(house: House, devices: 
     assert len({record["DeviceToken"] for record in records}) == job.totals.sent
 
 
-@pytest.mark.parametrize(("share", "sent"), [(0.2, 8), (0.4, 6)])
+@pytest.mark.parametrize(("share", "sent"), [(0.2, 8), pytest.param(0.4, 6, marks=pytest.mark.slow)])
 async def test_of_ten_users_in_a_file(house: House, share: float, sent: int) -> None:
     await house.devices(10)
     await house.start("worker")

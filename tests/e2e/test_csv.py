@@ -9,6 +9,7 @@ from shared.domain.jobs.events import EventState
 from shared.domain.jobs.jobs import JobStatus
 from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -61,6 +62,7 @@ async def test_every_position_of_a_cut(house: House) -> None:
     assert set(found.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_million_ids(house: House) -> None:
     """One in a hundred is known: what is many here are the rows, the cuts and the repeats."""
     await house.devices(20_000)
@@ -149,14 +151,14 @@ async def test_a_file_in_which_nobody_is_known_stops_the_job(house: House) -> No
     ("content", "reason"),
     [
         (b"", "empty"),
-        (b"id\n", "nobody"),
         (b"id\nu1\nu\x00\n", "byte 7"),
-        (b"id\nu1\n\xff\n", "byte 6"),
-        (b"id\nu1\nu2,x\n", "line 3"),
-        (b'id\nu1\n"u2\n', "line 3"),
         (b"id\n" + b"u" * 2_000_000, "line 2"),
+        pytest.param(b"id\n", "nobody", marks=pytest.mark.slow),
+        pytest.param(b"id\nu1\n\xff\n", "byte 6", marks=pytest.mark.slow),
+        pytest.param(b"id\nu1\nu2,x\n", "line 3", marks=pytest.mark.slow),
+        pytest.param(b'id\nu1\n"u2\n', "line 3", marks=pytest.mark.slow),
     ],
-    ids=["empty", "header only", "NUL", "no UTF-8", "uneven", "open quote", "long line"],
+    ids=["empty", "NUL", "long line", "header only", "no UTF-8", "uneven", "open quote"],
 )
 async def test_a_broken_file_sends_nothing_and_says_where(house: House, content: bytes, reason: str) -> None:
     await house.devices(10)
@@ -168,7 +170,7 @@ async def test_a_broken_file_sends_nothing_and_says_where(house: House, content:
     assert [(event.state, event.message) for event in job.events][-1] == ("fail", job.failure)
 
 
-@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "AccessDenied"])
+@pytest.mark.parametrize("code", and_rarely("AccessDenied", rarely=("InvalidAccessKeyId",)))
 async def test_a_job_over_a_file_that_we_are_denied_says_so_and_goes_on_once_somebody_has_mended_it(
     house: House, code: str
 ) -> None:

@@ -14,6 +14,7 @@ from tests.providers.fakes import fake_process
 __all__ = ["upper"]
 
 
+@pytest.mark.slow
 async def test_a_secret_outlives_the_process_that_was_given_it(upper: Upper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CARILLON_PROVIDERS_ALLOWED_NETWORKS", "127.0.0.0/8")
     async with fake_process("http_fake") as provider:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.house import House, Process, until
+from tests.rare import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -85,7 +86,7 @@ async def target(house: House, files: None) -> AsyncIterator[Target]:
     assert "Traceback" not in process.log
 
 
-@pytest.mark.parametrize("mebibytes", [10, 100])
+@pytest.mark.parametrize("mebibytes", and_rarely(100, rarely=(10,)))
 @pytest.mark.parametrize("shape", [b"a: b\r\n" * 10_000, b"v" * 60_000], ids=["many fields", "one field"])
 async def test_headers_without_end(target: Target, mebibytes: int, shape: bytes) -> None:
     parts = [shape] * (mebibytes * MEBIBYTE // len(shape))
@@ -96,8 +97,9 @@ async def test_headers_without_end(target: Target, mebibytes: int, shape: bytes)
     assert target.most_memory() - before < 20 * MEBIBYTE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sending", "number"), [(HALF_HEAD, 3_000), (HALF_BODY, 1_000)], ids=["heads", "bodies"])
-@pytest.mark.parametrize("port", ["api", "health"])
+@pytest.mark.parametrize("port", and_rarely("api", rarely=("health",)))
 async def test_thousands_who_never_come_to_an_end(target: Target, sending: bytes, number: int, port: str) -> None:
     writers = []
     for _ in range(number):
@@ -110,7 +112,7 @@ async def test_thousands_who_never_come_to_an_end(target: Target, sending: bytes
         writer.transport.abort()
 
 
-@pytest.mark.parametrize("number", [8, 24])
+@pytest.mark.parametrize("number", and_rarely(24, rarely=(8,)))
 async def test_large_bodies_at_once(target: Target, number: int) -> None:
     body = b"[" + b",".join(b'{"key":"%d","payload":"%s"}' % (n, b"x" * 3_060) for n in range(10_600)) + b"]"
     assert 31 * MEBIBYTE < len(body) < 32 * MEBIBYTE

@@ -57,6 +57,7 @@ async def test_the_later_job_sends_its_own_message_to_its_own_audience(house: Ho
     assert len(seen | {record["metadata"]["muid"] for record in records}) == 300
 
 
+@pytest.mark.slow
 async def test_markers_of_the_earlier_job_stand_in_nobodys_way(house: House, customer: Customer) -> None:
     await house.devices(40_000)  # 40 batches: the markers of eight slots end behind the first batches
     first = await house.start("worker")

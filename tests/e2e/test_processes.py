@@ -9,7 +9,8 @@ from shared.domain.console.processes import ProcessState
 from tests.domain.console.test_processes import a_process
 from tests.e2e.house import House, until
 
-pytestmark = pytest.mark.native
+# As tests/chaos/test_processes.py does in each run.
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 ALIVE = {ProcessState.ALIVE}
 SILENT = {ProcessState.SILENT, ProcessState.GONE}  # on a busy machine a minute may pass meanwhile

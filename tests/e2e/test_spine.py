@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from tests.e2e.house import House
 
 
@@ -18,6 +20,7 @@ async def test_many_batches_over_two_workers(house: House) -> None:
     await house.exactly_once(await house.post(), 70_500)
 
 
+@pytest.mark.slow  # tests/chaos/test_shutdown.py has workers drain in each run
 async def test_a_worker_that_is_told_to_stop_drains_and_another_goes_on(house: House) -> None:
     await house.devices(60_000)
     first = await house.start("worker", fault="send.after_take@10=delay:0.1")

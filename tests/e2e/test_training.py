@@ -113,6 +113,7 @@ async def test_invitations_to_trainings_that_are_moved(house: House) -> None:
     }
 
 
+@pytest.mark.slow
 async def test_a_training_that_is_deleted_reminds_nobody_any_more(house: House) -> None:
     await house.start("scheduler")
     async with api(house) as (client, _), receiving(house, QUEUE) as receiver:

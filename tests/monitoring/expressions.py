@@ -18,7 +18,7 @@ def every_expression() -> dict[str, str]:
 def _scaled() -> Iterator[tuple[str, str]]:
     """The queries of KEDA's triggers, in any manifest."""
     for path in sorted((ROOT / "k8s").rglob("*.yaml")):
-        for manifest in yaml.safe_load_all(path.read_text("utf-8")):
+        for manifest in yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader):
             if isinstance(manifest, dict) and manifest.get("kind") == "ScaledObject":
                 for trigger in manifest["spec"]["triggers"]:
                     if trigger["type"] == "prometheus":

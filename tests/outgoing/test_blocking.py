@@ -10,7 +10,8 @@ from shared.domain.errors import Invalid
 from shared.outgoing import Blocked, OwnApi, Unreachable
 from shared.outgoing.client import HttpOutgoing
 from shared.outgoing.guard import Guard
-from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
+from shared.outgoing.lookups import Lookup, NameLookups
+from shared.outgoing.resolver import GuardedResolver, system_lookup
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
 
 
@@ -84,7 +85,7 @@ async def test_localhost_is_blocked_by_its_name(receiver: Receiver, host: str) -
 
 
 async def test_localhost_is_blocked_by_what_it_resolves_to() -> None:
-    resolver = GuardedResolver(Guard(()), system_lookup)
+    resolver = GuardedResolver(Guard(()), NameLookups(system_lookup, patience_seconds=5))
     with pytest.raises(Blocked, match="localhost leads to a loopback address"):
         await resolver.resolve("localhost", 80)
     await resolver.close()
@@ -174,7 +175,7 @@ async def test_a_blocked_name_is_looked_up_again_the_next_time(receiver: Receive
 async def test_the_last_gate_holds_when_the_resolver_does_not(
     outgoing: HttpOutgoing, inner: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unguarded = GuardedResolver(Guard(("0.0.0.0/0",)), lambda _: [PRIVATE])
+    unguarded = GuardedResolver(Guard(("0.0.0.0/0",)), NameLookups(lambda _: [PRIVATE], patience_seconds=5))
     monkeypatch.setattr(outgoing._session.connector, "_resolver", unguarded)
     with pytest.raises(Unreachable, match="the target is a loopback address"):
         await outgoing.call(a_call(f"http://hooks.example:{_port(inner)}/"))

@@ -6,18 +6,20 @@ import ssl
 import threading
 import traceback
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from shared.outgoing import Unreachable
+from shared.outgoing import Posting, Unreachable
 from shared.outgoing.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted, self_signed
 
 pytestmark = pytest.mark.alone
 
 PATIENCE = 0.4
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.fixture
@@ -55,6 +57,12 @@ async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         pass
 
 
+async def promises(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000)
+        await writer.drain()
+
+
 async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     reset(writer)
 
@@ -69,15 +77,32 @@ async def test_a_server_that_sends_half_a_header_and_hangs(hasty: HttpOutgoing) 
         assert "gave no answer" in await _failure(hasty, address)
 
 
-async def test_a_server_that_promises_an_answer_for_ever(hasty: HttpOutgoing) -> None:
-    async def continues(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
-            await writer.drain()
-            await asyncio.sleep(0.01)
+async def test_a_server_that_promises_an_answer_for_ever(outgoing: HttpOutgoing) -> None:
+    async with scripted(promises) as address:
+        assert await _failure(outgoing, address) == f"{address} answers, but not in HTTP"
+        with pytest.raises(Unreachable, match="answers, but not in HTTP"):
+            await outgoing.post(Posting(f"http://{address}/", {}, b"{}", 5.0, lambda: True))
 
-    async with scripted(continues) as address:
-        assert "gave no answer" in await _failure(hasty, address)
+
+async def test_an_answer_may_be_announced() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3
+    async with calling() as outgoing, scripted(answers(b"HTTP/1.1 102 Processing\r\n\r\n", hints + OK)) as address:
+        assert (await outgoing.call(a_call(f"http://{address}/"))).accepted
+
+
+async def test_a_connection_in_the_pool_is_ended_by_more_answers(outgoing: HttpOutgoing) -> None:
+    answered, ended = asyncio.Event(), asyncio.Event()
+
+    async def goes_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answered.wait()
+        with suppress(ConnectionError):
+            await promises(reader, writer)
+        ended.set()
+
+    async with scripted(answers(OK, then=goes_on)) as address, asyncio.timeout(5):
+        assert (await outgoing.post(Posting(f"http://{address}/", {}, b"{}", 5.0, lambda: True))).status == 200
+        answered.set()
+        await ended.wait()
 
 
 @pytest.mark.parametrize("script", [resets, answers(then=resets), answers(), answers(b"HTTP/1.1 200 OK\r\n")])

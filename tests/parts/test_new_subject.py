@@ -51,10 +51,12 @@ async def capabilities(mongo_database: str, push_database: str, tmp_path: Path) 
 
 
 def test_parts_are_found_by_their_modules() -> None:
-    common = ["AccountsPart", "ClockPart", "ConsolePart", "JobsPart", "MessagesPart", "PushPart", "Bells"]
+    common = ["AccountsPart", "BusPart", "ClockPart", "ConsolePart", "JobsPart", "MessagesPart", "PushPart", "Bells"]
     assert [part.__name__ for part in find_parts(())] == common
     in_workers = [
         "AccountsPart",
+        "BusPart",
+        "BusWorker",
         "ClockPart",
         "ClockWorker",
         "ConsolePart",

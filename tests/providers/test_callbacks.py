@@ -183,6 +183,7 @@ async def test_what_sendgrid_says_of_a_message(told: dict[str, Any], expected: l
     for news in callback.news:
         assert (news.key, news.provider_id, news.at) == (KEY, "14c5d75ce93.dfd.64b469", AT)
         assert "ana@example.com" not in news.detail
+        assert news.recipient == ("ana@example.com" if news.reason else "")
 
 
 async def test_an_event_that_nobody_understands_costs_none_of_the_others() -> None:
@@ -293,6 +294,11 @@ async def test_what_is_signed_and_cannot_be_read_is_said(body: bytes) -> None:
     if not body.startswith((b"[{", b"{")):
         with pytest.raises(Unreadable):
             await of_sendgrid(SIGNER.post(body))
+
+
+async def test_a_callback_that_names_no_message_is_said() -> None:
+    with pytest.raises(Unreadable, match="names no message"):
+        await of_http(webhook(b'{"state": "delivered"}', WHSEC))
 
 
 async def test_a_kind_without_callbacks_says_so() -> None:

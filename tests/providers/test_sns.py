@@ -97,6 +97,7 @@ async def test_what_ses_says_of_a_mail(told: Any, expected: list[Any]) -> None:
     assert not callback.confirm_url
     for news in callback.news:
         assert "ana@example.com" not in news.detail
+        assert news.recipient == ("ana@example.com" if news.reason else "")
 
 
 async def test_a_bounce_tells_the_servers_words() -> None:

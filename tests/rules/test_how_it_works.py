@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.bus import deliveries, replays, subscriptions
 from shared.domain.clock import schedules
 from shared.domain.console import bulk_actions
 from shared.domain.jobs import batches, jobs
@@ -42,6 +43,9 @@ def test_the_states_are_those_of_the_tables() -> None:
         drawn("credential", credentials.CREDENTIAL_TRANSITIONS),
         drawn("message job", message_jobs.MESSAGE_JOB_TRANSITIONS),
         drawn("its batches", message_batches.MESSAGE_TRANSITIONS),
+        drawn("subscription", subscriptions.SUBSCRIPTION_TRANSITIONS),
+        drawn("delivery", deliveries.DELIVERY_TRANSITIONS),
+        drawn("replay", replays.REPLAY_TRANSITIONS),
     ]
     assert block("states") == "```\n" + "\n\n".join(tables) + "\n```\n"
 
@@ -57,7 +61,7 @@ def test_every_path_is_there() -> None:
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
-@pytest.mark.parametrize("way", ["push", "message"])
+@pytest.mark.parametrize("way", ["push", "message", "event"])
 def test_a_way_is_short_enough_to_read(way: str) -> None:
     files = set(re.findall(r"`(\w+/[\w./]+\.py)`", block(f"way: {way}")))
     lines = sum(len((ROOT / path).read_text("utf-8").splitlines()) for path in files)

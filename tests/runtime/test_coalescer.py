@@ -91,3 +91,22 @@ async def test_large_ones_go_with_fewer_others_and_one_that_is_too_large_alone()
     work.gate.set()
     assert await asyncio.gather(*first, *others) == [2, 8, 12, 2, 100, 18]
     assert work.calls == [[1], [4, 6], [1], [50], [9]]
+
+
+async def test_behind_a_round_of_several_those_who_come_one_by_one_go_together() -> None:
+    work = Doubling()
+    work.gate.set()
+    together = Coalescer(work, linger_seconds=1.0)
+
+    async def ask(*asked: int) -> None:
+        tasks = []
+        for each in asked:
+            tasks += await begun(together, each)
+        await asyncio.gather(*tasks)
+
+    await ask(1, 2)
+    assert work.calls == [[1], [2]]  # a few never wait
+    await asyncio.gather(*await begun(together, 3, 4, 5, 6))
+    await ask(7, 8)
+    await ask(9, 10)
+    assert work.calls == [[1], [2], [3, 4, 5, 6], [7, 8], [9], [10]]

@@ -1,5 +1,6 @@
 """Answers go out in one piece, whatever they are made of and however they end."""
 
+import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -148,10 +149,12 @@ async def test_what_was_answered_is_freed_without_the_garbage_collector() -> Non
         try:
             for _ in range(3):
                 assert (await made.exchange(post)).endswith(b"done")
-            left = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
+            # The peer may have read the answer's end before whoever gave it has returned.
+            async with asyncio.timeout(5):
+                while any(type(each) is RequestResponseCycle for each in gc.get_objects()):
+                    await asyncio.sleep(0.01)
         finally:
             gc.enable()
-    assert left == []
 
 
 async def test_a_peer_that_waits_to_be_told_to_go_on_is_told() -> None:

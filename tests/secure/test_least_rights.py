@@ -3,22 +3,28 @@
 import re
 import secrets
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from structlog.testing import capture_logs
 
 from services import assembly
 from services.connections import Capabilities
 from services.embedded.processes import free_port
 from services.parts import Parts
+from services.parts.bus.common import BusPart
+from shared.domain.bus.events import EventDraft
+from shared.domain.bus.wishes import SubscriptionWish
 from shared.domain.clock.tasks import CALL_QUEUE
 from shared.domain.tasks import TASK_PREFIXES
 from shared.runtime.configuration import load
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled
 from tests.e2e.clocks import receiving, scheduled
-from tests.e2e.house import House
+from tests.e2e.house import House, until
 from tests.e2e.test_over_http import Customer
+from tests.receivers import receiver
 from tests.secure import rights
 from tests.secure.place import CALLBACK_TOPIC, Secure
 from tests.stack import certificates
@@ -66,13 +72,44 @@ async def test_a_schedule_fires_by_each_kind_of_callback(
     assert (found.key, found.value) == (b"u42", b'{"id": "42"}')
 
 
-async def test_init_makes_the_ledger_and_indexes(house: House, secure: Secure) -> None:
+async def test_an_event_of_the_bus_reaches_its_receiver(house: House, secure: Secure, tmp_path: Path) -> None:
+    """It is published, brought to its queue and delivered with the page's rights."""
+    for service in ("fanout", "scheduler", "worker"):
+        await house.start(service, **OPEN, **QUICK, **secure.urls())
+    publishing = Capabilities(load({**house.environment, **secure.urls()}), service="api")
+    bus = Parts(publishing, ["api"]).of(BusPart)
+    async with receiver(tmp_path / "arrivals") as at:
+        wish = SubscriptionWish(
+            namespace="token:2", key="k", callback=f"{at.url}/k", topics=("widgets",), timeout_ms=0, max_events=1
+        )
+        await bus.subscribing.subscribe(wish)
+        [id] = await bus.publisher.publish("widgets", "token:1", [EventDraft("create", "https://example.com/1")])
+
+        async def has_arrived() -> bool:
+            return len(at.arrivals("/k")) > 0
+
+        await until(has_arrived, "the event to arrive")
+        [event] = at.arrivals("/k")[0].events
+    assert isinstance(event, dict)
+    assert event["id"] == id
+    assert "AuthorizationFailed" not in house.logs()
+    await publishing.close()
+
+
+async def test_init_makes_the_ledger_the_log_and_indexes(house: House, secure: Secure) -> None:
     """The queues are there: who made them needed more."""
-    ledger = f"carillon.ledger-{secrets.token_hex(4)}"
-    environment = {**house.environment, **secure.urls(), "CARILLON_STREAM_LEDGER_TOPIC": ledger}
-    capabilities = Capabilities(load(environment), service="init")
-    await assembly.set_up(Parts(capabilities))
-    await capabilities.stream.verify()
+    own = {
+        "CARILLON_STREAM_LEDGER_TOPIC": f"carillon.ledger-{secrets.token_hex(4)}",
+        "CARILLON_BUS_LOG_TOPIC": f"carillon.bus-{secrets.token_hex(4)}",
+    }
+    capabilities = Capabilities(load({**house.environment, **secure.urls(), **own}), service="init")
+    parts = Parts(capabilities)
+    await assembly.set_up(parts)
+    with capture_logs() as logs:
+        await capabilities.stream.verify(parts.stream_topics)
+    assert parts.stream_topics.keys() == {own["CARILLON_BUS_LOG_TOPIC"]}
+    # What we may not ask for would be told, and not looked at.
+    assert [entry for entry in logs if entry.get("of") in own.values()] == []
     await capabilities.close()
 
 

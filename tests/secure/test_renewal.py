@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.native, pytest.mark.chaos]
 SOON_LOST = {"CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "6", "CARILLON_STREAM_REQUEST_TIMEOUT_SECONDS": "5"}
 
 
+@pytest.mark.slow
 async def test_a_running_job_survives_new_certificates_everywhere(house: House, secure: Secure) -> None:
     await house.devices(20_000)
     slow = ",".join(f"send.after_take@{number}=delay:3" for number in range(7, 11))

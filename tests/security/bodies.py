@@ -87,6 +87,28 @@ def bulk_action(ids: Mapping[str, str]) -> dict[str, Any]:
     return {"act": "schedule.pause", "filter": {"prefix": ids["key"]}, "reason": ids["mark"], "atMost": 10}
 
 
+def topic_of(mark_of: Mapping[str, str]) -> str:
+    """The name of a tenant's topic: it has no digits."""
+    return "t_" + mark_of["mark"].translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+def published_event(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"type": "create", "url": f"https://example.com/{ids['mark']}", "timestamp": 1, "data": {"about": "x"}}
+
+
+def published_subscription(ids: Mapping[str, str]) -> dict[str, Any]:
+    callback = f"https://{ids['mark']}.example.com/events"
+    return {"topics": [topic_of(ids)], "callback": callback, "uuid": "me", "timeout": 1, "max": 5}
+
+
+def bus_event(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"type": "order.paid", "url": f"https://example.com/{ids['mark']}", "data": {"about": ids["mark"]}}
+
+
+def native_subscription(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"callback": f"https://{ids['mark']}.example.com/events", "topics": ["orders"], "max_events": 5}
+
+
 def csv(ids: Mapping[str, str]) -> bytes:
     return f"id\n{ids['mark']}\n".encode()
 
@@ -101,6 +123,7 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "CredentialBody": credential,
     "CredentialChange": lambda ids: {"rate": 7, "order": "shares", "testRecipient": f"{ids['mark']}@example.com"},
     "RetriedBody": lambda _: {"states": ["failed"]},
+    "ReplayBody": lambda _: {"from": "2020-01-01T00:00:00Z", "topics": ["orders"]},
     "SecretBody": lambda _: {"secret": {}},
     "SuppressionBody": suppression,
     "SuppressionBody[]": lambda ids: [suppression(ids), suppression(ids)],
@@ -113,5 +136,13 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "BulkActionBody": bulk_action,
     "UploadCompletion": lambda ids: {"bytes": len(csv(ids))},
     "text/csv": csv,
+    "BusTopicBody": lambda ids: {"description": ids["mark"]},
+    "BusEventBodies": bus_event,  # one or several
+    "PublishedEventBody": published_event,
+    "PublishedSubscriptionBody": published_subscription,
+    "EventSubscriptionBody": native_subscription,
+    "BusRetryFilter": lambda ids: {"key": ids["key"]},
+    "SecretRotationBody": lambda _: {"keep_hours": 1},
+    "ApiTokenBody": lambda ids: {"name": ids["mark"], "token": f"{ids['mark']}-{secrets.token_hex(4)}"},
     "RetryFilter": lambda ids: {"key": ids["key"]},
 }

@@ -18,7 +18,7 @@ from tests.security import tolls
 from tests.security.operations import Operation, operations
 from tests.security.stores import Database
 from tests.security.target import Target
-from tests.security.tenants import ADMIN, Town
+from tests.security.tenants import ADMIN, ROOT_KEY, Town
 from tests.stack import Endpoints
 from tests.stack.server import run_apart
 
@@ -56,6 +56,8 @@ async def target(
         "CARILLON_BLOBS_URL": (folder / "blobs").as_uri(),
         "CARILLON_PROVIDERS_SECRET_KEYS": fresh_key(),
         "CARILLON_PROVIDERS_SANDBOX_FILE": str(folder / "sandbox.ndjson"),
+        "CARILLON_STREAM_URL": f"local://{folder / 'stream.db'}",
+        "CARILLON_BUS_ROOT_KEY": ROOT_KEY,
         "CARILLON_API_PORT": "0",
         "CARILLON_API_FIRST_ADMIN": ADMIN["x-forwarded-email"],
         "CARILLON_HEALTH_PORT": "0",

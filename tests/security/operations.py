@@ -23,13 +23,15 @@ class Unknown(AssertionError):
 
 
 class Role(StrEnum):
-    """Whom an operation's `security` lets in. Who needs a role over a namespace has it over their own."""
+    """Whom an operation's `security` lets in. Who needs a role over a namespace has it over their own. Those on the bus
+    take basic auth, of a client, of its root, or of either (`least`)."""
 
     EVERYBODY = "everybody"
     KNOWN = "known"
     OF_NAMESPACE = "namespace"
     OF_APP = "app"
     OF_EVERYTHING = "everything"
+    ON_BUS = "bus"
     ADMIN = "admin"
 
 
@@ -60,6 +62,11 @@ class Operation:
     @property
     def changes(self) -> bool:
         return self.method != "GET"
+
+    @property
+    def takes_root(self) -> bool:
+        """Whether the bus's root alone may use it."""
+        return self.role is Role.ON_BUS and self.least == "root"
 
     @property
     def takes_json(self) -> bool:

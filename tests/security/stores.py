@@ -12,6 +12,10 @@ from bson import BSON
 
 from shared.domain.accounts.apps import App
 from shared.domain.accounts.callers import Token, User
+from shared.domain.accounts.sessions import WebSession
+from shared.domain.bus.replays import Replay
+from shared.domain.bus.subscriptions import subscription_of
+from shared.domain.bus.wake_ups import QUEUE_OWNER
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Schedule
@@ -32,6 +36,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "templates": Template,
     "users": User,
     "tokens": Token,
+    "sessions": WebSession,
     "credentials": Credential,
     "messages": Message,
     "suppressions": Suppression,
@@ -41,11 +46,15 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "occurrences": Occurrence,
     "dead_letters": DeadLetter,
     "bulk_actions": BulkAction,
+    "bus_replays": Replay,
     "uploads": FileUpload,
 }
 AUDIT = "audit"
 OF_PROCESSES = {"processes", "minutes"}
 """What processes tell of themselves, whatever is asked of them."""
+
+COUNTERS = {("bus_subscriptions", "registry")}
+"""What every change of a kind raises, whoever makes it."""
 
 # Of a token, whoever is let in: that says nothing of what a request did.
 NOTED_BY_THE_WAY = "last_used_at"
@@ -65,7 +74,7 @@ class Snapshot:
         return [
             f"{'added' if key not in self.digests else 'removed' if key not in later.digests else 'changed'}: "
             f"{key[0]} {key[1]}"
-            for key in sorted(self.digests.keys() | later.digests.keys())
+            for key in sorted((self.digests.keys() | later.digests.keys()) - COUNTERS)
             if self.digests.get(key) != later.digests.get(key) and key[0] != AUDIT
         ]
 
@@ -115,6 +124,12 @@ class Database:
             found += [f"{where}: an orphan" for _ in range(self._orphan(name, document))]
         return found
 
+    def of_subscriptions(self, namespace: str) -> set[str]:
+        """The ids of a namespace's subscriptions of the bus and of what belongs to them."""
+        found = {str(each["_id"]) for each in self.database["bus_subscriptions"].find({"namespace": namespace})}
+        wake_ups = {"owner": {"$regex": "|".join(f"^{QUEUE_OWNER}/{id}[.]" for id in found) or "^$"}}
+        return found | {str(each["_id"]) for each in self.database["occurrences"].find(wake_ups)}
+
     def forget(self, app_id: str) -> None:
         """Take what fills the database of one app away again, with the starts of its jobs."""
         for job in self.database["jobs"].find({"app_id": app_id}, {"_id": 1}):
@@ -139,6 +154,9 @@ class Database:
         kind, _, rest = occurrence["owner"].partition("/")
         if kind == "schedule":
             return self.database["schedules"].find_one({"_id": rest}, {"_id": 1}) is None
+        if kind == QUEUE_OWNER:
+            subscription = {"_id": subscription_of(rest)}
+            return self.database["bus_subscriptions"].find_one(subscription, {"_id": 1}) is None
         if kind in (CREDENTIAL, SINGLES):
             return self.database["credentials"].find_one({"_id": rest}, {"_id": 1}) is None
         return self.database["jobs"].find_one({"_id": split_key(rest.partition("/")[0])[0]}, {"_id": 1}) is None

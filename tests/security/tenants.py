@@ -1,18 +1,29 @@
 """Those who share the API: each with an app, a token that may use this app alone, and one of everything there is."""
 
+import base64
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
 
+from shared.domain.accounts.callers import secret_digest
+from shared.domain.accounts.sessions import LONGEST, WebSession
+from shared.domain.bus.dead_letters import BusDeadLetter, DeathReason
+from shared.domain.bus.deliveries import DeliveryAttempt, DeliveryStatus, EventDelivery, delivery_id
+from shared.domain.bus.subscriptions import queue_of
 from shared.domain.clock.schedules import schedule_id
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.unsubscribing import listing_of
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.secrets import KeyRing, read_keys
+from shared.store.accounts.sessions import session_codec
+from shared.store.bus.cuts import delivery_codec
+from shared.store.bus.dead_letters import letter_codec
 from tests.security import bodies
+from tests.security.operations import Operation, Role
 from tests.security.stores import Database
 from tests.security.target import Target
 
@@ -21,8 +32,43 @@ NOBODY: dict[str, str] = {}
 UNKNOWN = {"authorization": f"Bearer carillon_{'x' * 43}"}
 
 
+ROOT_KEY = "root-of-the-bus-that-is-attacked"
+
+
 def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
+
+
+def basic(secret: str) -> dict[str, str]:
+    return {"authorization": f"Basic {base64.b64encode(f'{secret}:x'.encode()).decode()}"}
+
+
+def shown_to(operation: Operation, headers: Mapping[str, str]) -> dict[str, str]:
+    """How the same caller shows who they are to this operation: on the bus a token goes by basic auth, and admins are
+    its root."""
+    if operation.role is not Role.ON_BUS:
+        return dict(headers)
+    rest = {name: value for name, value in headers.items() if name not in {"authorization", "x-forwarded-email"}}
+    if headers.get("x-forwarded-email") == ADMIN["x-forwarded-email"]:
+        return rest | basic(ROOT_KEY)
+    secret = headers.get("authorization", "").removeprefix("Bearer ")
+    return rest | (basic(secret) if secret else {})
+
+
+def who_may(operation: Operation, tenant: "Tenant") -> dict[str, str]:
+    """The headers of somebody who may use it: the tenant, or an admin where it takes one."""
+    needs_admin = operation.role is Role.ADMIN or operation.takes_root
+    return shown_to(operation, ADMIN if needs_admin else tenant.headers)
+
+
+PUBLISHING = "/bus/topics/{topic}/events"
+"""Only who owns the topic publishes on it, whatever roles somebody has."""
+
+
+def admin_or_client(operation: Operation, tenant: "Tenant") -> dict[str, str]:
+    """The headers of an admin, and of the tenant where the operation takes clients of the bus alone."""
+    takes_clients = operation.path == PUBLISHING or (operation.role is Role.ON_BUS and operation.least == "client")
+    return shown_to(operation, tenant.headers if takes_clients else ADMIN)
 
 
 @dataclass
@@ -98,15 +144,31 @@ class Town:
             "queue": "push.mail",
             "messageId": "none~1",
             "address": "nobody@example.com",
+            "topic": bodies.topic_of(mark_of=ids),
         }
+        await self._subscribe(tenant)
         tenant.ids["uploadId"] = (await self._made("PUT", f"{app}/uploads?part=1", bodies.csv(ids), mine, 200))[
             "uploadId"
         ]
-        tenant.ids["letterId"] = self._dead_letter(tenant)
+        tenant.ids["deliveryId"] = tenant.ids["letterId"] = self._dead_delivery(tenant)
+        self._dead_letter(tenant)
+        tenant.ids["sessionId"] = self._session(tenant)
         tenant.ids["messageId"] = self._message(tenant, job["id"])
         bulk = await self._made("POST", "/bulk-actions", bodies.bulk_action(tenant.ids), mine, 202)
         tenant.ids["actionId"] = bulk["id"]
         return tenant
+
+    async def _subscribe(self, tenant: Tenant) -> None:
+        """Have the tenant own a topic of the bus, and a subscription to it."""
+        as_client = basic(tenant.headers["authorization"].removeprefix("Bearer "))
+        for path, body, status in (
+            (f"/topics/{tenant.ids['topic']}", bodies.published_event(tenant.ids), 200),
+            ("/subscriber", bodies.published_subscription(tenant.ids), 204),
+        ):
+            answer = await self.target.call("POST", path, body, as_client)
+            assert answer.status == status, f"{path}: {answer}"
+        native = f"/bus/subscriptions/{tenant.ids['key']}"
+        await self._made("PUT", native, bodies.native_subscription(tenant.ids), tenant.headers)
 
     def _link_token(self, app_id: str) -> str:
         """What stands in the link of a mail, which somebody has got."""
@@ -114,14 +176,24 @@ class Town:
         links = UnsubscribeLinks(keys, public_url="https://push.example.com")
         return links.url_of(listing_of(app_id, Channel.MAIL, "ana@example.com")).rpartition("/")[2]
 
-    def _dead_letter(self, tenant: Tenant) -> str:
+    def _session(self, tenant: Tenant) -> str:
+        """As one that the tenant's browser began."""
+        now = datetime.now(UTC)
+        session = WebSession(
+            id=secret_digest(tenant.mark), namespace=tenant.namespace, token_digest=tenant.mark,
+            began_at=now, seen_at=now, ends_at=now + LONGEST, agent=tenant.mark,
+        )  # fmt: skip
+        self.database.database["sessions"].insert_one(session_codec.document(session))
+        return session.id
+
+    def _dead_letter(self, tenant: Tenant) -> None:
         """Nobody but the scheduler makes one, and none runs here."""
         key = tenant.ids["key"]
         id = schedule_id(tenant.namespace, key)
         stored = self.database.database["schedules"].find_one({"_id": id})
         assert stored is not None
         letter = {
-            "_id": secrets.token_hex(16),
+            "_id": tenant.ids["letterId"],
             "namespace": tenant.namespace,
             "key": key,
             "schedule_id": id,
@@ -132,7 +204,25 @@ class Town:
             "error": tenant.mark,
         }
         self.database.database["dead_letters"].insert_one(letter)
-        return str(letter["_id"])
+
+    def _dead_delivery(self, tenant: Tenant) -> str:
+        """Nobody but a worker makes one, and none runs here. The dead letter has the id of its delivery."""
+        namespace, key, found = tenant.namespace, tenant.ids["key"], self.database.database
+        stored = found["bus_subscriptions"].find_one({"namespace": namespace, "key": key})
+        assert stored is not None
+        queue, at = queue_of(stored["_id"], stored["generation"]), stored["created_at"]
+        both: dict[str, Any] = {
+            "id": delivery_id(queue, 1), "queue": queue, "sequence": 1, "count": 1, "size": 1, "first_at": at,
+            "made": 1, "attempts": (DeliveryAttempt(at=at, ms=1, status=500, excerpt=tenant.mark),),
+        }  # fmt: skip
+        delivery = EventDelivery(status=DeliveryStatus.DEAD, cut_at=at, settled_at=at, **both)
+        letter = BusDeadLetter(
+            subscription=stored["_id"], namespace=namespace, key=key, reason=DeathReason.AGE, died_at=at,
+            events=(b"1",), offsets=(("0", 1),), **both,
+        )  # fmt: skip
+        found["bus_deliveries"].insert_one(delivery_codec.document(delivery))
+        found["bus_dead_letters"].insert_one(letter_codec.document(letter))
+        return delivery.id
 
     def _message(self, tenant: Tenant, job_id: str) -> str:
         """Nobody but a worker makes one, and none runs here."""

@@ -8,7 +8,7 @@ from tests.security.operations import Operation
 from tests.security.raw import exchange
 from tests.security.stores import Database
 from tests.security.target import Target
-from tests.security.tenants import ADMIN, Town
+from tests.security.tenants import ADMIN, Tenant, Town, admin_or_client
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
@@ -41,7 +41,7 @@ async def test_another_sites_page_changes_nothing(
     before = database.snapshot()
     for operation in api:
         if operation.changes:
-            answer = await asked(target, operation, tenant.ids, FOREIGN[name])
+            answer = await asked(target, operation, tenant, FOREIGN[name])
             assert answer == 403, f"{operation}: {answer}"
     assert before.differences(database.snapshot()) == []
 
@@ -58,7 +58,7 @@ async def test_our_own_page_and_programs_are_served(target: Target, town: Town, 
         tenant = await town.tenant()
         for operation in api:
             if operation.changes and operation.role != "everybody":
-                answer = await asked(target, operation, tenant.ids, headers)
+                answer = await asked(target, operation, tenant, headers)
                 assert answer not in {401, 403, 421}, f"{operation} with {headers}: {answer}"
 
 
@@ -69,7 +69,7 @@ async def test_a_foreign_host_name_gets_nothing(
     tenant = await town.tenant()
     before = database.snapshot()
     for operation in api:
-        answer = await asked(target, operation, tenant.ids, {"host": host})
+        answer = await asked(target, operation, tenant, {"host": host})
         assert answer == 421 or operation.path in BY_ANY_NAME, f"{operation}: {answer}"
     assert before.differences(database.snapshot()) == []
 
@@ -86,6 +86,7 @@ async def test_a_request_names_one_host(target: Target, town: Town, lines: str) 
     assert status in {400, 421}
 
 
-async def asked(target: Target, operation: Operation, ids: Mapping[str, str], headers: Mapping[str, str]) -> int:
-    sent = {**ADMIN, **headers}
-    return (await target.call(operation.method, operation.filled(ids), operation.valid(ids), sent)).status
+async def asked(target: Target, operation: Operation, tenant: Tenant, headers: Mapping[str, str]) -> int:
+    who = admin_or_client(operation, tenant)
+    path, body = operation.filled(tenant.ids), operation.valid(tenant.ids)
+    return (await target.call(operation.method, path, body, {**who, **headers})).status

@@ -11,15 +11,20 @@ import pytest
 from tests.security.operations import OF_THE_WHOLE, Operation, Role
 from tests.security.stores import Database
 from tests.security.target import Answer, Target
-from tests.security.tenants import ADMIN, NOBODY, UNKNOWN, Tenant, Town, bearer
+from tests.security.tenants import ADMIN, NOBODY, PUBLISHING, UNKNOWN, Tenant, Town, bearer, shown_to
+from tests.services.api.published import is_published
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
 # The document promises these lists to everybody who is known, as Marathon's clients need them.
-SHOWN_TO_ALL = {"/apps"}
+SHOWN_TO_ALL = {"/apps", "/topics", "/subscribers", "/subscriptions", "/bus/topics", "/bus/topics/{topic}"}
 # They differ each time that one looks: all acts of everybody are in the audit, and some tell when they looked.
 NOBODYS_OWN = {"address"}  # each app may have written to it
-NEVER_THE_SAME = {"/uploadurl", "/audit", "/schedules/due", "/overview", "/processes", "/queues", "/minutes"}
+NEVER_THE_SAME = {
+    "/uploadurl", "/audit", "/schedules/due", "/overview", "/processes", "/queues", "/minutes",
+    "/topics", "/subscribers", "/subscriptions", "/api_tokens", "/health/ping", "/health/ping.json",
+    "/bus/topics", "/bus/pressure",
+}  # fmt: skip
 
 LAST_USED = re.compile(rb'"lastUsedAt":(null|"[^"]*")')
 
@@ -28,7 +33,7 @@ async def asked(
     target: Target, operation: Operation, headers: Mapping[str, str], ids: Mapping[str, str], **query: str
 ) -> Answer:
     path = operation.filled(ids, **query)
-    return await target.call(operation.method, path, operation.valid(ids), headers)
+    return await target.call(operation.method, path, operation.valid(ids), shown_to(operation, headers))
 
 
 async def views(target: Target, api: Iterable[Operation], tenant: Tenant) -> dict[str, tuple[int, bytes]]:
@@ -37,7 +42,7 @@ async def views(target: Target, api: Iterable[Operation], tenant: Tenant) -> dic
     for operation in api:
         if operation.changes or operation.role is Role.EVERYBODY or operation.path in NEVER_THE_SAME:
             continue
-        headers = ADMIN if operation.role in OF_THE_WHOLE else tenant.headers
+        headers = ADMIN if operation.role in OF_THE_WHOLE or operation.takes_root else tenant.headers
         answer = await asked(target, operation, headers, tenant.ids)
         seen[str(operation)] = (answer.status, LAST_USED.sub(b"", answer.body))
     return seen
@@ -63,8 +68,12 @@ def refused(operation: Operation, *, known: bool) -> set[int] | None:
         return None
     if not known:
         return {401}
+    if operation.role is Role.ON_BUS:
+        return {401} if operation.takes_root else None
     if operation.role in OF_THE_WHOLE | {Role.OF_APP}:
         return {403}
+    if operation.path in SHOWN_TO_ALL and not operation.changes:
+        return None
     return {404} if operation.parameters and not operation.makes else None
 
 
@@ -119,18 +128,19 @@ async def test_another_tenants_things_are_out_of_reach(
     victim = await town.tenant()
     intruder = await (town.tenant() if who == "another tenant" else town.stranger())
     query = {} if asking == "as it is" else {"namespace": victim.namespace}
+    subscribed = database.of_subscriptions(intruder.namespace)
     before, seen = database.snapshot(), await views(target, api, victim)
     faults = []
     # What makes something of the intruder's own under the victim's names comes last: what follows would find it.
     for operation in sorted(api, key=lambda each: each.makes):
         # The body bears the intruder's own mark: what comes back with the victim's was the victim's.
         path, body = operation.filled(victim.ids, **query), operation.valid(victim.ids | intruder.ids | {"mark": "own"})
-        answer = await target.call(operation.method, path, body, intruder.headers)
+        answer = await target.call(operation.method, path, body, shown_to(operation, intruder.headers))
         expected = refused(operation, known=True)
         faults.append(fault(operation, answer, expected and expected | {403}, victim.mark))
     assert [each for each in faults if each] == []
     assert await views(target, api, victim) == seen
-    own = {intruder.namespace, *intruder.ids.values()}
+    own = {intruder.namespace, *intruder.ids.values()} | subscribed | database.of_subscriptions(intruder.namespace)
     assert [harm for harm in before.harmed(database.snapshot()) if not any(id in harm for id in own)] == []
 
 
@@ -154,13 +164,19 @@ async def test_ones_own_app_does_not_open_another_tenants_things(
 @pytest.mark.parametrize("caller", ["the tenant itself", "an admin"])
 async def test_who_may_is_served(target: Target, town: Town, api: list[Operation], caller: str) -> None:
     tenant = await town.tenant()
-    headers = ADMIN if caller == "an admin" else tenant.headers
+    headers, other_kind = (ADMIN, "client") if caller == "an admin" else (tenant.headers, "root")
     faults = []
     for operation in api:
         answer = await asked(target, operation, headers, tenant.ids)
         barred = operation.role in OF_THE_WHOLE and caller != "an admin"
+        barred |= operation.path == PUBLISHING and caller == "an admin"
         wrong = operation.role is not Role.EVERYBODY and (answer.status == 403) != barred
-        if wrong or answer.status == 401:
+        # On the bus, root is no client, and a client is not root.
+        is_another_kind = operation.role is Role.ON_BUS and operation.least == other_kind
+        # Some of Routemaster's take nobody who shows anything.
+        takes_strangers = operation.role is Role.EVERYBODY and is_published(operation.path)
+        is_another_kind |= takes_strangers and caller != "an admin"
+        if wrong or (answer.status == 401) != is_another_kind:
             faults.append(f"{operation}: {answer}")
         if answer.status >= 500 or str(answer.status) not in operation.statuses:
             faults.append(f"{operation}: the document does not know {answer}")

@@ -170,8 +170,8 @@ READERS: dict[str, Callable[[str], object]] = {
         '{"callback":{"type":"http","data":{"url":"https://a.example/"}},"schedules":[?]}',
         '{"callback":{"type":"http","data":{"url":"https://a.example/"}},"every":1,"labels":{?:?}}',
     ),
-    "bulk array": as_json(_elements, '[{"key":?}]'),
-    "bulk lines": lambda text: _lines(text.encode()),
+    "bulk array": as_json(lambda body: _elements(body, 10), '[{"key":?}]'),
+    "bulk lines": lambda text: _lines(text.encode(), 10),
     "key of a bad item": as_json(_key_of, '{"key":?}'),
     "suppression body": as_json(
         lambda body: read_suppression(body, "app", at=AT),

@@ -54,6 +54,11 @@ async def ask(target: Target, operation: Operation, tenant: Tenant, *, reason: s
     return await target.call(operation.method, operation.filled(tenant.ids, **query), body, headers)
 
 
+def takes_reason(operation: Operation) -> bool:
+    """Whether it ends something. Routemaster's clients have no way to say why."""
+    return operation.role is not Role.ON_BUS and (operation.act == BULK or ends_something(operation.act))
+
+
 def demands_reason(answer: Answer) -> bool:
     return answer.status == 422 and answer.json["field"] == "reason" and "reason" in answer.json["detail"]
 
@@ -69,16 +74,18 @@ async def test_nothing_ends_without_a_reason_where_one_is_demanded(
 ) -> None:
     tenant = await town.tenant()
     api = operations((await demanding.call("GET", "/openapi.json")).json)
-    ending = [operation for operation in api if operation.act == BULK or ends_something(operation.act)]
+    ending = [operation for operation in api if takes_reason(operation)]
     assert len(ending) > 10
     faults = []
+    before, known = database.snapshot(), {record["id"] for record in await records(demanding)}
     for operation in ending:
-        before, known = database.snapshot(), {record["id"] for record in await records(demanding)}
         answer = await ask(demanding, operation, tenant)
         new = [record for record in await records(demanding) if record["id"] not in known]
         if not demands_reason(answer) or any(record["outcome"] != "refused" for record in new):
             faults.append(f"{operation}: {answer}, and {new} written down")
-        faults += [f"{operation}: {changed}" for changed in before.differences(database.snapshot())]
+        after = database.snapshot()
+        faults += [f"{operation}: {changed}" for changed in before.differences(after)]
+        before, known = after, known | {record["id"] for record in new}
     assert faults == []
 
 
@@ -87,7 +94,7 @@ async def test_with_a_reason_each_is_done_and_the_reason_kept(demanding: Target,
     api = operations((await demanding.call("GET", "/openapi.json")).json)
     faults = []
     for operation in api:
-        if operation.act != BULK and not ends_something(operation.act):
+        if not takes_reason(operation):
             continue
         known = {record["id"] for record in await records(demanding)}
         answer = await ask(demanding, operation, tenant, reason="a test")

@@ -70,7 +70,11 @@ async def test_a_viewer_sees_no_personal_data(
     calls = bodies.schedule(marked) | {"key": "calls", "callback": {"type": "http", "data": data}}
     tells = bodies.schedule(marked) | {"key": "tells"}
     made = [job, *[await target.call("POST", "/schedules", schedule, mine) for schedule in (calls, tells)]]
-    assert [answer.status for answer in made] == [201, 201, 201], made
+    events = bodies.native_subscription(marked) | {
+        "callback": f"https://example.com/{word}?{word}", "headers": {"x-about": word}, "uuid": word,
+    }  # fmt: skip
+    made += [await target.call("PUT", f"/bus/subscriptions/{key}", events, mine) for key in ("calls", "tells")]
+    assert [answer.status for answer in made] == [201] * 5, made
 
     _, secret = await town.token(allowedApps=[], roles=over(victim, role, "there"))
     shown = set()
@@ -85,6 +89,7 @@ async def test_a_viewer_sees_no_personal_data(
                     shown.add(operation.path)
     job_path = "/apps/{appId}/jobs/{jobId}"
     expected = {"/apps/{appId}/jobs", job_path, f"{job_path}/samples", "/schedules", "/schedules/{key}"}
+    expected |= {"/bus/subscriptions", "/bus/subscriptions/{key}"}
     assert shown == (expected if sees else set())
 
 

@@ -7,13 +7,11 @@ import asyncio
 import itertools
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 import pytest
-import pytest_asyncio
 
-from tests.rare import and_rarely
 from tests.security.raw import Wire, head, statuses
 from tests.security.target import Target
 from tests.security.tenants import Town
@@ -46,6 +44,9 @@ SILENT = {
 }
 
 
+_OF_SILENT: tuple[list[int], ...] = ([], [408], [200], [200, 408], [405])
+
+
 async def held(port: int, begins: bytes, follows: Iterable[bytes]) -> tuple[list[int], float]:
     """What such a client is answered with until its connection is ended, and after how long that is."""
     wire = await Wire.open(port)
@@ -71,38 +72,19 @@ async def trickle(wire: Wire, pieces: Iterable[bytes]) -> None:
             return
 
 
-Held = dict[str, "asyncio.Task[tuple[list[int], float]]"]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def clients(target: Target) -> AsyncIterator[Held]:
-    """All the slow clients, who have begun together."""
+async def test_slow_requests_are_ended_with_408_and_silent_connections_are_ended(target: Target) -> None:
+    """All of them begin together, as each of them takes its time."""
     await target.whole()
-    port, health = target.port, target.running.health_port
-    slow = {name: held(health if "health" in name else port, *SLOW[name]) for name in SLOW}
-    silent = {name: held(health if "health" in name else port, SILENT[name], ()) for name in SILENT}
-    tasks = {name: asyncio.create_task(work) for name, work in (slow | silent).items()}
-    yield tasks
-    for task in tasks.values():
-        task.cancel()
-    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    work = [held(_port(target, name), *SLOW[name]) for name in SLOW]
+    work += [held(_port(target, name), begins, ()) for name, begins in SILENT.items()]
+    ends = dict(zip([*SLOW, *SILENT], await asyncio.gather(*work), strict=True))
+    assert [name for name, (_, seconds) in ends.items() if seconds >= ENDED_WITHIN] == [], "these are still there"
+    assert {name: ends[name][0] for name in SLOW if ends[name][0][-1:] != [408]} == {}
+    assert {name: ends[name][0] for name in SILENT if ends[name][0] not in _OF_SILENT} == {}
 
 
-BY_BYTES = ("a head a byte at a time", "a header at a time", "a body a byte at a time")
-
-
-@pytest.mark.parametrize("name", and_rarely(*(name for name in SLOW if name not in BY_BYTES), rarely=BY_BYTES))
-async def test_a_slow_request_is_ended_with_408(clients: Held, name: str) -> None:
-    answered, seconds = await clients[name]
-    assert seconds < ENDED_WITHIN, "the connection is still there"
-    assert answered[-1:] == [408]
-
-
-@pytest.mark.parametrize("name", SILENT)
-async def test_a_silent_connection_is_ended(clients: Held, name: str) -> None:
-    answered, seconds = await clients[name]
-    assert seconds < ENDED_WITHIN, "the connection is still there"
-    assert answered in ([], [408], [200], [200, 408], [405])
+def _port(target: Target, name: str) -> int:
+    return target.running.health_port if "health" in name else target.port
 
 
 CROWDS = {"half a head": SLOW["half a head"][0], "half a body": SLOW["half a body"][0], "nothing at all": b""}

@@ -7,6 +7,8 @@ from operator import attrgetter
 import pytest
 
 LOOP_SECONDS = 0.25
+# Of its own processor time: where two threads share a core, each of its seconds does less.
+LOOP_SECONDS_BESIDE_OTHERS = 0.4
 PEAK_BYTES = 512 * 2**20
 ANSWER_SECONDS = 1.0
 
@@ -29,7 +31,7 @@ class Toll:
     def faults(self, *, strict: bool) -> list[str]:
         """What is over its bound; times, which a busy machine makes longer, only where `strict`."""
         found = []
-        if self.loop_seconds > LOOP_SECONDS:
+        if self.loop_seconds > (LOOP_SECONDS if strict else LOOP_SECONDS_BESIDE_OTHERS):
             found.append(f"the loop stood still for {self.loop_seconds:.2f} s of its own processor time")
         if self.peak_bytes > PEAK_BYTES:
             found.append(f"the process had {self.peak_bytes / _MIB:.0f} MiB")

@@ -24,7 +24,7 @@ from tests.e2e.house import until
 from tests.stack import Endpoints
 
 COMMANDS = tuple(
-    "all api config demo doctor feedback import init rules scheduler seed up worker".split()  # noqa: SIM905 - a list
+    "all api config demo doctor fanout feedback import init rules scheduler seed up worker".split()  # noqa: SIM905 - a list
 )
 """Those that run something; `tests/cli` has the verbs."""
 

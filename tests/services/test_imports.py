@@ -31,13 +31,21 @@ API = {"litestar", "pydantic", "services.api"}
 # What is opened with its first use, of which there may be none.
 LATE = S3 | {"aiohttp", "aiosmtplib", "h2", "shared.outgoing.client", "shared.blobs.s3"}
 COLUMNS = {"asyncpg", "numpy"}
-NOBODYS = {"httpx", "services.commands.demo", "services.commands.import_marathon", "services.embedded.instance"}
+NOBODYS = {
+    "httpx", "services.commands.demo", "services.commands.import_marathon", "services.commands.import_routemaster",
+    "services.embedded.instance",
+}  # fmt: skip
 
 UNUSED = {
-    "api": LATE | NOBODYS | {"services.feedback", "services.scheduler", "services.worker"},
-    "scheduler": LATE | NOBODYS | API | COLUMNS | {"services.feedback", "services.worker"},
-    "worker": LATE | NOBODYS | API | {"services.feedback", "services.scheduler"},
-    "feedback": LATE | NOBODYS | API | COLUMNS | {"aio_pika", "aiormq", "services.scheduler", "services.worker"},
+    "api": LATE | NOBODYS | {"services.fanout", "services.feedback", "services.scheduler", "services.worker"},
+    "scheduler": LATE | NOBODYS | API | COLUMNS | {"services.fanout", "services.feedback", "services.worker"},
+    "worker": LATE | NOBODYS | API | {"services.fanout", "services.feedback", "services.scheduler"},
+    "feedback": LATE
+    | NOBODYS
+    | API
+    | COLUMNS
+    | {"aio_pika", "aiormq", "services.fanout", "services.scheduler", "services.worker"},
+    "fanout": LATE | NOBODYS | API | COLUMNS | {"services.feedback", "services.scheduler", "services.worker"},
 }
 
 

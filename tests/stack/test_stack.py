@@ -130,6 +130,7 @@ def test_a_server_that_was_left_paused_is_ended_all_the_same(home: Path) -> None
     assert not processes.is_alive(mark)
 
 
+@pytest.mark.slow
 async def test_the_brokers_keep_their_data_over_a_restart(home: Path) -> None:
     here = control.ensure("kafka", "rabbitmq")
     if here.missing:

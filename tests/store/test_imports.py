@@ -12,7 +12,7 @@ from shared.domain.errors import Conflict
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
-from shared.domain.push.feedback import Position
+from shared.domain.positions import Position
 from shared.domain.push.records import APNS
 from shared.store import Store
 

@@ -3,15 +3,16 @@
 import asyncio
 import secrets
 from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.clock.deliveries import TopicMessage, Undeliverable
-from shared.domain.errors import LaneLost
+from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
-from shared.stream import Stream
+from shared.stream import Stream, TopicSpec
 from tests.stream.conftest import OpenStream
 
 RECEIPT = Receipt(sent=3, skipped=1, reasons={"no-token": 1}, locales={"en": 2, "pt": 1})
@@ -38,6 +39,16 @@ async def committed(stream: Stream, topic: str, expected: int) -> list[bytes]:
         for chunk in await reader.read(0.5):
             values += [value for value in chunk.values if value is not None]
     return values
+
+
+async def placed(stream: Stream, topic: str, expected: int) -> list[tuple[str, bytes]]:
+    """So many records of the topic, each with its partition."""
+    found: list[tuple[str, bytes]] = []
+    async with stream.reader(topic, group=f"oracle-{secrets.token_hex(4)}") as reader, asyncio.timeout(20):
+        while len(found) < expected:
+            for chunk in await reader.read(0.2):
+                found += [(chunk.partition, value) for value in chunk.values if value is not None]
+    return found
 
 
 async def test_a_batch_goes_out_once_with_its_receipt(stream: Stream, topic: str) -> None:
@@ -175,6 +186,49 @@ async def test_a_topic_that_appears_later_is_read_from_its_first_record(stream: 
             while not (chunks := await reader.read(1)):
                 pass
     assert [chunk.values for chunk in chunks] == [records(2)]
+
+
+async def test_the_records_of_a_key_lie_in_one_partition_in_their_order(stream: Stream, topic: str) -> None:
+    keys = [f"topic\0https://example.com/{number}".encode() for number in range(40)]
+    for turn in range(5):
+        values = [b"%d:%d" % (number, turn) for number in range(len(keys))]
+        await stream.publish(topic, values, keys=keys)
+    await stream.publish(topic, [b"0:5", b"0:6", b"0:7"], keys=keys[:1] * 3)
+    await stream.publish(topic, [], keys=[])
+    found: dict[bytes, list[tuple[str, bytes]]] = {}
+    for partition, value in await placed(stream, topic, 5 * len(keys) + 3):
+        found.setdefault(value.partition(b":")[0], []).append((partition, value))
+    assert len(found) == len(keys)
+    for number, own in found.items():
+        assert len({partition for partition, _ in own}) == 1
+        assert [value for _, value in own] == [b"%s:%d" % (number, turn) for turn in range(8 if number == b"0" else 5)]
+
+
+async def test_spans_tell_where_a_topic_begins_and_ends(stream: Stream, topic: str) -> None:
+    before: Mapping[str, tuple[int, int]] = {}
+    async with asyncio.timeout(20):
+        while not before:  # a broker promises a topic before it knows it
+            before = await stream.spans(topic)
+    await stream.publish(topic, records(), keys=[b"a"] * 3)
+    after = await stream.spans(topic)
+    assert set(before.values()) == {(0, 0)}
+    assert sorted(span for span in after.values() if span != (0, 0)) == [(0, 3)]
+
+
+async def test_as_many_keys_as_values_are_given(stream: Stream, topic: str) -> None:
+    with pytest.raises(ValueError, match="1 keys for 2 values"):
+        await stream.publish(topic, [b"1", b"2"], keys=[b"1"])
+    assert await committed(stream, topic, 0) == []
+
+
+async def test_a_topic_that_is_missing_is_noticed_until_it_is_made(stream: Stream) -> None:
+    name = f"kept-{secrets.token_hex(4)}"
+    wanted = {name: TopicSpec(3, timedelta(days=2))}
+    with pytest.raises(Unavailable, match="carillon init"):
+        await stream.verify(wanted)
+    await stream.setup(wanted)
+    await stream.setup(wanted)
+    await stream.verify(wanted)
 
 
 async def test_an_empty_batch_has_a_receipt_too(stream: Stream, topic: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from shared.domain.errors import Unavailable
+from shared.stream import TopicSpec
 from shared.stream.kafka.cluster import Cluster, close
 from shared.stream.kafka.durability import topic_configs
 from shared.stream.kafka.ledger import Ledger
@@ -68,7 +70,7 @@ def _ping(servers: str) -> Any:
 
 
 def _setup(servers: str) -> Any:
-    return a_cluster(servers).setup({"topic": 1})
+    return a_cluster(servers).setup({"topic": TopicSpec(1)})
 
 
 def _receipt(servers: str) -> Any:
@@ -169,24 +171,24 @@ async def test_every_broker_is_asked_for_its_version(brokers: type[ThreeBrokers]
     brokers.old = 2
     for _ in range(8):
         with pytest.raises(Unavailable, match=r"broker 2 .* older than 4\.0"):
-            await a_cluster("127.0.0.1:1").verify()
+            await a_cluster("127.0.0.1:1").verify({})
     brokers.old = None
     with capture_logs() as logs:
-        await a_cluster("127.0.0.1:1").verify()
+        await a_cluster("127.0.0.1:1").verify({})
     assert logs == []
 
 
 async def test_a_broker_that_forgets_markers_too_early_is_not_used(brokers: type[ThreeBrokers]) -> None:
     brokers.minutes[1] = "10079"
     with pytest.raises(Unavailable, match="broker 1 keeps markers for 10079 minutes") as raised:
-        await a_cluster("127.0.0.1:1").verify()
+        await a_cluster("127.0.0.1:1").verify({})
     assert "stream.marker_retention_days says 7 days" in str(raised.value)
 
 
 async def test_topics_that_can_lose_what_they_acknowledged_are_logged(brokers: type[ThreeBrokers]) -> None:
     brokers.min_insync |= {"push-game_apns": "1", "push-lone_apns": "1", "__consumer_offsets": "1"}
     with capture_logs() as logs:
-        await a_cluster("127.0.0.1:1").verify()
+        await a_cluster("127.0.0.1:1").verify({})
     warned = {entry["topic"]: (entry["log_level"], entry["copies"], entry["set"]) for entry in logs}
     expected = ("warning", 3, "min.insync.replicas=2")
     assert warned == {"push-game_apns": expected, "__consumer_offsets": expected}
@@ -196,7 +198,7 @@ async def test_topics_that_can_lose_what_they_acknowledged_are_logged(brokers: t
 async def test_a_cluster_that_does_not_tell_its_configuration_is_used(brokers: type[ThreeBrokers], code: int) -> None:
     brokers.forbidden, brokers.minutes[1] = code, "1"
     with capture_logs() as logs:
-        await a_cluster("127.0.0.1:1").verify()
+        await a_cluster("127.0.0.1:1").verify({})
     assert {entry["of"] for entry in logs} == {
         "0",
         "1",
@@ -211,4 +213,13 @@ async def test_a_cluster_that_does_not_tell_its_configuration_is_used(brokers: t
 
 @pytest.mark.parametrize(("copies", "configs"), [(1, {}), (2, {}), (3, {"min.insync.replicas": "2"})])
 def test_a_topic_with_three_copies_is_written_to_two(copies: int, configs: dict[str, str]) -> None:
-    assert topic_configs(copies) == configs
+    assert topic_configs(copies, TopicSpec(4)) == configs
+
+
+def test_a_topic_that_keeps_its_records_for_a_time_forgets_them_by_nothing_else() -> None:
+    kept = {
+        "retention.ms": "3600000", "retention.bytes": "-1", "cleanup.policy": "delete",
+        "message.timestamp.type": "LogAppendTime",
+    }  # fmt: skip
+    assert topic_configs(1, TopicSpec(4, timedelta(hours=1))) == kept
+    assert topic_configs(3, TopicSpec(4, timedelta(hours=1))) == kept | {"min.insync.replicas": "2"}

@@ -66,6 +66,11 @@ class Collector:
         """The names of a span's children."""
         return sorted(span.name for span in self.spans if (span.trace_id, span.parent) == (parent.trace_id, parent.id))
 
+    def orphans(self, trace_id: str) -> set[str]:
+        """The parents that spans of a trace name, and that are not there."""
+        spans = {span.id: span for span in self.spans if span.trace_id == trace_id}
+        return {span.parent for span in spans.values()} - spans.keys()
+
 
 @asynccontextmanager
 async def collect() -> AsyncIterator[Collector]:

@@ -64,6 +64,7 @@ async def test_what_one_version_began_the_other_brings_to_its_end(
     assert [(each["sent"], each["completedTokens"]) for each in shown] == [(DEVICES, DEVICES)] * 2
 
 
+@pytest.mark.slow
 async def test_processes_of_both_versions_share_all_work_in_a_storm(house: House, release: Path, seed: int) -> None:
     await weather_storm(house, seed, STORM_SECONDS, trees=(None, release))
 

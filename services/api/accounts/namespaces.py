@@ -1,4 +1,5 @@
-"""Whose schedules and dead letters a request is about: the caller's own, or another's over which the caller has a role.
+"""Whose schedules, dead letters and subscriptions a request is about: the caller's own, or another's over which the
+caller has a role.
 
 A namespace is `token:` and the id of a service's token, or `user:` and a person's e-mail address.
 """
@@ -54,5 +55,5 @@ def own_namespace(request: Request[Any, Any, Any]) -> str:
     """
     caller, named = caller_of(request), paging.first(request, NAMESPACE.name)
     if named not in {"", caller.namespace}:
-        raise Forbidden("schedules are made in the caller's own namespace", field=NAMESPACE.name, value=named)
+        raise Forbidden("things are made in the caller's own namespace alone", field=NAMESPACE.name, value=named)
     return caller.namespace

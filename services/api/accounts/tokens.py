@@ -17,11 +17,14 @@ from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
+from shared.domain.accounts.bus_tokens import RANDOM_BYTES, make_bus_secret
 from shared.domain.accounts.callers import (
     LARGEST_MESSAGE_RATE,
     MESSAGES_PER_SECOND,
     SMALLEST_MESSAGE_RATE,
     Token,
+    TokenScope,
+    bus_digest,
     check_message_rate,
     check_token_name,
     check_token_namespace,
@@ -96,6 +99,7 @@ class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
     last_used_at: Timestamp | None
     previous_until: Timestamp | None
     messages_per_second: float
+    scope: Annotated[TokenScope, Meta(description="`bus`: it opens the bus alone; empty: all that its roles open.")]
 
 
 class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
@@ -162,14 +166,13 @@ class TokensResource(Resource):
         if not 0 <= body.overlap_seconds <= MOST_OVERLAP_SECONDS:
             rule = f"overlapSeconds is an integer from 0 to {MOST_OVERLAP_SECONDS}"
             raise Invalid(rule, field="overlapSeconds", value=body.overlap_seconds)
-        token, now, secret = await self._require(token_id), self._clock.now(), fresh_secret()
+        token, now = await self._require(token_id), self._clock.now()
+        secret, digest = _another_secret(token)
         expires_at = self._read_expiry(body.expires_at) or token.expires_at
         if expires_at is not None and expires_at <= now:
             raise Conflict("this token has expired: give it another expiresAt", field="expiresAt")
         until = now + timedelta(seconds=body.overlap_seconds)
-        rotated = await self._store.tokens.rotate(
-            token, secret_digest(secret), previous_until=until, expires_at=expires_at
-        )
+        rotated = await self._store.tokens.rotate(token, digest, previous_until=until, expires_at=expires_at)
         if rotated is None:
             raise Conflict("somebody else has changed this token meanwhile", field="tokenId", value=token_id)
         note_change(TokenView(**_fields(token)), TokenView(**_fields(rotated)))
@@ -206,6 +209,20 @@ class TokensResource(Resource):
 def fresh_secret() -> str:
     """A secret that nobody can guess."""
     return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+
+def fresh_bus_secret(name: str) -> str:
+    """A secret that nobody can guess, of the kind that Routemaster's clients take."""
+    return make_bus_secret(name, secrets.token_bytes(RANDOM_BYTES))
+
+
+def _another_secret(token: Token) -> tuple[str, str]:
+    """A secret of the token's kind, and its digest."""
+    if token.scope is TokenScope.BUS:
+        secret = fresh_bus_secret(token.name)
+        return secret, bus_digest(secret)
+    secret = fresh_secret()
+    return secret, secret_digest(secret)
 
 
 def _fields(token: Token) -> dict[str, Any]:

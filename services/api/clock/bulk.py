@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from services.api.accounts.namespaces import own_namespace
 from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedules import KEY, SCHEDULES, sameness
-from services.api.http.bulk_items import NDJSON, ItemError, read_items, status_of
+from services.api.http.bulk_items import NDJSON, ItemError, check_size, read_items, status_of, without_frames
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
@@ -41,7 +41,14 @@ CHUNK_ITEMS = 500
 CHUNK_INSTANTS = 20_000
 CHUNK_BYTES = 4 * 2**20  # what is encoded for the database in one go holds the loop
 
-_key_decoder = msgspec.json.Decoder(dict[str, Raw])
+
+class _KeyedItem(Struct, frozen=True):
+    """Of an item its key alone: a body has room for millions of other fields."""
+
+    key: str | None = None
+
+
+_key_decoder = msgspec.json.Decoder(_KeyedItem)
 
 
 class BulkItemView(Struct, frozen=True, kw_only=True):
@@ -124,9 +131,10 @@ class BulkResource(Resource):
 
     def _read(self, item: bytes, maker: Caller) -> Wanted | Invalid:
         try:
+            check_size(item)
             key, definition = schedule_body.read(item, self._targets)
         except Invalid as error:
-            return error
+            return without_frames(error)
         return Wanted(maker.namespace, key, definition, maker.token_id)
 
     async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
@@ -156,6 +164,7 @@ def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Re
 def _key_of(item: bytes) -> str | None:
     """The key of an item that has a mistake, so that its sender knows which one it was."""
     try:
-        return msgspec.json.decode(decode_body(item, _key_decoder)["key"], type=str)[:255]
-    except (Invalid, KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        key = decode_body(item, _key_decoder).key
+    except Invalid:
         return None
+    return key[:255] if key is not None else None

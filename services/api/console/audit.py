@@ -25,8 +25,8 @@ _BY = Parameter(name="by", description="Only acts of this namespace.", schema={"
 
 
 class ActorView(Struct, frozen=True, kw_only=True):
-    """Who did it: a `user` or a `token`, how they proved who they are (`token` or `proxy`), and from where. Or it was
-    `system`, Carillon by itself: then `name` is the role of the process."""
+    """Who did it: a `user` or a `token`, how they proved who they are (`token`, `proxy` or `session`), and from where.
+    Or it was `system`, Carillon by itself: then `name` is the role of the process."""
 
     kind: str
     namespace: str

@@ -70,7 +70,7 @@ class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The deployment at `asOf`. `verdict` is `well`, `ailing` where a sign shows, or `unknown` where none shows and not
     everything could be read. `partial` says that the caller has no role over all there is: then jobs are those of up to
     20 of the caller's own apps. Processes, queues, minutes and dead letters are left out then, and so is what exactly
-    is seen of a sign."""
+    is seen of a sign. Minutes, and how many jobs and dead letters there are, are up to five seconds old."""
 
     as_of: Timestamp
     verdict: OverallVerdict
@@ -124,8 +124,13 @@ class OverviewResource(Resource):
     async def _read_jobs(self, app_ids: _AppIds) -> _SeenJobs:
         running = await read_jobs(self._store, JobSelection(app_ids=app_ids, status=JobStatus.RUNNING), limit=_SHOWN)
         waiting = await self._find_waiting(app_ids)
-        views = [await view_jobs(self._store, self._watch, jobs) for jobs in (running, waiting)]
-        return _SeenJobs(*views)
+        running_ids = {job.id for job in running}
+        jobs = [*running, *(job for job in waiting if job.id not in running_ids)]
+        views = await view_jobs(self._store, self._watch, jobs)
+        return _SeenJobs(
+            running=[view for view in views if view.id in running_ids],
+            waiting=[view for view in views if view.id not in running_ids],
+        )
 
     async def _find_waiting(self, app_ids: _AppIds) -> Sequence[Job]:
         if app_ids is None:

@@ -2,12 +2,16 @@
 of its own, and these come in the form in which the items came."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Self
+from io import BytesIO
+from itertools import islice
+from typing import Any, Self, TypeVar
 
 import msgspec
 from litestar import Request, Response
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, defstruct
+from msgspec.structs import astuple
 
 from services.api.http import wire
 from services.api.http.errors import STATUS
@@ -16,8 +20,13 @@ from shared.domain.errors import Invalid, Refused
 
 NDJSON = "application/x-ndjson"
 
+ITEM_BYTES = 2 * 2**20
+"""Of one item whose fields may have any names: objects of millions of these would hold the loop for a second."""
+
 _NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-_items_decoder = msgspec.json.Decoder(list[Raw])
+_lone_decoder = msgspec.json.Decoder(Raw)
+
+R = TypeVar("R", bound=Refused)
 
 
 class ItemError(Struct, frozen=True):
@@ -38,21 +47,43 @@ class ItemsBody(Struct, frozen=True):
     items: Sequence[bytes]
     in_lines: bool
 
-    def answer(self, answers: Sequence[Struct]) -> Response[bytes]:
+    def answer(self, answers: Sequence[Struct], status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
         """These answers, in the form in which the items came."""
         if not self.in_lines:
-            return wire.answer(answers)
+            return wire.answer(answers, status)
         lines = msgspec.json.Encoder().encode_lines(answers)
-        return Response(lines, media_type=NDJSON, status_code=HTTPStatus.OK)
+        return Response(lines, media_type=NDJSON, status_code=status)
 
 
 def read_items(request: Request[Any, Any, Any], content: bytes, *, most: int) -> ItemsBody:
     """The items of a body. Raises `Invalid` where there are none, or more than `most`."""
     in_lines = _is_ndjson(request, content)
-    items = _lines(content) if in_lines else _elements(content)
+    items = _lines(content, most + 1) if in_lines else _elements(content, most + 1)
     if not 1 <= len(items) <= most:
-        raise Invalid(f"1 to {most:,} items are needed", value=len(items))
+        raise Invalid(f"1 to {most:,} items are needed", value=len(items) if len(items) <= most else f"over {most:,}")
     return ItemsBody(items, in_lines)
+
+
+def read_lone_item(request: Request[Any, Any, Any], content: bytes) -> bytes | None:
+    """The one item that the body is, where it is an object and not said to be lines; else `None`."""
+    if _kind(request) in _NDJSON_TYPES or content.lstrip()[:1] != b"{":
+        return None
+    try:
+        return bytes(_lone_decoder.decode(content))
+    except (msgspec.DecodeError, RecursionError):
+        return content if len(_lines(content, 2)) == 1 else None
+
+
+def check_size(item: bytes) -> None:
+    """Raise `Invalid` unless an item may be read in one go."""
+    if len(item) > ITEM_BYTES:
+        raise Invalid(f"one of several takes {ITEM_BYTES:,} bytes at most")
+
+
+def without_frames(error: R) -> R:
+    """The error, to be kept until all items are read: its frames would keep what was read of this one."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def status_of(error: Refused) -> HTTPStatus:
@@ -61,13 +92,29 @@ def status_of(error: Refused) -> HTTPStatus:
 
 
 def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind in _NDJSON_TYPES or content.lstrip()[:1] == b"{"
+    return _kind(request) in _NDJSON_TYPES or content.lstrip()[:1] == b"{"
 
 
-def _lines(content: bytes) -> list[bytes]:
-    return [line for line in content.split(b"\n") if line.strip()]
+def _kind(request: Request[Any, Any, Any]) -> str:
+    """The media type that the request tells."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _elements(content: bytes) -> list[bytes]:
-    return [bytes(item) for item in decode_body(content, _items_decoder)]
+def _lines(content: bytes, most: int) -> list[bytes]:
+    """The first so many lines that are not empty. The others are not looked at: millions of them fit into a body."""
+    lines = islice(filter(bytes.strip, BytesIO(content)), most)
+    return [line.removesuffix(b"\n") for line in lines]
+
+
+def _elements(content: bytes, most: int) -> list[bytes]:
+    """The first so many elements of an array."""
+    elements = astuple(decode_body(content, _decode_elements(most)))
+    return [bytes(element) for element in elements if element is not None]
+
+
+@lru_cache
+def _decode_elements(most: int) -> msgspec.json.Decoder[Struct]:
+    """A decoder of arrays that skips what follows the first so many elements: it makes no objects of it, of which
+    millions fit into a body."""
+    fields = [(f"element_{number}", Raw, None) for number in range(most)]
+    return msgspec.json.Decoder(defstruct("Elements", fields, array_like=True))

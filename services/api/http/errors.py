@@ -15,7 +15,17 @@ from litestar.types import Send
 from msgspec import Struct
 
 from services.api.http.request_ids import current_request_id
-from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Refused, TooMany, Unauthorized, Unavailable
+from shared.domain.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Refused,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+)
 
 PROBLEM = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
@@ -29,11 +39,21 @@ class Misdirected(Refused):
     """The request names a host that this API does not answer to."""
 
 
+class BadInput(Refused):
+    """The same as `Invalid` on the routes that Routemaster's clients know (400)."""
+
+
+class BasicNeeded(Unauthorized):
+    """Nobody known is asking a route whose callers show a token by basic auth."""
+
+
 STATUS: dict[type[Exception], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    BadInput: HTTPStatus.BAD_REQUEST,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     Forbidden: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
+    Gone: HTTPStatus.GONE,
     Conflict: HTTPStatus.CONFLICT,
     Misdirected: HTTPStatus.MISDIRECTED_REQUEST,
     TooMany: HTTPStatus.TOO_MANY_REQUESTS,
@@ -45,6 +65,7 @@ _HEADERS: dict[HTTPStatus, dict[str, str]] = {
     HTTPStatus.SERVICE_UNAVAILABLE: {"retry-after": str(RETRY_AFTER_SECONDS)},
 }
 
+_BASIC = {"www-authenticate": 'Basic realm="carillon", charset="UTF-8"'}
 _DETAILS: dict[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "the request ended too early",
     HTTPStatus.NOT_FOUND: "there is nothing at this path",
@@ -91,6 +112,8 @@ def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
     own = {"allow": allow["allow"]} if "allow" in allow else {}
     if isinstance(error, TooMany):
         own["retry-after"] = str(error.retry_after_seconds)
+    if isinstance(error, BasicNeeded):
+        return own | _BASIC
     return own | _HEADERS.get(HTTPStatus(problem.status), {})
 
 

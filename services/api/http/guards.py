@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 from litestar.datastructures import Headers
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPResponseStartEvent, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPResponseStartEvent, HTTPScope, Message, Receive, Scope, Send
 from msgspec import Struct
 
 from services.api.http import errors
 from services.api.http.errors import Misdirected
+from services.api.http.request_ids import header_values
 from shared.domain.errors import Forbidden
 from shared.runtime.metrics import REQUESTS_REFUSED
 from shared.runtime.settings import ApiSettings
@@ -26,6 +27,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # It tells strangers nothing but whether all is well, and orchestrators ask for it by a pod's address.
 _ANY_HOST_PATHS = frozenset({"/healthcheck", "/healthcheck/"})
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_BROWSER_HEADERS = frozenset({b"origin", b"sec-fetch-site", b"cookie"})
 _SAME_SITE = frozenset({"same-origin", "none"})
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -70,18 +72,23 @@ class Guarded:
             await send(message)
 
         try:
-            self._check(Headers.from_scope(scope), scope["method"], scope["path"])
+            self._check(scope)
         except (Forbidden, Misdirected) as error:
             REQUESTS_REFUSED.labels("host" if isinstance(error, Misdirected) else "cross_site").inc()
             await errors.send(error, send_secured)
             return
         await self._app(scope, receive, send_secured)
 
-    def _check(self, headers: Headers, method: str, path: str) -> None:
-        if path not in _ANY_HOST_PATHS:
-            check_host(headers.getall("host", []), self._rules)
-        if method not in _READING_METHODS:
-            check_origin(headers, self._rules)
+    def _check(self, scope: HTTPScope) -> None:
+        if scope["path"] not in _ANY_HOST_PATHS and self._rules.hosts is not None:
+            check_host(header_values(scope, b"host"), self._rules)
+        if scope["method"] not in _READING_METHODS and _may_be_a_browser(scope):
+            check_origin(Headers.from_scope(scope), self._rules)
+
+
+def _may_be_a_browser(scope: HTTPScope) -> bool:
+    """Whether the request bears anything that `check_origin` looks at: programs send none of it."""
+    return any(name in _BROWSER_HEADERS for name, _ in scope["headers"])
 
 
 def check_host(hosts: Sequence[str], rules: GuardRules) -> None:

@@ -5,10 +5,16 @@ reach the port past the proxy could write that header. Where an address proves t
 in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
 Everything below a path with a route that is not for everybody asks for an identity first, so that a stranger learns
 nothing, not even which paths there are.
+
+Routemaster's clients show a token as the user name of basic auth, with any password. So do its routes take it, and they
+take nothing else. A token of the bus is known there and below `/bus` alone.
 """
 
+import base64
+import binascii
 import hmac
 import ipaddress
+import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -19,21 +25,44 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from prometheus_client import Counter
 
 from services.api.http import errors
+from services.api.http.errors import BasicNeeded
 from services.api.http.ids import fresh_id
+from services.api.http.request_ids import header_values
 from services.api.http.token_uses import TokenUses
-from shared.domain.accounts.callers import Caller, Token, User, check_email, secret_digest, token_caller, user_caller
+from shared.domain.accounts.callers import (
+    Caller,
+    Token,
+    TokenScope,
+    User,
+    bus_digest,
+    check_email,
+    secret_digest,
+    token_caller,
+    token_namespace,
+    user_caller,
+)
 from shared.domain.errors import Conflict, Unauthorized
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
-from shared.runtime.coalescer import Coalescer
+from shared.runtime.coalescer import LINGER_SECONDS, Coalescer
 from shared.runtime.metrics import SIGN_INS
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 
 EMAIL_HEADER = "x-forwarded-email"
 PROXY_SECRET_HEADER = "x-carillon-proxy-secret"
-_SCHEME = "bearer"
+BUS = "bus"
+"""The first part of the paths below which a token of the bus is known, shown as others are."""
+
+SESSION = "session"
+"""How a person proves who they are whose browser is signed in."""
+
+_SCHEME, _BASIC = "bearer", "basic"
 _CALLER = "caller"
+_SHOWN = "shown"
+_LOOK = "look"
+_TRUSTED_SECONDS = 1.0
+_ROOT = Caller(namespace=token_namespace("bus.root_key"), name="bus.root_key", is_admin=True, allowed_apps=frozenset())
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -62,19 +91,20 @@ class Directory:
     """Looks callers up. The settings' `first_admin` is a user who is there from the start: the first request makes the
     entry. Raises `Invalid` for one that is no e-mail address."""
 
-    def __init__(self, store: Store, clock: Clock, settings: ApiSettings) -> None:
+    def __init__(self, store: Store, clock: Clock, settings: ApiSettings, *, root_key: str = "") -> None:
         if settings.first_admin:
             check_email(settings.first_admin)
         self._store = store
         self._clock = clock
         self._proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
         self._first_admin = settings.first_admin
-        self._token = Coalescer(self._tokens)
+        self._root_key = root_key.encode()
+        self._token = Coalescer(self._tokens, linger_seconds=LINGER_SECONDS)
         self._user = Coalescer(self._users)
         self._uses = TokenUses(store)
 
-    async def caller(self, headers: Headers, peer: str | None) -> Caller:
-        """The identity behind these headers.
+    async def caller(self, headers: Headers, peer: str | None, *, on_bus: bool = False) -> Caller:
+        """The identity behind these headers. Who shows a token of the bus is known `on_bus` alone.
 
         Raises:
             Unauthorized: there is none, or nobody knows it, or the peer may not vouch for it.
@@ -83,26 +113,15 @@ class Directory:
         bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
         way = "token" if bearer else "proxy" if EMAIL_HEADER in headers else "none"
         try:
-            caller = await (self._service(bearer) if bearer else self._person(headers, peer))
+            caller = await (self._service(bearer, on_bus=on_bus) if bearer else self.person(headers, peer))
         except Unauthorized:
             _sign_ins(way, "refused").inc()
             raise
         _sign_ins(way, "known").inc()
         return caller
 
-    async def _service(self, secrets_shown: list[str]) -> Caller:
-        shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
-        digest = secret_digest(shown)
-        token = await self._token(digest) if shown else None
-        if token is None:
-            raise Unauthorized("this token is not known")
-        now = self._clock.now()
-        if reason := token.why_refused(digest, now):
-            raise Unauthorized(reason)
-        self._uses.note(token, now)
-        return token_caller(token)
-
-    async def _person(self, headers: Headers, peer: str | None) -> Caller:
+    async def person(self, headers: Headers, peer: str | None) -> Caller:
+        """Whom a trusted proxy names. Raises `Unauthorized`."""
         if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
             raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
         emails = headers.getall(EMAIL_HEADER, [])
@@ -110,12 +129,68 @@ class Directory:
             raise Unauthorized(f"a bearer token or the header {EMAIL_HEADER} is needed")
         if not self._proxies.trust(peer):
             raise Unauthorized(f"{EMAIL_HEADER} is believed only from a trusted proxy")
-        user = await self._user(emails[0]) if len(emails) == 1 else None
-        if user is None and emails == [self._first_admin]:
+        if len(emails) > 1:
+            raise Unauthorized("this user is not known")
+        return await self.user(emails[0])
+
+    async def user(self, email: str) -> Caller:
+        """The user with this address, whatever proved who they are. Raises `Unauthorized`."""
+        user = await self._user(email)
+        if user is None and email == self._first_admin:
             user = await self._add_first_admin()
         if user is None:
             raise Unauthorized("this user is not known")
         return user_caller(user)
+
+    async def service(self, digest: str) -> Caller:
+        """The service whose token's secret has this digest, whatever showed it. A token of the bus opens nothing here.
+        Raises `Unauthorized`."""
+        token = await self._token(digest)
+        if token is None or token.scope is TokenScope.BUS:
+            raise Unauthorized("this token is not known")
+        return token_caller(self._admit(token, digest))
+
+    async def client(self, shown: str) -> Caller:
+        """Who shows this token by basic auth: a service, or the bus's root, who is an admin and no service.
+
+        Raises:
+            BasicNeeded: there is none, or nobody knows it.
+        """
+        try:
+            caller = await self._client(shown)
+        except Unauthorized as error:
+            _sign_ins(_BASIC, "refused").inc()
+            raise BasicNeeded(error.reason) from None
+        _sign_ins(_BASIC, "known").inc()
+        return caller
+
+    async def _client(self, shown: str) -> Caller:
+        if self._root_key and hmac.compare_digest(shown.encode(), self._root_key):
+            return _ROOT
+        return token_caller(await self._find_known(shown, on_bus=True))
+
+    async def _service(self, secrets_shown: list[str], *, on_bus: bool) -> Caller:
+        shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
+        return token_caller(await self._find_known(shown, on_bus=on_bus))
+
+    async def _find_known(self, shown: str, *, on_bus: bool) -> Token:
+        """The token with this secret; that it is used is noted. Raises `Unauthorized`."""
+        digests = [bus_digest(shown), secret_digest(shown)] if on_bus else [secret_digest(shown)]
+        for digest in digests if shown else ():
+            token = await self._token(digest)
+            if token is not None and _is_shown_rightly(token, shown, digest):
+                return self._admit(token, digest)
+        if not shown:
+            raise Unauthorized("a token is needed")
+        raise Unauthorized("this token is not known" + ("" if on_bus else "; a token of the bus opens the bus alone"))
+
+    def _admit(self, token: Token, digest: str) -> Token:
+        """The token, whose use now is noted. Raises `Unauthorized` where its secret of this digest is not good now."""
+        now = self._clock.now()
+        if reason := token.why_refused(digest, now):
+            raise Unauthorized(reason)
+        self._uses.note(token, now)
+        return token
 
     async def _tokens(self, digests: Sequence[str]) -> list[Token | None]:
         found = await self._store.tokens.with_digests(digests)
@@ -143,23 +218,62 @@ class Directory:
 
 
 class IdentifyCaller:
-    """Middleware: finds the caller before any path below one of `protected` is even looked up."""
+    """Middleware: finds the caller before any path below one of `protected` is even looked up; below one of `basic`, by
+    basic auth."""
 
-    def __init__(self, app: ASGIApp, directory: Directory, protected: frozenset[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, directory: Directory, protected: frozenset[str], basic: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._directory = directory
         self._protected = protected
+        self._basic = basic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if first_of(scope["path"]) in self._protected:
-            peer = scope.get("client")
-            try:
-                caller = await self._directory.caller(Headers.from_scope(scope), peer[0] if peer else None)
-            except Exception as error:  # noqa: BLE001 - the table of errors knows what to tell
-                await errors.send(error, send)
-                return
-            scope["state"][_CALLER] = caller
+        below = first_of(scope["path"])
+        try:
+            if below in self._basic:
+                await self._identify_client(scope)
+            elif below in self._protected:
+                peer = scope.get("client")
+                scope["state"][_LOOK] = self._directory, time.monotonic()
+                scope["state"][_CALLER] = await self._directory.caller(
+                    Headers.from_scope(scope), peer[0] if peer else None, on_bus=below == BUS
+                )
+        except Exception as error:  # noqa: BLE001 - the table of errors knows what to tell
+            await errors.send(error, send)
+            return
         await self._app(scope, receive, send)
+
+    async def _identify_client(self, scope: Scope) -> None:
+        shown = read_basic(header_values(scope, b"authorization"))
+        scope["state"][_LOOK] = self._directory, time.monotonic()
+        scope["state"][_CALLER], scope["state"][_SHOWN] = await self._directory.client(shown), shown
+
+
+def _is_shown_rightly(token: Token, shown: str, digest: str) -> bool:
+    """Whether a token of this scope is known by this digest: a secret could be made whose digest is another one's."""
+    return (token.scope is TokenScope.BUS) == (digest == bus_digest(shown))
+
+
+def read_basic(credentials: Sequence[str]) -> str:
+    """The user name of basic auth in these headers `Authorization`. Raises `BasicNeeded` where there is not exactly
+    one."""
+    scheme, _, encoded = (credentials[0] if len(credentials) == 1 else "").partition(" ")
+    try:
+        user = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == _BASIC else ""
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        user = ""
+    # A token may hold a colon, and then the password of `token:x` is what stands behind the last one.
+    token = user.rpartition(":")[0] or user
+    if not token:
+        raise BasicNeeded("a token is needed, as the user name of basic auth")
+    return token
+
+
+def count_sign_in(way: str, *, known: bool) -> None:
+    """Count somebody who showed this way who they are, and was known or refused."""
+    _sign_ins(way, "known" if known else "refused").inc()
 
 
 @lru_cache
@@ -191,6 +305,43 @@ def caller_of(connection: Connection) -> Caller:
     if not isinstance(caller, Caller):
         raise Unauthorized("nobody is known here")
     return caller
+
+
+def name_caller(scope: Any, caller: Caller, session_id: str = "") -> None:
+    """Name the caller of a request that begins inside this process, and their browser's session, if they have one: they
+    were looked up just now."""
+    scope["state"][_LOOK] = None, time.monotonic()
+    scope["state"][_CALLER], scope["state"][SESSION] = caller, session_id
+
+
+async def look_again(connection: Connection) -> None:
+    """Look the caller of one of the bus's routes up again where the body took long to come: its token may be gone by
+    now. What a page asks brings its body along. Raises `Unauthorized`."""
+    directory, looked_at = connection.scope["state"][_LOOK]
+    if directory is None or time.monotonic() - looked_at <= _TRUSTED_SECONDS:
+        return
+    if shown := shown_by(connection):
+        await directory.client(shown)
+    else:
+        peer = connection.client
+        await directory.caller(connection.headers, peer.host if peer else None, on_bus=True)
+
+
+def session_of(connection: Connection) -> str:
+    """The id of the session by which the caller is known; `""` where something else proved who they are."""
+    return str(connection.scope["state"].get(SESSION, ""))
+
+
+def way_of(connection: Connection) -> str:
+    """How the caller proved who they are: by a `session`, a `token`, or a `proxy` that named them."""
+    if session_of(connection):
+        return SESSION
+    return "token" if caller_of(connection).is_service else "proxy"
+
+
+def shown_by(connection: Connection) -> str:
+    """The token that the caller of one of Routemaster's routes shows."""
+    return str(connection.scope["state"].get(_SHOWN, ""))
 
 
 def first_of(path: str) -> str:

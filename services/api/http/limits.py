@@ -18,7 +18,7 @@ from shared.runtime.settings import ApiSettings
 
 _BURST_SECONDS = 2
 _STOPS = ("/pause", "/stop")
-_SLASHES_OF_A_THING = 2  # as in /schedules/{key}; a move of it has one more
+_SLASHES_OF_A_THING = 2  # as in /schedules/{key}, and one more below /bus; a move of it has one more
 _NAMESPACES = 10_000
 
 
@@ -47,4 +47,5 @@ def _stops_something(scope: Scope) -> bool:
     method, path = scope.get("method"), scope["path"].rstrip("/")
     if method == "DELETE":
         return True
-    return method in {"POST", "PUT"} and path.endswith(_STOPS) and path.count("/") > _SLASHES_OF_A_THING
+    slashes = _SLASHES_OF_A_THING + path.startswith("/bus/")
+    return method in {"POST", "PUT"} and path.endswith(_STOPS) and path.count("/") > slashes

@@ -9,7 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from services.api.http.errors import PROBLEM, Problem
 from services.api.http.identity import EMAIL_HEADER
-from services.api.http.rights import EVERYBODY, KNOWN, May, Of, Who
+from services.api.http.rights import EVERYBODY, KNOWN, May, Of, OnBus, Who
 from services.api.http.routes import Parameter, Route
 from services.api.http.schemas import Json, Schemas
 
@@ -33,13 +33,24 @@ SECURITY: Json = {
         "name": EMAIL_HEADER,
         "description": "The e-mail address of a user, believed only from a trusted proxy.",
     },
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "A token of the bus as the user name, with any password: see `/api_tokens`.",
+    },
 }
+_BASIC = "basic"
 FILE: Json = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
 # Of the names that stand in paths of several subjects.
 _SEGMENTS: dict[str, Json] = {
     f"{thing}_id": {"type": "string", "format": "uuid", "description": f"The id of the {thing}."}
     for thing in ("app", "group", "job", "template", "token", "user")
+}
+_ON_BUS = {
+    OnBus.CLIENT: "Takes a client of the bus, by basic auth.",
+    OnBus.ROOT: "Takes the bus's root, by basic auth: `bus.root_key`, or an admin's token.",
+    OnBus.EITHER: "Takes a client of the bus or its root, by basic auth.",
 }
 _OVER = {
     Of.APP: "over the app",
@@ -113,6 +124,8 @@ def _describe_who(who: Who) -> str:
             return "Takes an admin of the deployment."
         case May(role, of):
             return f"Takes the role `{role}` {_OVER[of]}."
+        case OnBus():
+            return _ON_BUS[who]
         case _ if who is KNOWN:
             return "Takes a caller who is known."
         case _:
@@ -120,7 +133,11 @@ def _describe_who(who: Who) -> str:
 
 
 def _security(who: Who) -> list[Json]:
-    return [] if who is EVERYBODY else [{name: _roles(who)} for name in SECURITY]
+    if who is EVERYBODY:
+        return []
+    if isinstance(who, OnBus):
+        return [{_BASIC: [f"bus/{who.value}"]}]
+    return [{name: _roles(who)} for name in SECURITY if name != _BASIC]
 
 
 def _roles(who: Who) -> list[str]:
@@ -141,7 +158,7 @@ def _responses(route: Route, schemas: Schemas, *, takes_input: bool) -> Json:
     if isinstance(route.who, May):
         problems |= {HTTPStatus.FORBIDDEN}
     if takes_input:
-        problems |= {HTTPStatus.UNPROCESSABLE_ENTITY}
+        problems |= {HTTPStatus.BAD_REQUEST if isinstance(route.who, OnBus) else HTTPStatus.UNPROCESSABLE_ENTITY}
     if route.body is not None or route.streams:
         problems |= {HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
     for status in sorted(problems):

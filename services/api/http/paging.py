@@ -7,6 +7,7 @@ A page also ends where its items have 8 MB together: whoever reads on while ther
 import base64
 import binascii
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -14,6 +15,7 @@ import msgspec
 from litestar import Request
 from litestar.connection import ASGIConnection
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from shared.domain.errors import Invalid
 from shared.store.documents import Page
@@ -71,6 +73,14 @@ def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
     return str(values[0]) if values else ""
 
 
+def read_flag(request: ASGIConnection[Any, Any, Any, Any], name: str, *, default: bool = False) -> bool:
+    """A query parameter that is true or false, or the default without one. Raises `Invalid` for anything else."""
+    text = first(request, name)
+    if text not in {"", "true", "false"}:
+        raise Invalid(f"{name} is true or false", field=name, value=text)
+    return text == "true" if text else default
+
+
 def read_integer(request: ASGIConnection[Any, Any, Any, Any], name: str, *, most: int, default: int, rule: str) -> int:
     """A query parameter from 1 to `most`, or the default without one. Raises `Invalid`, which tells the rule."""
     text = first(request, name)
@@ -86,6 +96,17 @@ def _integer(text: str, most: int, refusal: Invalid) -> int:
 def _position(cursor: str, position: type[P]) -> P:
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        return msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=position)
-    except (binascii.Error, msgspec.DecodeError, UnicodeError):
+        read = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=position)
+        _check_storable(read)
+    except (binascii.Error, msgspec.DecodeError, UnicodeError, OverflowError):
         raise Invalid("cursor must be one that a Link header gave", field="cursor", value=cursor) from None
+    return read
+
+
+def _check_storable(position: object) -> None:
+    """Raise `OverflowError` for an instant that UTC does not have, or an integer that takes over 64 bits."""
+    for part in astuple(position) if isinstance(position, Struct) else (position,):
+        if isinstance(part, datetime):
+            part.astimezone(UTC)
+        elif isinstance(part, int):
+            part.to_bytes(8, signed=True)

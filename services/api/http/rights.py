@@ -1,7 +1,7 @@
 """What a caller must be to use a route. Each route says so by one of the values here, and `permit`, the guard of every
 route, holds the caller against it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import assert_never
 
@@ -9,6 +9,7 @@ from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from msgspec import Struct
 
 from services.api.http import paging
+from services.api.http.errors import BasicNeeded
 from services.api.http.identity import Connection, caller_of, first_of
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
@@ -52,7 +53,16 @@ class May(Struct, frozen=True):
     of: Of
 
 
-Who = Anyone | May
+class OnBus(Enum):
+    """Whom one of Routemaster's routes takes, who shows a token by basic auth: a client of the bus, its root (the
+    deployment's `bus.root_key`, or an admin's token), or either."""
+
+    CLIENT = "client"
+    ROOT = "root"
+    EITHER = "either"
+
+
+Who = Anyone | May | OnBus
 
 EVERYBODY, KNOWN = Anyone.EVERYBODY, Anyone.KNOWN
 VIEW_APP, OPERATE_APP, OWN_APP = (May(role, Of.APP) for role in Role)
@@ -73,7 +83,7 @@ async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
     """The guard of every route. A coroutine, since Litestar runs others in a thread.
 
     Raises:
-        Unauthorized: nobody is known.
+        Unauthorized: nobody is known, or this takes another kind of credential.
         Forbidden: this caller may not do this.
         Invalid: the caller's rights depend on the path's app, and its id is malformed.
     """
@@ -81,6 +91,8 @@ async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
     if who is EVERYBODY:
         return
     caller = caller_of(connection)
+    if isinstance(who, OnBus):
+        _require_credential(caller, who)
     if isinstance(who, May):
         held = _find_role(caller, connection, who.of)
         _require(held, who)
@@ -94,10 +106,26 @@ def sees_personal_data(connection: Connection) -> bool:
 
 
 def protected_paths(handlers: Iterable[HTTPRouteHandler]) -> frozenset[str]:
-    """The first parts of all paths with a route that is not for everybody."""
-    return frozenset(
-        first_of(path) for handler in handlers for path in handler.paths if handler.opt["who"] is not EVERYBODY
-    )
+    """The first parts of all paths with a route that is not for everybody, and not one of Routemaster's."""
+    return _first_parts(handlers, lambda who: who is not EVERYBODY and not isinstance(who, OnBus))
+
+
+def basic_paths(handlers: Iterable[HTTPRouteHandler]) -> frozenset[str]:
+    """The first parts of all paths whose callers show a token by basic auth."""
+    return _first_parts(handlers, lambda who: isinstance(who, OnBus))
+
+
+def _first_parts(handlers: Iterable[HTTPRouteHandler], is_meant: Callable[[Who], bool]) -> frozenset[str]:
+    return frozenset(first_of(path) for handler in handlers for path in handler.paths if is_meant(handler.opt["who"]))
+
+
+def _require_credential(caller: Caller, who: OnBus) -> None:
+    """Raise `BasicNeeded` where another kind of credential opens this."""
+    if who is OnBus.EITHER or caller.is_admin == (who is OnBus.ROOT):
+        return
+    REQUESTS_REFUSED.labels("role").inc()
+    needed = "the bus's root" if who is OnBus.ROOT else "a client of the bus, not its root,"
+    raise BasicNeeded(f"only {needed} may do this")
 
 
 def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:

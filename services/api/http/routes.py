@@ -3,8 +3,11 @@
 A `Route` stands over the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
 route without a rule for its callers or without a description cannot exist.
 
-Each method reads its body itself, by `wire` or by a decoder of its own, and not by Litestar's `data`: Litestar would
-read it before the Idempotency-Key is looked up, and its errors do not name a field in the words of our problems.
+Each method reads its body itself, and not by Litestar's `data`. Marathon's routes do so by `wire`: their keys match in
+any case, `null` is absence, and only the first JSON value counts, which no decoder of Litestar's reads. The strict
+routes do so by decoders of their own (`strict_bodies`): Litestar's errors do not name a field in the words of our
+problems. Besides, an Idempotency-Key stands for the bytes of a body, so a method needs these anyway, and whether the
+app is there is told before what is wrong with a body.
 """
 
 from collections.abc import Awaitable, Callable

@@ -38,8 +38,9 @@ _NAMES = {
     "str": "a string",
 }
 _SPACE = re.compile(r"[ \t\n\r]*")
-# Each may begin a list or an object, and half a million of these keep everybody else waiting for half a second.
+# Each may begin a list or an object, or a value in one: half a million of these keep everybody else waiting.
 _OPENING = 100_000
+_COMMAS = 250_000
 
 T = TypeVar("T", bound=Struct)
 
@@ -111,6 +112,8 @@ def empty() -> Response[None]:
 def _first_value(body: bytes) -> Any:
     if body.count(b"[") + body.count(b"{") > _OPENING:
         raise Invalid(f"the body has over {_OPENING:,} opening brackets and braces")
+    if body.count(b",") > _COMMAS:
+        raise Invalid(f"the body has over {_COMMAS:,} commas")
     # Bytes that are no UTF-8 become halves of surrogate pairs: found where they matter, ignored behind the value.
     text = body.decode("utf-8", "surrogateescape")
     start = _SPACE.match(text)

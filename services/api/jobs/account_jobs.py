@@ -149,7 +149,7 @@ class NoAccountJobs(AccountJobs):
 def body_with(own: type[wire.Body]) -> type[JobBody]:
     """`JobBody` with these fields besides."""
     fields = [
-        (field.name, field.type, field.default if field.default_factory is NODEFAULT else _made_by(field))
+        (field.name, field.type, field.default if field.default_factory is NODEFAULT else _copy_factory(field))
         for field in msgspec.structs.fields(own)
     ]
     namespace = {"__doc__": JobBody.__doc__}
@@ -157,5 +157,5 @@ def body_with(own: type[wire.Body]) -> type[JobBody]:
     return cast(type[JobBody], made)
 
 
-def _made_by(field: FieldInfo) -> Any:
+def _copy_factory(field: FieldInfo) -> Any:
     return msgspec.field(default_factory=field.default_factory)

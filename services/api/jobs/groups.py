@@ -144,8 +144,8 @@ class GroupsResource(Resource):
 
     async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
-        totals = await self._watch.sum_up(jobs)
-        view = _view(group, jobs, totals)
+        measured = await self._watch.measure(jobs)
+        view = _view(group, jobs, {id: each.totals for id, each in measured.items()})
         return wire.answer(view if personal else redact(view))
 
 

@@ -23,8 +23,8 @@ class JobAnswers:
     ) -> Response[bytes]:
         """The job and its progress, without personal data unless `personal`; `exact` is as of this moment what the
         ledger tells of its messages."""
-        totals, progress = await self._watch.measure(job)
-        view = job_view(job, app, totals, group, progress=progress)
+        measured = (await self._watch.measure([job]))[job.id]
+        view = job_view(job, app, measured.totals, group, progress=measured.progress)
         if job.credential_id:
             view = with_account(view, await self._account_jobs.measure(job, exact=exact))
         return wire.answer(view if personal else redact(view))

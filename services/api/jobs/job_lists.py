@@ -14,14 +14,13 @@ from services.api.http import paging, wire
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.jobs.job_view import JobView, job_view, redact
+from services.api.jobs.job_view import JobView, listed_views, redact
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden, Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import read_instant
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 from shared.store.documents import Page
@@ -118,10 +117,7 @@ async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", lim
 async def view_jobs(store: Store, watch: JobWatch, jobs: Sequence[Job]) -> list[JobView]:
     """These jobs, without those whose app is gone."""
     apps = await store.apps.with_ids(sorted({job.app_id for job in jobs}))
-    totals = await watch.sum_up(jobs)
-    return [
-        job_view(job, apps[job.app_id], totals.get(job.id, Totals()), listed=True) for job in jobs if job.app_id in apps
-    ]
+    return listed_views(jobs, apps, await watch.measure(jobs))
 
 
 def show_jobs(views: Sequence[JobView], caller: Caller) -> list[JobView]:

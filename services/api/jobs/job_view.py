@@ -1,6 +1,7 @@
 """A job as clients see it: Marathon's fields with its types, and beside them the parts that the sums are made of."""
 
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -16,6 +17,7 @@ from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.progress import Progress
 from shared.domain.jobs.totals import Totals
+from shared.flow.jobs.watch import JobMeasure
 
 # A job that waits, runs or is completed has the empty status; `completedAt` tells the last of them apart.
 STATUS: dict[JobStatus, str] = {
@@ -68,8 +70,9 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A job. Times in nanoseconds since the epoch, 0 and `""` where unset; a recipient is a device.
 
     `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`; `unknown` counts users of a file who have no device.
-    `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
-    the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
+    `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent. `rate` is in recipients a
+    second over the last half minute, `estimatedEnd` follows from it. A list tells these of ended jobs and of its first
+    50 open ones; of a job with a `credentialId`, only its own route tells `estimatedEnd`.
     `state` says in one word what Marathon's `status` and `completedAt` say together: `scheduled`, `running`, `paused`,
     `circuitbreak`, `stopped` or `completed`. `failure` says what stopped a job that no user stopped. `statusEvents` and
     `context` are only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that
@@ -139,6 +142,18 @@ def with_account(view: JobView, figures: AccountFigures) -> JobView:
         reasons=figures.reasons,
         estimated_end=0 if figures.ends_at is None else ns(figures.ends_at),
     )
+
+
+def listed_views(jobs: Sequence[Job], apps: Mapping[str, App], measured: Mapping[str, JobMeasure]) -> list[JobView]:
+    """These jobs as lists have them, without those of which no app is given."""
+    return [_listed_view(job, apps[job.app_id], measured[job.id]) for job in jobs if job.app_id in apps]
+
+
+def _listed_view(job: Job, app: App, measured: JobMeasure) -> JobView:
+    progress = measured.progress
+    if job.credential_id:
+        progress = replace(progress, ends_at=None)  # what waits at the account is not known here
+    return job_view(job, app, measured.totals, progress=progress, listed=True)
 
 
 def redact(view: JobView) -> JobView:

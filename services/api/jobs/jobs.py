@@ -18,7 +18,7 @@ from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_parameters import EXACT, KEY, NAMED, TEMPLATE, JobPosition
-from services.api.jobs.job_view import JobView, job_view, redact
+from services.api.jobs.job_view import JobView, job_view, listed_views, redact
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
@@ -68,8 +68,7 @@ class JobsResource(Resource):
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
         jobs = await self._store.job_lists.page_of_app(app.id, template=template, after=after, limit=asked.limit)
         headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
-        totals = await self._watch.sum_up(jobs)
-        views = [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs]
+        views = listed_views(jobs, {app.id: app}, await self._watch.measure(jobs))
         return wire.answer(views if sees_personal_data(request) else [redact(view) for view in views], headers=headers)
 
     @Route(

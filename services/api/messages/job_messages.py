@@ -26,7 +26,7 @@ from shared.store import Store
 CSV, NDJSON = "text/csv", "application/x-ndjson"
 UNSENT_HEADER = "x-carillon-unsent"
 
-_PAGE = 1_000
+_PAGE = 2_000
 _STATE = Parameter(
     name="state", description="Only those in this state.", schema={"type": "string", "enum": [*MessageState]}
 )

@@ -14,7 +14,7 @@ from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.messages.message_view import MessageView, message_view
 from shared.domain.errors import Invalid, NotFound
-from shared.domain.instants import from_ms, ms
+from shared.domain.instants import LATEST, from_ms, ms
 from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
 from shared.flow.messages.references import find_credential
 from shared.store import Store
@@ -46,7 +46,7 @@ MESSAGE_ID = {"type": "string", "description": "The id of the message."}
 class MessagePosition(Struct, frozen=True, array_like=True):
     """Where a message stands in the list of a recipient's."""
 
-    at: Annotated[int, Meta(ge=0, le=2**48)]
+    at: Annotated[int, Meta(ge=0, le=ms(LATEST))]
     id: str
 
 

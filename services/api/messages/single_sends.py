@@ -17,7 +17,7 @@ from msgspec import Struct
 from services.api.accounts.apps import app_of
 from services.api.http import wire
 from services.api.http.acts import note_name
-from services.api.http.bulk_items import NDJSON, ItemError, read_items, status_of
+from services.api.http.bulk_items import NDJSON, ItemError, check_size, read_items, status_of, without_frames
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
@@ -186,9 +186,10 @@ class SingleSendsResource(Resource):
 
 async def _draft(drafts: SingleDrafts, item: bytes, namespace: str, now: datetime) -> SingleDraft | Refused:
     try:
+        check_size(item)
         return await drafts.draft(read_single(item), namespace=namespace, now=now)
     except Refused as error:
-        return error
+        return without_frames(error)
 
 
 def _view(index: int, message_id: str, refused: Refused | None, there: bool) -> MessageItemView:

@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from services.api.accounts.apps import app_of
-from services.api.http.bulk_items import NDJSON, ItemError, read_items, status_of
+from services.api.http.bulk_items import NDJSON, ItemError, read_items, status_of, without_frames
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import JSON, Resource, Route
 from services.api.messages.suppression_body import SuppressionBody, read_suppression
@@ -85,7 +85,7 @@ def _read(item: bytes, app_id: str, at: datetime) -> Suppression | Invalid:
     try:
         return read_suppression(item, app_id, at=at)
     except Invalid as error:
-        return error
+        return without_frames(error)
 
 
 def _view(index: int, read: Suppression | Invalid, there: bool) -> SuppressionItemView:

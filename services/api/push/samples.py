@@ -14,6 +14,7 @@ from services.api.http.routes import Resource, Route
 from services.api.jobs.jobs import JOB, job_of
 from services.api.push.preview_view import SampleView, sample_view
 from shared.domain.audience.counts import Counted
+from shared.domain.errors import Conflict
 from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.push import preview
@@ -42,10 +43,12 @@ class SamplesResource(Resource):
     @Route(
         "GET", JOB + "/samples",
         summary="Show what a job's records are like, for devices that are made up.",
-        who=OPERATE_APP, answers={HTTPStatus.OK: SamplesView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=OPERATE_APP, answers={HTTPStatus.OK: SamplesView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def get_job_samples(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         _, seen = await job_of(self._store, app_id, job_id)
+        if seen.credential_id:
+            raise Conflict("this job sends by an account of a provider, so it has no records")
         job = await self._store.jobs.get(seen.key) or seen
         if not job.plan.templates:
             found = await self._store.templates.find_named(job.app_id, job.template_names)

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import click
 
 from services.cli import complete, options
-from services.cli.names import find_listed
-from services.cli.output.tables import Json, TableColumn
+from services.cli.letters import discard_letters, find_letter
+from services.cli.output.tables import TableColumn
 from services.cli.output.text import visible
 from services.cli.session import Session
 from services.cli.verb import noun
 
 command = noun("dead-letters")
 
+_PATH = ("dead-letters",)
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete.dead_letters)
 
 
@@ -30,7 +31,7 @@ def list_letters(session: Session, key: str, namespace: str, limit: int | None) 
         TableColumn("TRIES", lambda each: each["attempts"], "number"),
         TableColumn("ERROR", lambda each: each["error"]),
     )
-    found = session.api.items("dead-letters", limit=limit, key=key, namespace=namespace)
+    found = session.api.items(*_PATH, limit=limit, key=key, namespace=namespace)
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
@@ -39,7 +40,7 @@ def list_letters(session: Session, key: str, namespace: str, limit: int | None) 
 @options.namespace
 def show(session: Session, id_: str, namespace: str) -> None:
     """Show a dead letter, and what it would have said."""
-    letter = session.api.get("dead-letters", _find(session, id_, namespace), namespace=namespace)
+    letter = session.api.get(*_PATH, find_letter(session, _PATH, id_, namespace), namespace=namespace)
     session.out.show(letter, lambda: [(visible(name), value) for name, value in letter.items()], id="id")
 
 
@@ -53,7 +54,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
         TableColumn("LAST DIED", lambda each: session.out.when(each["last_died_at"]), "word"),
         TableColumn("ERROR", lambda each: each["error"]),
     )
-    found = session.api.get("dead-letters", "errors", key=key, namespace=namespace)
+    found = session.api.get(*_PATH, "errors", key=key, namespace=namespace)
     session.out.show_list(found, columns, id="error", limit=0)
 
 
@@ -67,11 +68,11 @@ def retry(session: Session, ids: Sequence[str], key: str, everything: bool, name
     if (bool(ids), bool(key), everything).count(True) != 1:
         raise click.UsageError("which? Name ids, or --key, or --all")
     if ids:
-        for letter_id in [_find(session, each, namespace) for each in ids]:
-            session.api.end("dead-letters", letter_id, "retry", namespace=namespace)
+        for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:
+            session.api.end(*_PATH, letter_id, "retry", namespace=namespace)
             session.out.confirm({"id": letter_id}, f"Tried again: {letter_id}.", id="id")
         return
-    answer = session.api.post("dead-letters", "retry", body={"key": key} if key else {}, namespace=namespace)
+    answer = session.api.post(*_PATH, "retry", body={"key": key} if key else {}, namespace=namespace)
     if action := answer.get("bulkAction"):
         begun = (
             f"Begun: {answer['retried']:,} dead letters are tried again. `carillon bulk watch {action}` shows how far."
@@ -86,15 +87,4 @@ def retry(session: Session, ids: Sequence[str], key: str, everything: bool, name
 @options.namespace
 def discard(session: Session, ids: Sequence[str], namespace: str) -> None:
     """Give dead letters up. For all that match something: `carillon bulk start dead-letter.discard`."""
-    if not ids:
-        raise click.UsageError("which? Name ids, as `carillon dead-letters list` shows them")
-    found = [_find(session, each, namespace) for each in ids]
-    session.ask(f"This gives up {len(found)} dead letters for good: {', '.join(found[:5])}. There is no undo.")
-    for letter_id in found:
-        session.api.end("dead-letters", letter_id, "discard", namespace=namespace)
-        session.out.confirm({"id": letter_id}, f"Discarded {letter_id}.", id="id")
-
-
-def _find(session: Session, typed: str, namespace: str) -> str:
-    letter: Json = find_listed(session, typed, "dead-letters", what="dead letter", namespace=namespace)
-    return str(letter["id"])
+    discard_letters(session, _PATH, ids, namespace)

@@ -30,7 +30,7 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
 @click.option("--by", default="", metavar="WHO", help="Only those that this user or service made.")
-@click.option("--since", type=Past(), help="Only those made then or later: 2h (ago), 2030-12-24, '2030-12-24 14:00'.")
+@click.option("--since", type=Past(), help="Only those made then or later: 2h (ago), 2025-12-24, '2025-12-24 14:00'.")
 @click.option("--until", type=Past(), help="Only those made before then.")
 @options.limit
 def list_jobs(session: Session, limit: int | None, **wanted: Any) -> None:
@@ -110,14 +110,15 @@ def resume(session: Session, job_name: str, watches: bool) -> None:
 @command.verb("stop", of_app=True, destroys=True)
 @_job
 def stop(session: Session, job_name: str) -> None:
-    """End a job for good; what is not sent is dropped."""
+    """End a job; what is not sent is dropped. Only a job of messages can be retried."""
     job = _get(session, job_name)
     if state_of(job) in ENDED - BAD:
         raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")
     # The API has a dry run, but while a deployment is upgraded a process of 0.1.0 may get the request: it would stop.
     left = job["totalTokens"] - job["completedTokens"]
     app = job["app"]["name"]
-    sentence = f"This stops job {job['id']} of app {app}: {_what_is_left(job, left)} There is no undo."
+    undo = "`carillon jobs retry` can send the rest later." if job.get("messages") else "There is no undo."
+    sentence = f"This stops job {job['id']} of app {app}: {_what_is_left(job, left)} {undo}"
     session.ask(sentence, type_name=app if left > NAMED_FROM_DEVICES else "")
     session.api.jobs.stop(job["appId"], job["id"])
     _confirm(session, job["appId"], job["id"], "Stopped")

@@ -3,7 +3,8 @@
     services/commands/doctor/
         findings.py               what is said: ok, warning or fault, a sentence, what to type
         examination.py            one server and its questions; address and TLS, which all have
-        mongodb.py, rabbitmq.py, kafka.py, postgresql.py, files.py, mail.py, messages.py, deployment.py
+        mongodb.py, rabbitmq.py, kafka.py, postgresql.py, files.py, mail.py, messages.py, bus_log.py,
+        bus.py, deployment.py
         runner.py                 asks all at once, and waits for nobody for longer than 5 s
         display.py, secrets.py    how it is shown, and what is not
 

@@ -7,10 +7,12 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from services import assembly
+from services.commands.doctor.bus import EventBus
+from services.commands.doctor.bus_log import BusLog
 from services.commands.doctor.deployment import Deployment
 from services.commands.doctor.examination import Examination
 from services.commands.doctor.files import S3, FilesFolder
-from services.commands.doctor.kafka import Kafka
+from services.commands.doctor.kafka import Kafka, kafka_addresses
 from services.commands.doctor.mail import MailServer
 from services.commands.doctor.messages import MessageAccounts
 from services.commands.doctor.mongodb import MongoDb
@@ -35,6 +37,8 @@ EXAMINATIONS: tuple[type[Examination], ...] = (
     FilesFolder,
     MailServer,
     MessageAccounts,
+    BusLog,
+    EventBus,
     Deployment,
 )
 # More than the doctor's own patience: that one is told in the same words of all servers.
@@ -72,17 +76,26 @@ def select_examinations(capabilities: Capabilities) -> list[Examination]:
         found.append(RabbitMq(settings.broker.url, inspection, queues, management_url=management))
         found.append(RabbitManagement(management, inspection))
     if urlsplit(settings.stream.url).scheme != "local":
-        found.append(Kafka(settings.stream, cast(KafkaStream, capabilities.stream).inspection))
+        found.append(Kafka(settings.stream, cast(KafkaStream, capabilities.stream).inspection, settings.bus.log_topic))
     found.append(PostgreSql(settings.audience.url, capabilities.audience_inspection, capabilities.store))
     found.append(_files(capabilities))
     if capabilities.mail.delivers:
         found.append(MailServer(settings.mail.url, capabilities.mail))
     found.append(MessageAccounts(settings, capabilities.store, capabilities.key_ring))
+    if urlsplit(settings.stream.url).scheme != "local":
+        found.append(_bus_log(capabilities))
+    found.append(EventBus(settings.bus, capabilities.store, capabilities.key_ring))
     found.append(Deployment(settings, capabilities.store, find_faults))
     trust, weaknesses = client_context(settings.tls), dict(find_weaknesses(settings))
     for examination in found:
         examination.trust, examination.weakness = trust, weaknesses.get(examination.setting, "")
     return found
+
+
+def _bus_log(capabilities: Capabilities) -> Examination:
+    stream = cast(KafkaStream, capabilities.stream)
+    servers = ",".join(map(str, kafka_addresses(capabilities.settings.stream.url)))
+    return BusLog(capabilities.settings.bus, capabilities.store, stream, stream.inspection, servers)
 
 
 def _files(capabilities: Capabilities) -> Examination:

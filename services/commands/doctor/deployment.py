@@ -92,7 +92,7 @@ class Deployment(Examination):
             "`api.public_url`.",
             check_hosts,
         ),
-        Question("first admin", "There is an admin, or `api.first_admin` names one.", check_admin, needs=MONGODB),
+        Question("first admin", "There is an admin, or `api.first_admin` names one.", check_admin, needs=(MONGODB,)),
         Question(
             "passwords",
             "No server off this machine is used by a password that everybody knows, such as guest:guest.",
@@ -103,13 +103,13 @@ class Deployment(Examination):
             "A process of each role is alive, none has fallen silent, and all have one version and the same settings. "
             "(Processes of 0.1.0 tell nothing of themselves.)",
             check_processes,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
         Question(
             "data",
             "The parts of Carillon found nothing in the store that needs an operator.",
             check_data,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
     )
 

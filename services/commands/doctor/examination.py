@@ -38,14 +38,14 @@ class Question(Struct, frozen=True):
     """What is asked, and what must be so for the answer to be `ok`.
 
     Where an answer to one of the `first` is a fault, we are not let in, and the others are not asked: they would say
-    the same. What `needs` another server is asked when that one has let us in.
+    the same. What `needs` other servers is asked when these have let us in.
     """
 
     name: str
     meaning: str
     ask: Callable[[Any], Awaitable[Opinions]]
     first: bool = False
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
 
 class Examination:

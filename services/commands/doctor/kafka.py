@@ -10,6 +10,7 @@ from shared.domain.push.topics import topic_pattern
 from shared.runtime.settings import StreamSettings
 from shared.stream.kafka.inspection import BrokerVersions, KafkaInspection, TopicFacts
 
+KAFKA = "Kafka"
 RETENTION, MIN_INSYNC = "offsets.retention.minutes", "min.insync.replicas"
 BROKER_BYTES, TOPIC_BYTES = "message.max.bytes", "max.message.bytes"
 UNCLEAN = "unclean.leader.election.enable"
@@ -24,15 +25,15 @@ _KAFKA_PORT = 9092
 class Kafka(Examination):
     """The stream."""
 
-    of = "Kafka"
+    of = KAFKA
     setting = "stream.url"
 
-    def __init__(self, settings: StreamSettings, inspection: KafkaInspection) -> None:
+    def __init__(self, settings: StreamSettings, inspection: KafkaInspection, log: str) -> None:
         self._settings = settings
+        self._log = log
         self._inspection = inspection
         parts = urlsplit(settings.url)
-        servers = parts.netloc.rpartition("@")[2].split(",")
-        self.addresses = [_address(server) for server in servers]
+        self.addresses = kafka_addresses(settings.url)
         self._servers = ",".join(map(str, self.addresses))
         self.uses_tls = parts.scheme != "kafka"
         self.where = self._servers
@@ -64,7 +65,7 @@ class Kafka(Examination):
         """What is acknowledged survives a broker."""
         pushes = await self._find_push_topics()
         found = await self._inspection.read_topics(
-            [self._settings.ledger_topic, *INTERNAL, *pushes], [MIN_INSYNC, UNCLEAN]
+            [self._settings.ledger_topic, self._log, *INTERNAL, *pushes], [MIN_INSYNC, UNCLEAN]
         )
         brokers = len(self._versions.nodes) if self._versions else 1
         return judge_replication(list(found.values()), self._settings, brokers, self._servers)
@@ -130,6 +131,11 @@ class Kafka(Examination):
     )
 
 
+def kafka_addresses(url: str) -> list[Address]:
+    """Where the servers of a URL of Kafka listen."""
+    return [_address(server) for server in urlsplit(url).netloc.rpartition("@")[2].split(",")]
+
+
 def _address(server: str) -> Address:
     host, colon, port = server.rpartition(":")
     return Address(host.strip("[]"), int(port)) if colon else Address(server, _KAFKA_PORT)
@@ -157,10 +163,10 @@ def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, br
     for topic in topics:
         if topic.copies >= MANY_COPIES and int(topic.settings.get(MIN_INSYNC) or 2) < 2:
             said = f"{topic.name} has {topic.copies} copies, and acknowledges what its leader alone has"
-            opinions += warn(said, _alter(servers, topic.name, f"{MIN_INSYNC}=2"))
+            opinions += warn(said, alter_topic(servers, topic.name, f"{MIN_INSYNC}=2"))
         if topic.settings.get(UNCLEAN) == "true":
             said = f"{topic.name} may be led by a broker that missed some of it"
-            opinions += warn(said, _alter(servers, topic.name, f"{UNCLEAN}=false"))
+            opinions += warn(said, alter_topic(servers, topic.name, f"{UNCLEAN}=false"))
     said = f"{len(topics)} topics keep what they acknowledge"
     return opinions or well(said if brokers > 1 else f"{said} for as long as the one broker does")
 
@@ -198,10 +204,11 @@ def judge_sizes(
         for topic in topics:
             if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
                 said = f"{topic.name} takes less than {needed} bytes, which a record may need"
-                opinions += fault(said, _alter(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
+                opinions += fault(said, alter_topic(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
     return opinions or well(f"records of {settings.max_record_bytes} bytes are taken")
 
 
-def _alter(servers: str, topic: str, change: str) -> str:
+def alter_topic(servers: str, topic: str, change: str) -> str:
+    """The command that sets something of a topic."""
     entity = ("--entity-type", "topics", "--entity-name", topic, "--add-config", change)
     return command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *entity)

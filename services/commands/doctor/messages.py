@@ -67,15 +67,15 @@ class MessageAccounts(Examination):
             "One of `providers.secret_keys` opens every secret of a credential. One that was sealed under another key "
             "than the first is a warning, until `carillon credentials reencrypt` has been run.",
             check_secrets,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
-        Question("logins", "No provider has refused the login of a credential.", check_logins, needs=MONGODB),
+        Question("logins", "No provider has refused the login of a credential.", check_logins, needs=(MONGODB,)),
         Question(
             "guard",
             "`providers.late_ms`, `providers.clock_ms` and `providers.network_ms` are alike in all processes. If not, "
             "an account may get more calls a second than its rate.",
             check_guard,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
         Question(
             "time",
@@ -83,7 +83,7 @@ class MessageAccounts(Examination):
             "messages, and one clock tells it. If not, how far away is MongoDB, or does `store.url` lead to several "
             "mongos (`docs/operating-messages.md`)?",
             check_time,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
     )
 

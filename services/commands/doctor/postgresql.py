@@ -137,25 +137,25 @@ class PostgreSql(Examination):
             f"Each app has a push table for one service at least, and we may read it; to read is enough. (Of the first "
             f"{MOST_APPS} apps.)",
             check_tables,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
         Question(
             "columns",
             "Each push table has `seq_id` (an integer), `user_id`, `token`, `locale` and `tz`.",
             check_columns,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
         Question(
             "indexes",
             "An index begins with `seq_id`, which walks through the table in steps, and one with `user_id`, which "
             "finds the users of a file.",
             check_indexes,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
         Question(
             "statistics",
             "PostgreSQL has looked at what is in each push table (`ANALYZE`).",
             check_statistics,
-            needs=MONGODB,
+            needs=(MONGODB,),
         ),
     )

@@ -127,7 +127,7 @@ class RabbitMq(Examination):
             "no more (`docs/security.md`). Only an administrator of the management API may ask: for others it is a "
             "warning that nobody knows.",
             check_rights,
-            needs=MANAGEMENT,
+            needs=(MANAGEMENT,),
         ),
         Question(
             "queues",
@@ -138,7 +138,7 @@ class RabbitMq(Examination):
             "types",
             "They are quorum queues: any other one loses what it holds with its node.",
             check_types,
-            needs=MANAGEMENT,
+            needs=(MANAGEMENT,),
         ),
         Question(
             "consumers", "Workers take from every queue. If not, no worker runs, or none is connected.", check_consumers
@@ -148,15 +148,17 @@ class RabbitMq(Examination):
             "The policy that wins on each queue says what Carillon needs: only one policy applies, the one of the "
             "highest priority, so that somebody else's can displace ours.",
             check_policies,
-            needs=MANAGEMENT,
+            needs=(MANAGEMENT,),
         ),
-        Question("bindings", "What workers reject arrives in the dead-letter queue.", check_bindings, needs=MANAGEMENT),
+        Question(
+            "bindings", "What workers reject arrives in the dead-letter queue.", check_bindings, needs=(MANAGEMENT,)
+        ),
         Question(
             "alarms",
             "No node is short of memory or of disk space, when RabbitMQ takes no messages, and all nodes run. Only a "
             "user with the tag `monitoring` may ask.",
             check_alarms,
-            needs=MANAGEMENT,
+            needs=(MANAGEMENT,),
         ),
     )
 

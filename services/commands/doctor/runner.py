@@ -57,7 +57,7 @@ class Round:
         return self._entries.setdefault(of, asyncio.get_running_loop().create_future())
 
     async def _ask(self, examination: Examination, question: Question) -> list[Finding]:
-        if question.needs and not await self._entry(question.needs):
+        if not all([await self._entry(server) for server in question.needs]):
             return []
         opinions = await self._answer(examination, question)
         return [

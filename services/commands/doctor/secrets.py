@@ -41,5 +41,10 @@ def _texts_of(settings: Settings) -> Iterator[str]:
             value = getattr(section, name)
             if name.endswith("url") and isinstance(value, str) and (password := urlsplit(value).password):
                 yield from (password, unquote(password))
-    yield from (settings.blobs.secret_key, settings.api.proxy_secret, settings.callbacks.signing_secret)
+    yield from (
+        settings.blobs.secret_key,
+        settings.api.proxy_secret,
+        settings.callbacks.signing_secret,
+        settings.bus.root_key,
+    )
     yield from settings.providers.secret_keys.replace(",", " ").split()

@@ -10,16 +10,16 @@ The source is named on the command line and opened here rather than in `services
 """
 
 from collections.abc import AsyncIterator
-from typing import TextIO, TypeVar
+from typing import TypeVar
 
-from msgspec import Struct
-
-from services.commands.import_marathon.carry import Carrier
 from services.commands.import_marathon.jobs import JobsKind, Starts
-from services.commands.import_marathon.kinds import AppsKind, ImportedKind, Names, TemplatesKind, UsersKind
-from services.commands.import_marathon.progress import ImportDisplay, display
-from services.commands.import_marathon.report import ImportTally
+from services.commands.import_marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
 from services.commands.import_marathon.source import Marathon, Row, open_source
+from services.commands.importing.carry import Carrier
+from services.commands.importing.kinds import ImportedKind
+from services.commands.importing.progress import ImportDisplay, display
+from services.commands.importing.report import ImportTally
+from services.commands.importing.run import ImportOptions
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.jobs.common import JobsPart
@@ -32,16 +32,10 @@ R = TypeVar("R", bound=Row)
 T = TypeVar("T", bound=Identified)
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """What the command line chose. `record` takes a line of JSON for each thing that was not as before."""
-
-    scheduled: bool = False
-    dry_run: bool = False
-    record: TextIO | None = None
-
-
-async def bring(source: str, capabilities: Capabilities, options: Options) -> ImportTally:
-    """Import the Marathon database at this URL.
+async def bring(
+    source: str, capabilities: Capabilities, *, options: ImportOptions, scheduled: bool = False
+) -> ImportTally:
+    """Import the Marathon database at this URL; jobs that are `scheduled` there start here.
 
     Raises:
         Invalid: it cannot be read, or is none.
@@ -52,12 +46,18 @@ async def bring(source: str, capabilities: Capabilities, options: Options) -> Im
             await capabilities.store.setup()
         tally = ImportTally(options.record)
         with display(await marathon.counts()) as shown:
-            await _carry(marathon, capabilities, options, tally, shown)
+            await _carry(marathon, capabilities, options, tally, shown, scheduled=scheduled)
     return tally
 
 
 async def _carry(
-    marathon: Marathon, capabilities: Capabilities, options: Options, tally: ImportTally, shown: ImportDisplay
+    marathon: Marathon,
+    capabilities: Capabilities,
+    options: ImportOptions,
+    tally: ImportTally,
+    shown: ImportDisplay,
+    *,
+    scheduled: bool,
 ) -> None:
     store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
     flow = Parts(capabilities, ()).of(JobsPart).flow
@@ -69,4 +69,4 @@ async def _carry(
     await carry(AppsKind(store, names), marathon.apps())
     await carry(UsersKind(store), marathon.users())
     await carry(TemplatesKind(store, names), marathon.templates())
-    await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=options.scheduled), marathon.jobs())
+    await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=scheduled), marathon.jobs())

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from services.api.jobs import job_body
-from services.commands.import_marathon.kinds import Names, Reasons
+from services.commands.import_marathon.kinds import Names
 from services.commands.import_marathon.past import PastStanding, past_standing, read_job
 from services.commands.import_marathon.source import JobRow
-from services.commands.import_marathon.verdicts import (
+from services.commands.importing.kinds import Reasons, taken_meanwhile
+from services.commands.importing.verdicts import (
     AS_BEFORE,
     BROUGHT,
     BROUGHT_TO_START,
@@ -71,6 +72,9 @@ class JobsKind:
     def label(self, row: JobRow) -> str:
         return f"{row.template_name} of {self._names.name_of(row.app_id)}"
 
+    def shown_id(self, row: JobRow) -> str:
+        return row.id
+
     def read(self, row: JobRow) -> Job:
         return read_job(row, self._names.of(row.app_id), now_ns=self._now_ns, scheduled=self._scheduled)
 
@@ -104,10 +108,10 @@ class JobsKind:
                 reasons[job.id] = error.reason
         return reasons
 
-    async def add(self, new: Sequence[Job]) -> set[str]:
+    async def add(self, new: Sequence[Job]) -> Reasons:
         ended = [job for job in new if not job.open]
         taken = {ended[position].id for position in await self._closed.add(ended)}
-        return taken | {job.id for job in new if job.open and not await self._starts.start(job)}
+        return taken_meanwhile(taken | {job.id for job in new if job.open and not await self._starts.start(job)})
 
     async def replace(self, here: Job, there: Job) -> bool:
         return await self._closed.replace(there)

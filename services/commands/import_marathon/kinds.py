@@ -1,86 +1,15 @@
-"""The four kinds of things that are brought: how each is read from its row, found here, and written."""
+"""Apps, users and templates: how each is read from its row, found here, and written."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
-
-from msgspec import Struct
 
 from services.commands.import_marathon.mapping import read_app, read_template, read_user
-from services.commands.import_marathon.source import AppRow, Row, TemplateRow, UserRow
-from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, ImportVerdict, digest
+from services.commands.import_marathon.source import AppRow, TemplateRow, UserRow
+from services.commands.importing.kinds import PlainKind, Reasons, taken_meanwhile
 from shared.domain.accounts.apps import App, name_key
 from shared.domain.accounts.callers import User
 from shared.domain.errors import Conflict
 from shared.domain.jobs.templates import Template
 from shared.store import Store
-from shared.store.documents import Identified
-
-R_contra = TypeVar("R_contra", bound=Row, contravariant=True)
-T = TypeVar("T", bound=Identified)
-
-Reasons = dict[str, str]
-"""Why things cannot be added, by id."""
-
-
-class ImportedKind(Protocol[R_contra, T]):
-    """One kind of things to bring. `name` is that of its table in Marathon's database."""
-
-    name: str
-
-    def label(self, row: R_contra) -> str:
-        """What people call the thing in this row."""
-
-    def read(self, row: R_contra) -> T:
-        """The row's value. Raises `Refused` where it cannot come."""
-
-    def digest(self, value: T) -> str:
-        """The digest of the value: a later version has another one."""
-
-    def note(self, value: T) -> str:
-        """The note that is kept of a value once it is here as it is there."""
-
-    def verdict_if_new(self, value: T) -> ImportVerdict:
-        """The verdict on one that is new here."""
-
-    def verdict_if_started(self, row: R_contra) -> ImportVerdict:
-        """The verdict on one that was brought to start here."""
-
-    def behind(self, here: T, there: T) -> bool:
-        """Whether one with the same digest still lacks something."""
-
-    async def here(self, ids: Sequence[str]) -> dict[str, T]:
-        """Those of these things that are here, by id."""
-
-    async def find_refused(self, new: Sequence[T]) -> Reasons:
-        """Which of these, whose ids are free, cannot be added."""
-
-    async def add(self, new: Sequence[T]) -> set[str]:
-        """Insert these; returns the ids that were taken meanwhile."""
-
-    async def replace(self, here: T, there: T) -> bool:
-        """Update one; `False` when it was changed meanwhile. Raises `Conflict`."""
-
-    def remember(self, present: Iterable[T]) -> None:
-        """Remember that these are here now, or would be after a dry run."""
-
-
-class _Plain:
-    """What apps, users and templates have in common."""
-
-    def digest(self, value: Struct) -> str:
-        return digest(value)
-
-    def note(self, value: Struct) -> str:
-        return digest(value)
-
-    def verdict_if_new(self, value: object) -> ImportVerdict:
-        return BROUGHT
-
-    def verdict_if_started(self, row: object) -> ImportVerdict:
-        return AS_BEFORE
-
-    def behind(self, here: object, there: object) -> bool:
-        return False
 
 
 class Names:
@@ -112,7 +41,7 @@ class Names:
         return self._names.get(app_id, app_id)
 
 
-class AppsKind(_Plain):
+class AppsKind(PlainKind[AppRow, App]):
     """How apps are brought."""
 
     name = "apps"
@@ -142,8 +71,8 @@ class AppsKind(_Plain):
                 reasons[app.id] = f"its name is that of app {holder}, but for case: rename one of them there"
         return reasons
 
-    async def add(self, new: Sequence[App]) -> set[str]:
-        return {new[position].id for position in await self._apps.add_new(new)}
+    async def add(self, new: Sequence[App]) -> Reasons:
+        return taken_meanwhile(new[position].id for position in await self._apps.add_new(new))
 
     async def replace(self, here: App, there: App) -> bool:
         return await self._apps.replace(here, there)
@@ -153,7 +82,7 @@ class AppsKind(_Plain):
             self._names.add(app)
 
 
-class UsersKind(_Plain):
+class UsersKind(PlainKind[UserRow, User]):
     """How users are brought."""
 
     name = "users"
@@ -174,8 +103,8 @@ class UsersKind(_Plain):
         taken = await self._users.with_emails([user.email for user in new])
         return {user.id: "another user here has this address" for user in new if user.email in taken}
 
-    async def add(self, new: Sequence[User]) -> set[str]:
-        return {new[position].id for position in await self._users.add_new(new)}
+    async def add(self, new: Sequence[User]) -> Reasons:
+        return taken_meanwhile(new[position].id for position in await self._users.add_new(new))
 
     async def replace(self, here: User, there: User) -> bool:
         return await self._users.replace(here, there)
@@ -184,7 +113,7 @@ class UsersKind(_Plain):
         """Does nothing: no later kind refers to users."""
 
 
-class TemplatesKind(_Plain):
+class TemplatesKind(PlainKind[TemplateRow, Template]):
     """How templates are brought."""
 
     name = "templates"
@@ -209,8 +138,8 @@ class TemplatesKind(_Plain):
         reason = "its app has another template with this name and locale here"
         return {template.id: reason for template in new if (template.app_id, template.name, template.locale) in taken}
 
-    async def add(self, new: Sequence[Template]) -> set[str]:
-        return {new[position].id for position in await self._templates.add_new(new)}
+    async def add(self, new: Sequence[Template]) -> Reasons:
+        return taken_meanwhile(new[position].id for position in await self._templates.add_new(new))
 
     async def replace(self, here: Template, there: Template) -> bool:
         return await self._templates.replace(here, there)

@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 
 from services.api.accounts.apps import AppsResource
+from services.api.accounts.pages.access import AccessPages
+from services.api.accounts.pages.apps import AppPages
+from services.api.accounts.sessions import SessionsResource
 from services.api.accounts.signing_secrets import SigningSecretsResource
 from services.api.accounts.tokens import TokensResource
 from services.api.accounts.users import UsersResource
 from services.api.accounts.whoami import WhoamiResource
+from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.accounts.common import AccountsPart
 
 
 class AccountsApi(Part):
-    """Apps, users, tokens, signing secrets, and who asks."""
+    """Apps, users, tokens, sessions, signing secrets, and who asks."""
 
     def resources(self) -> Sequence[Resource]:
         accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock
@@ -21,6 +25,10 @@ class AccountsApi(Part):
             AppsResource(self.store, clock, accounts.removal),
             UsersResource(self.store, accounts.revocations, clock, first_admin=self.settings.api.first_admin),
             TokensResource(self.store, accounts.revocations, clock),
+            SessionsResource(self.store, clock),
             SigningSecretsResource(accounts.signing),
             WhoamiResource(self.settings.audit),
         )
+
+    def pages(self) -> Sequence[PageSet]:
+        return (AppPages(), AccessPages())

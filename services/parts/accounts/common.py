@@ -23,7 +23,7 @@ class AccountsPart(Part):
 
     @cached_property
     def revocations(self) -> RevocationFlow:
-        return RevocationFlow(self.store, self.capabilities.time.now)
+        return RevocationFlow(self.store, self.capabilities.time.now, self.parts.on_revoked)
 
     @cached_property
     def removal(self) -> AppRemoval:

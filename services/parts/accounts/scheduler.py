@@ -9,17 +9,23 @@ from shared.runtime.loops import Periodic, Swept
 
 
 class AccountsScheduler(Part):
-    """Revocations, and deletions of apps, which are completed whoever began them."""
+    """Revocations and deletions of apps, which are completed whoever began them, and sessions that are over."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()
-        interval = self.settings.scheduler.sweep_seconds
+        chosen = self.settings.scheduler
         return (
-            Periodic("revocations", self._complete_revocations, interval_seconds=interval),
-            Periodic("deleted apps", self.parts.of(AccountsPart).removal.run_once, interval_seconds=interval),
+            Periodic("revocations", self._complete_revocations, interval_seconds=chosen.sweep_seconds),
+            Periodic(
+                "deleted apps", self.parts.of(AccountsPart).removal.run_once, interval_seconds=chosen.retention_seconds
+            ),
+            Periodic("sessions that are over", self._forget_sessions, interval_seconds=chosen.retention_seconds),
         )
 
     async def _complete_revocations(self) -> Swept:
         """Go on with revocations that a dead process left, and pause what requests in flight scheduled after one."""
         return Swept(discarded=await self.parts.of(AccountsPart).revocations.complete_all())
+
+    async def _forget_sessions(self) -> Swept:
+        return Swept(discarded=await self.store.sessions.remove_over(await self.capabilities.time.now()))

@@ -6,8 +6,12 @@ from functools import cached_property
 from services.api.clock.bulk import BulkResource
 from services.api.clock.dead_letters import DeadLettersResource
 from services.api.clock.due import DueResource
+from services.api.clock.pages.dead_letters import DeadLetterPages
+from services.api.clock.pages.definitions import DefinitionPages
+from services.api.clock.pages.schedules import SchedulePages
 from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedules import SchedulesResource
+from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.clock.common import ClockPart
@@ -38,3 +42,6 @@ class ClockApi(Part):
             DeadLettersResource(self.store, schedules),
             DueResource(DueLooker(self.store, self.capabilities.time)),
         )
+
+    def pages(self) -> Sequence[PageSet]:
+        return SchedulePages(), DefinitionPages(), DeadLetterPages()

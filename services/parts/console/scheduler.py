@@ -27,8 +27,8 @@ class ConsoleScheduler(Part):
         return (
             Periodic("retention of the console", retention.run_once, interval_seconds=chosen.retention_seconds),
             Periodic("gauges", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
-            Periodic("system records", records.run_once, interval_seconds=chosen.upkeep_seconds),
-            Periodic("upkeep of bulk actions", requeue, interval_seconds=chosen.upkeep_seconds),
+            Periodic("system records", records.run_once, interval_seconds=chosen.sweep_seconds),
+            Periodic("upkeep of bulk actions", requeue, interval_seconds=chosen.retention_seconds),
         )
 
     async def take_up(self) -> None:

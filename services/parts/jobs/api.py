@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.api.jobs.account_jobs import AccountJobs, NoAccountJobs
 from services.api.jobs.batches import BatchesResource
@@ -12,6 +13,12 @@ from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_lists import JobListResource
 from services.api.jobs.jobs import JobsResource
 from services.api.jobs.moves import JobMovesResource
+from services.api.jobs.pages.groups import GroupPages
+from services.api.jobs.pages.job import JobPages
+from services.api.jobs.pages.job_list import JobListPages
+from services.api.jobs.pages.making import JobMakingPages
+from services.api.jobs.pages.template_editor import TemplateEditorPages
+from services.api.jobs.pages.templates import TemplatePages
 from services.api.jobs.part_uploads import PartUploadsResource
 from services.api.jobs.template_trial import TemplateTrialResource
 from services.api.jobs.templates import TemplatesResource
@@ -81,3 +88,13 @@ class JobsApi(Part):
         if given.uploads is not None:
             resources.append(UploadsResource(given.uploads, max_file_bytes=files.max_file_bytes))
         return resources
+
+    def pages(self) -> Sequence[PageSet]:
+        return (
+            JobMakingPages(),
+            JobListPages(),
+            JobPages(),
+            GroupPages(),
+            TemplatePages(),
+            TemplateEditorPages(),
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from services.api.http.pages.routes import PageSet
 from services.api.http.routes import Resource
 from services.api.jobs.account_jobs import AccountJobs
 from services.api.messages.callbacks import CallbacksResource
@@ -10,6 +11,11 @@ from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
+from services.api.messages.pages.account_forms import AccountFormPages
+from services.api.messages.pages.accounts import AccountPages
+from services.api.messages.pages.ledger import LedgerPages
+from services.api.messages.pages.recipients import RecipientPages
+from services.api.messages.pages.sends import SendPages
 from services.api.messages.recipient_counting import RecipientCounting
 from services.api.messages.recipients import RecipientsResource
 from services.api.messages.retries import RetriesResource
@@ -65,3 +71,6 @@ class MessagesApi(Part):
             UnsubscribeResource(UnsubscribeFlow(self.store, part.links, given.clock)),
             CallbacksResource(part.callbacks, public_url=self.settings.api.public_url),
         )
+
+    def pages(self) -> Sequence[PageSet]:
+        return AccountPages(), AccountFormPages(), LedgerPages(), RecipientPages(), SendPages()

@@ -31,7 +31,7 @@ class MessagesScheduler(Part):
             Periodic(
                 "upkeep of single messages",
                 singles.wake_lost,
-                interval_seconds=self.settings.scheduler.upkeep_seconds,
+                interval_seconds=self.settings.scheduler.sweep_seconds,
             ),
             Periodic("upkeep of what single messages said", singles.forget_contents, interval_seconds=interval),
             Periodic("gauges of credentials", gauges.read_once, interval_seconds=INTERVAL_SECONDS),

@@ -10,6 +10,7 @@ from services.parts.messages.common import MessagesPart
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings
+from services.worker.messages.opening import Dispatches
 from services.worker.messages.reading import RowsReader
 from services.worker.messages.rules import SendRules
 from services.worker.messages.send import MessageSender
@@ -38,15 +39,14 @@ class MessagesWorker(Part):
         )
         accounts = OpenAccounts(messages.credentials.open)
         kept_clock = KeptClock(AccountClock(self.store), allowed_us=guard.clock_us)
+        dispatches = Dispatches(self.store, accounts, kept_clock, rules)
         return (
-            SingleSender(
-                self.store, accounts, messages.credentials, messages.feed, messages.singles, kept_clock, rules
-            ),
+            SingleSender(self.store, dispatches, messages.credentials, messages.feed, messages.singles),
             MessageSender(
                 self.store,
                 Mailings(self.store, messages.tables),
                 RowsReader(messages.tables, given.blobs),
-                accounts,
+                dispatches,
                 messages.credentials,
                 messages.links,
                 messages.feed,
@@ -55,7 +55,6 @@ class MessagesWorker(Part):
                 jobs.breaker,
                 messages.bounces,
                 self.parts.of(JobsWorker).grace,
-                kept_clock,
                 given.clock,
                 rules,
                 in_flight=chosen.batches_in_flight,

@@ -109,6 +109,8 @@ class HttpCaller:
 
     async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
+        # From here on, or the time that the secrets take would be missing before a retry that the receiver asked for.
+        began = asyncio.get_running_loop().time()
         # A secret of the callback's own is between its caller and the receiver.
         secrets = (callback.secret,) if callback.secret else await self._signing.get_secrets(schedule.namespace, at)
         call = Call(
@@ -119,8 +121,8 @@ class HttpCaller:
             message_id=occurrence.message_id,
             timestamp=int(at.timestamp()),
             secrets=secrets,
+            owner=schedule.namespace,
         )
-        began = asyncio.get_running_loop().time()
         refusal: Undeliverable | None
         try:
             answer = await self._outgoing.call(call)

@@ -18,9 +18,9 @@ import structlog
 
 from services.worker.clock.call import HttpCaller
 from services.worker.stage import Stage
-from shared.domain.clock.shares import Shares
 from shared.domain.clock.tasks import CallTarget
 from shared.domain.errors import CarillonError, Unavailable
+from shared.domain.shares import Shares
 from shared.runtime.metrics import CALLS_LET_GO
 
 log = structlog.get_logger(__name__)

@@ -1,5 +1,5 @@
-"""The provider accounts that this worker sends by, each opened once and kept open while somebody uses it, and for the
-next one who does."""
+"""The provider accounts that this worker sends by. Each is opened once, and stays open for some time after its last
+use."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,8 @@ class OpenAccounts:
         return provider
 
     async def _close_unused(self) -> None:
-        """Close those that have been changed since, and those that nobody has used for longest."""
+        """Close unused accounts that have been changed since they were opened, and of the rest those that have been
+        unused for longest."""
         newest: dict[str, int] = {}
         for credential_id, version in self._providers:
             newest[credential_id] = max(version, newest.get(credential_id, 0))

@@ -19,8 +19,8 @@ Columns = Mapping[str, Sequence[str]]
 
 
 class BatchContents:
-    """The contents of so many messages, whose values stand in `columns`, by tag. Each bears one of `urls`, if there are
-    some, as the recipient's own link."""
+    """The contents of a batch's messages. `columns` hold the values of all its recipients, by tag. Where there are
+    `urls`, each message gets the one at its place as the recipient's own link."""
 
     def __init__(self, mailing: MessagesOfJob, columns: Columns, count: int, urls: Sequence[str] = ()) -> None:
         self._texts = mailing.texts
@@ -33,8 +33,8 @@ class BatchContents:
         return self._lengths[place] <= MAX_BODY_CHARACTERS
 
     def split(self, places: Sequence[int]) -> list[Callable[[], Content]]:
-        """What makes the content of each of these, which fit. They are called in about this order: the first one of a
-        few makes those of all of them, and each is kept until it is taken."""
+        """The functions that make the contents of these messages, all of which fit. They should be called in about this
+        order. The first call of a group renders the whole group, and each content is kept until it is taken."""
         lengths = [self._lengths[place] for place in places]
         groups = (_Together(self._render, places[first:end]) for first, end in pairwise(ends_of_groups(lengths)))
         return [partial(group.take, place) for group in groups for place in group.places]
@@ -56,15 +56,15 @@ class _Together:
         self._bodies: dict[int, Body] | None = None
 
     def take(self, place: int) -> Content:
-        """What the message at this place says, for whoever asks first: nothing of it is kept."""
+        """What the message at this place says. The first caller alone gets it, as nothing of it is kept."""
         if self._bodies is None:
             self._bodies = dict(zip(self.places, self._render(self.places), strict=True))
         return self._bodies.pop(place)
 
 
 def ends_of_groups(lengths: Sequence[int]) -> Iterator[int]:
-    """Where neighbours of these lengths are split into groups that are made together, with 0 and the end: a few, of not
-    too many characters, or a single one."""
+    """Where to split messages of these lengths into groups of neighbours that are rendered together, from 0 to the end.
+    A group has a few messages of not too many characters together, or a single message."""
     yield 0
     first, characters = 0, 0
     for place, length in enumerate(lengths):

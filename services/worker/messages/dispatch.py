@@ -26,7 +26,7 @@ import structlog
 
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.instants import InstantCounts, LostInstant
-from services.worker.messages.pace import AccountPace, PlaceLost, Reserved, Wish
+from services.worker.messages.pace import AccountPace, PlaceLost, PlaceYielded, Reserved, Wish
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
 from shared.domain.messages.answers import Answer, CallUnanswered, LoginRefused, NotNow
@@ -188,6 +188,10 @@ class Dispatch:
             except PlaceLost:
                 self.stop(DispatchEnd.FORBIDDEN)
                 return
+            except PlaceYielded:
+                self.stop(DispatchEnd.YIELDED)
+                self._let_next_in()
+                return
             except Unavailable as error:
                 # Calls that are under way have answers, which wait for the store too.
                 log.warning("nothing can be reserved", reason=str(error))
@@ -200,8 +204,6 @@ class Dispatch:
             self._calls = got.calls
             self._counts.begin(got.grant.count)
             self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
-            if got.yields:
-                self.stop(DispatchEnd.YIELDED)
             self._wake_all()
             if got.ends:
                 self._let_next_in()
@@ -212,8 +214,7 @@ class Dispatch:
             left=self._uncalled,
             ahead_us=self._ahead_us,
             lasting_us=int(self._lasting_us),
-            under_way=len(self._under_way),
-            may_be=min(self._calls, len(self._under_way) + len(self._instants)),
+            claimed=max(len(self._under_way), min(self._calls, len(self._under_way) + len(self._instants))),
             limit=self._counts.limit,
         )
 
@@ -265,12 +266,12 @@ class Dispatch:
         return None if is_ready else LostInstant.NOT_READY
 
     def _is_in_time(self, instant: int, reserved: Reserved) -> bool:
-        """By another clock than it was granted by, an instant means nothing: it may seem to lie ahead again."""
+        """Whether the instant is still ahead. One that another clock granted may only seem to be."""
         is_known = reserved.generation == self._clock.generation
         return self._end is None and is_known and self._clock.now_us() <= instant + self._guard.late_us
 
     def _covered_until_us(self, prepared: Prepared) -> int:
-        """The last instant at which a call of it ends before others may judge what became of it."""
+        """The last instant at which its call may begin, so as to end before others may judge what became of it."""
         assert prepared.message.until is not None
         return (prepared.message.until - EPOCH) // _MICROSECOND - self._noted_us
 
@@ -287,7 +288,7 @@ class Dispatch:
         await fault("message.after_call")
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)
         self._uncalled -= 1
-        note = Note(prepared, Purpose.ANSWER, given=given, attempt=attempt, at=self._now())
+        note = Note(prepared, Purpose.ANSWER, given=given, attempt=attempt, at=self.now())
         self._answers.append((time.monotonic(), note))
         if len(self._answers) in {1, WRITTEN_AT_ONCE} or self._lacks_calls or not self._uncalled:
             self._wake_all()
@@ -356,12 +357,12 @@ class Dispatch:
         wanted = min(due, free)
         until = _ceil_ms(self._instants[-1][0] + _SPARE_US + self._noted_us)
         return [
-            Note(self._pending.popleft(), Purpose.AHEAD, until=until, at=self._now())
+            Note(self._pending.popleft(), Purpose.AHEAD, until=until, at=self.now())
             for _ in range(min(max(wanted, 0), len(self._pending)))
         ]
 
     def _take_useless(self) -> list[Note]:
-        """The messages that are written ahead for nothing: their notes cover no instant that we have, or may get."""
+        """The messages written ahead for nothing: their notes cover no instant that we have or may get."""
         first = self._instants[0][0] if self._instants else self._clock.now_us()
         useless = [one for one in self._ready if self._covered_until_us(one) < first]
         for prepared in useless:
@@ -415,7 +416,7 @@ class Dispatch:
         return min(moments, default=None)
 
     async def _record_late(self) -> None:
-        """Tell what our calls came to, though somebody else has the batch by now."""
+        """Record the answers to our calls, though another worker owns the batch by now."""
         while notes := self._take_answers():
             await self._writer.record_late(notes)
 
@@ -442,7 +443,7 @@ class Dispatch:
             event.set()
 
     async def _rest(self, event: asyncio.Event, until_us: int | None) -> None:
-        """Rest until then, or until something has changed."""
+        """Wait until this instant, or until something has changed."""
         seconds = None if until_us is None else max(until_us - self._clock.now_us(), 0) / _SECOND
         await pause(event, seconds)
         event.clear()
@@ -457,7 +458,8 @@ class Dispatch:
             else:
                 await pause(self._stopping, min(seconds, _LOOKED_AT_SECONDS))
 
-    def _now(self) -> datetime:
+    def now(self) -> datetime:
+        """The account's time."""
         return EPOCH + timedelta(milliseconds=self._clock.now_us() // 1_000)
 
 

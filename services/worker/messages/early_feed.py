@@ -20,10 +20,13 @@ class EarlyFeed:
     def __init__(self, feed: CredentialFeed) -> None:
         self._feed = feed
         self._feeding: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
 
     def begin(self, credential_id: str) -> None:
-        """Feed this credential soon, if that is not under way."""
-        if credential_id not in self._feeding:
+        """Feed this credential soon; once more, where that is under way."""
+        if credential_id in self._feeding:
+            self._again.add(credential_id)
+        else:
             self._feeding[credential_id] = asyncio.create_task(self._feed_one(credential_id))
 
     async def close(self) -> None:
@@ -33,9 +36,13 @@ class EarlyFeed:
     async def _feed_one(self, credential_id: str) -> None:
         try:
             await self._feed.feed_credential(credential_id)
+            while credential_id in self._again:
+                self._again.remove(credential_id)
+                await self._feed.feed_credential(credential_id)
         except Unavailable as error:
             log.warning("the next batch is not let in yet", credential=credential_id, reason=str(error))
         except Exception:
             log.exception("the next batch is not let in", credential=credential_id)
         finally:
+            self._again.discard(credential_id)
             del self._feeding[credential_id]

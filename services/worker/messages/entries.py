@@ -54,13 +54,13 @@ class Prepared(Struct):
         self.to = self.to or self.message.to
 
     def make_content(self) -> Content:
-        """What it says, made once: whoever is late with a call has it at hand for the next one."""
+        """What the message says. It is made once and kept, so that a call that is tried again need not make it anew."""
         if callable(self.content):
             self.content = self.content()
         return self.content
 
     def forget_content(self) -> None:
-        """It has been called: what it says may be large."""
+        """Forget what the message says, which may be large: it has been called."""
         self.content = {}
 
 
@@ -239,7 +239,7 @@ class EntryWriter:
 
 
 def count_unknown(changes: Iterable[EntryChange], *, why: str) -> None:
-    """Count those that have become `unknown`: a provider gave `no_answer`, or it was a `lost_worker`'s."""
+    """Count the messages that became `unknown`, since a provider gave `no_answer` or because of a `lost_worker`."""
     MESSAGES_UNKNOWN.labels(why).inc(sum(change.after.is_unknown for change in changes))
 
 

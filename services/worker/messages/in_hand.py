@@ -6,7 +6,7 @@ lost. One query serves all of them.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.25
 _SIGN_SECONDS = 2.0
-_LOOKS_PER_COUNT = 4
+_COUNT_SECONDS = 1.0
 _LONGEST_SECONDS, _CROWDED_SECONDS = 300.0, 30.0
 
 
@@ -44,8 +44,8 @@ class BatchInHand(Struct, eq=False):
 
 
 class BatchesInHand:
-    """Watches over the batches. Where there are as many as this worker can have, none stays for long: those of slow
-    accounts would keep out all others."""
+    """Watches over the batches that this worker has. Once it has as many as it can, each batch stays only for a short
+    time, so that those of slow accounts do not keep out all others."""
 
     def __init__(self, store: Store, bounces: BounceBreaker, clock: Clock, *, most: int) -> None:
         self._most = most
@@ -53,7 +53,7 @@ class BatchesInHand:
         self._bounces = bounces
         self._clock = clock
         self._held: dict[str, BatchInHand] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._stopping = False
 
     @property
@@ -66,15 +66,21 @@ class BatchesInHand:
         """Watch over a batch for as long as it is in hand."""
         held = BatchInHand(batch, session, asyncio.get_running_loop().time())
         self._held[batch.id] = held
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch())
+        if not self._watching:
+            looks = (
+                (self._look_once, _LOOK_SECONDS),
+                (self._show_signs, _LOOK_SECONDS),
+                (self._look_for_bounces, _COUNT_SECONDS),
+            )
+            self._watching = [asyncio.create_task(self._repeat(look, seconds)) for look, seconds in looks]
         try:
             yield held
         finally:
             del self._held[batch.id]
-            if not self._held and self._watching is not None:
-                self._watching.cancel()
-                self._watching = None
+            if not self._held:
+                for watching in self._watching:
+                    watching.cancel()
+                self._watching = []
 
     def stop(self) -> None:
         """Put back all that is in hand, soon: the process stops."""
@@ -82,18 +88,16 @@ class BatchesInHand:
         for held in self._held.values():
             held.stop()
 
-    async def _watch(self) -> None:
-        looks = 0
+    async def _repeat(self, look: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            looks += 1
+            await asyncio.sleep(seconds)
             try:
-                await self._look_once()
-                if looks % _LOOKS_PER_COUNT == 0:
-                    await self._look_for_bounces()
-                await self._show_signs()
+                await look()
             except Unavailable as error:
                 log.warning("nobody knows how the jobs in hand stand", reason=str(error))
+            except Exception:
+                # Without a look no pause would act any more, and nobody would know.
+                log.exception("the batches in hand cannot be looked at")
 
     async def _look_once(self) -> None:
         held = list(self._held.values())
@@ -105,11 +109,11 @@ class BatchesInHand:
                 one.stop()
 
     async def _show_signs(self) -> None:
-        """Write nothing for those batches for which nothing was written of late: that shows that we are at them. It
-        goes the way of all writing: a write beside an open transaction would wait for it."""
+        """Make an empty write for each batch for which nothing was written of late: it shows that this worker is alive.
+        It goes through the batch's own writer: any other one would wait for an open transaction of the batch."""
         now = time.monotonic()
         for held in list(self._held.values()):
-            if now - held.session.wrote_at > _SIGN_SECONDS:
+            if self._held.get(held.batch.id) is held and now - held.session.wrote_at > _SIGN_SECONDS:
                 await self._store.messages.write(held.batch.id, held.batch.owner, [], held.session)
 
     async def _look_for_bounces(self) -> None:

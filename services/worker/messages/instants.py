@@ -1,4 +1,4 @@
-"""What became of the instants that a worker was granted, and so what bounds it."""
+"""Counts how many of the instants that a worker was granted went unused, and tells what bounds the worker from that."""
 
 from enum import Enum
 

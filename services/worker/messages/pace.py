@@ -27,38 +27,40 @@ _SPARE_CALLS = 4
 _BUSY_US = 20_000  # an event loop has so much to do now and then that no answer is read for as long
 _NO_CALLS_US = 50_000
 _BRIEF_US = 100_000
+_POLITE_US = 30_000  # so much later, who comes first has asked first
 _SECOND = 1_000_000
 _GRANTED = "granted"
 
 
 class Reserved(Struct, frozen=True):
-    """A grant, how many calls may be under way meanwhile, whether the holder is to yield its place behind it, whether
-    it needs no other one (`ends`), and the generation of the clock that it goes by."""
+    """A grant, how many calls may be under way meanwhile, whether the holder needs no other one (`ends`), and the
+    generation of the clock that it goes by."""
 
     grant: Grant
     calls: int
-    yields: bool
     ends: bool
     generation: int
 
 
 class Wish(Struct, frozen=True):
     """What a holder wants: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
-    way where each lasts so long and so many are `left`. Of those that are `under_way` already nothing is given away,
-    and others have nothing of what `may_be` under way until this grant is made. `limit` is what has bounded the holder
-    so far."""
+    way where each lasts so long and so many are `left`. Others have nothing of the calls that are `claimed`: they are
+    under way, or may be by what was granted before. `limit` is what has bounded the holder so far."""
 
     count: int
     left: int
     ahead_us: int
     lasting_us: int
-    under_way: int = 0
-    may_be: int = 0
+    claimed: int = 0
     limit: Limit = Limit.RATE
 
 
 class PlaceLost(Exception):
     """The holder has no place any more, or its account sends nothing now."""
+
+
+class PlaceYielded(Exception):
+    """The holder's place is another's now, but for the calls that are under way."""
 
 
 class AccountPace:
@@ -72,6 +74,7 @@ class AccountPace:
         *,
         credential_id: str,
         holder: str,
+        turn: int = 0,
         call_us: int,
         first_in_line: bool = False,
     ) -> None:
@@ -80,6 +83,7 @@ class AccountPace:
         self._guard = guard
         self._id = credential_id
         self._holder = holder
+        self._turn = turn
         self._call_us = call_us
         self._first_in_line = first_in_line
         self._generation = clock.generation
@@ -89,6 +93,7 @@ class AccountPace:
 
         Raises:
             PlaceLost: nothing is to be sent any more.
+            PlaceYielded: somebody else comes first.
         """
         for _ in range(_TRIES):
             got = await self._reserve_once(wish)
@@ -98,7 +103,7 @@ class AccountPace:
         raise Unavailable("too many others change this account's pace")
 
     async def give_back(self, grant: Grant, *, used: int) -> bool:
-        """Let others have the end of a grant, if nobody has reserved behind it; whether that is so."""
+        """Return the unused end of a grant to others. `False` where somebody has reserved behind it already."""
         traffic = await self._credentials.get_traffic(self._id)
         pace = None if traffic is None else pacing.give_back(traffic.pace, grant, used=used)
         return traffic is not None and pace is not None and await self._change(traffic, pace, traffic.places)
@@ -115,6 +120,7 @@ class AccountPace:
                 ACCOUNTS_SLOWED.inc()
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
+        raise Unavailable("too many others change this account's pace")
 
     async def _reserve_once(self, wish: Wish) -> Reserved | Wait | None:
         """`None` where somebody else was faster."""
@@ -124,13 +130,17 @@ class AccountPace:
             return Wait(now.now_us + _SECOND, Limit.CLOCK)
         if generation != self._generation or self._goes_by_another_clock(traffic, now):
             return await self._adopt(traffic, now, generation)
+        if self._mine(traffic.places).yields:
+            await self._yield_place(traffic, wish, now.now_us)
+            return None
         got = self._grant(traffic, wish, now, wish.count)
         if isinstance(got, Wait):
-            return await self._outlast(traffic, got, now.now_us)
+            polite_us = _POLITE_US if places.is_behind(traffic.places, self._holder) else 0
+            return await self._outlast(traffic, Wait(got.until_us + polite_us, got.limit), wish, now.now_us)
         known = places.drop_expired(traffic.places, now.now_us, keep=self._holder)
         calls = self._room(traffic, known, wish, got[1])
         if not calls:
-            return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), now.now_us)
+            return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), wish, now.now_us)
         few = max(calls, _BRIEF_US // got[1].interval_us)
         if calls * got[1].interval_us < wish.lasting_us and few < got[1].count:
             # Others have the calls for now: what would be lost for want of them is left to others, too.
@@ -141,13 +151,13 @@ class AccountPace:
             known,
             self._holder,
             until_us=grant.last_us + self._call_us + _SECOND,
-            calls=max(calls, wish.may_be),
+            calls=max(calls, wish.claimed),
             limit=wish.limit,
             ends=grant.count == wish.count and not self._first_in_line,
         )
-        mine = _mine(kept, self._holder)
+        mine = self._mine(kept)
         changed = await self._change(traffic, pace, kept)
-        return Reserved(grant, calls, mine.yields, mine.ends, generation) if changed else None
+        return Reserved(grant, calls, mine.ends, generation) if changed else None
 
     def _grant(self, traffic: Traffic, wish: Wish, now: Reading, count: int) -> tuple[Pace, Grant] | Wait:
         return pacing.reserve(
@@ -162,29 +172,38 @@ class AccountPace:
         )
 
     def _room(self, traffic: Traffic, known: Places, wish: Wish, grant: Grant) -> int:
-        _mine(known, self._holder)
+        self._mine(known)
         return places.room(
             known,
             self._holder,
             wanted=min(_SPARE_CALLS + (2 * wish.lasting_us + _BUSY_US) // grant.interval_us, wish.left),
             max_in_flight=traffic.max_in_flight,
-            under_way=wish.under_way,
         )
 
-    async def _outlast(self, traffic: Traffic, wait: Wait, now_us: int) -> Wait | None:
-        """Keep the place for as long as we wait; `None` where somebody else was faster."""
-        mine = _mine(traffic.places, self._holder)
-        until = wait.until_us + _SECOND
-        if mine.until_us >= until:
+    async def _outlast(self, traffic: Traffic, wait: Wait, wish: Wish, now_us: int) -> Wait | None:
+        """Keep the place for as long as we wait, and no more calls than we need; `None` where somebody else was
+        faster."""
+        mine = self._mine(traffic.places)
+        until, calls = wait.until_us + _SECOND, min(mine.calls, wish.claimed)
+        if mine.until_us >= until and (mine.calls == calls or wait.limit is not Limit.IN_FLIGHT):
             return wait
+        until = max(until + self._call_us, mine.until_us)
         others = places.drop_expired(traffic.places, now_us, keep=self._holder)
-        kept = tuple(replace(one, until_us=until + self._call_us) if one is mine else one for one in others)
-        changed = await self._change(traffic, replace(traffic.pace, seq=traffic.pace.seq + 1), kept)
+        kept = tuple(replace(one, until_us=until, calls=calls) if one is mine else one for one in others)
+        changed = await self._change(traffic, traffic.pace.next_seq(), kept)
         return wait if changed else None
+
+    async def _yield_place(self, traffic: Traffic, wish: Wish, now_us: int) -> None:
+        """Let somebody else have the place at once, however long our calls last; returns where somebody was faster."""
+        known = places.drop_expired(traffic.places, now_us, keep=self._holder)
+        until = now_us + self._call_us + _SECOND
+        kept = places.renew(known, self._holder, until_us=until, calls=wish.claimed, limit=wish.limit, ends=True)
+        if await self._change(traffic, traffic.pace.next_seq(), kept):
+            raise PlaceYielded
 
     async def _note_clock(self, traffic: Traffic) -> None:
         """Have everybody see that our clock keeps us from sending, if we are the first to say so."""
-        mine = places.place_of(traffic.places, self._holder)
+        mine = places.place_of(traffic.places, self._holder, turn=self._turn)
         if mine is not None and mine.limit is not Limit.CLOCK:
             kept = tuple(replace(one, limit=Limit.CLOCK) if one is mine else one for one in traffic.places)
             await self._change(traffic, traffic.pace.next_seq(), kept)
@@ -213,10 +232,9 @@ class AccountPace:
     async def _change(self, traffic: Traffic, pace: Pace, kept: Places) -> bool:
         return await self._credentials.change_traffic(self._id, traffic.pace.seq, pace, kept)
 
-
-def _mine(kept: Places, holder: str) -> AccountPlace:
-    """Raises `PlaceLost`."""
-    mine = places.place_of(kept, holder)
-    if mine is None:
-        raise PlaceLost
-    return mine
+    def _mine(self, kept: Places) -> AccountPlace:
+        """Raises `PlaceLost`."""
+        mine = places.place_of(kept, self._holder, turn=self._turn)
+        if mine is None:
+            raise PlaceLost
+        return mine

@@ -52,8 +52,8 @@ async def screen(
     *,
     now: datetime,
 ) -> Screened:
-    """What is to be called now of these rows. Who was written to at an address that is the row's no more is not called:
-    the columns are those of the new one. Raises `Unavailable`."""
+    """Choose the messages of these rows that are called now. A message that was sent to an earlier address of its row
+    is not called again, since the columns belong to the new address. Raises `Unavailable`."""
     due = [*_due_rows(mailing, credential, batch, rows, entries, now)]
     read = address_reader(mailing.options.channel, mailing.options.default_region)
     addresses = [read(rows.recipients[row.place]) for row in due]

@@ -10,8 +10,7 @@ its messages are to be called later, and is settled when none is left.
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import assert_never
@@ -22,15 +21,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.worker.jobs.grace import Grace
-from services.worker.messages.accounts import OpenAccounts
-from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.dry_run import judge_rows
 from services.worker.messages.early_feed import EarlyFeed
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
-from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings, MessagesOfJob
-from services.worker.messages.pace import AccountPace
+from services.worker.messages.opening import Dispatches
 from services.worker.messages.reading import RecipientRows, RowsReader
 from services.worker.messages.rules import SendRules
 from services.worker.messages.screening import Screened, fit_size, ids_of, screen
@@ -60,6 +57,7 @@ from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResu
 
 log = structlog.get_logger(__name__)
 
+_WorkAtBatch = Callable[[BatchInHand, WritingSession], Awaitable[Batch | None]]
 _REMEMBERED_OWNERS = 10_000
 _NOTHING_AGAIN = Repeating()
 
@@ -83,7 +81,7 @@ class MessageSender(Stage[SendMessages]):
         store: Store,
         mailings: Mailings,
         reader: RowsReader,
-        accounts: OpenAccounts,
+        dispatches: Dispatches,
         credentials: CredentialFlow,
         links: UnsubscribeLinks,
         credential_feed: CredentialFeed,
@@ -92,7 +90,6 @@ class MessageSender(Stage[SendMessages]):
         breaker: Breaker,
         bounces: BounceBreaker,
         grace: Grace,
-        kept_clock: KeptClock,
         clock: Clock,
         rules: SendRules,
         *,
@@ -102,7 +99,7 @@ class MessageSender(Stage[SendMessages]):
         self._store = store
         self._mailings = mailings
         self._reader = reader
-        self._accounts = accounts
+        self._dispatches = dispatches
         self._credentials = credentials
         self._links = links
         self._credential_feed = credential_feed
@@ -112,34 +109,19 @@ class MessageSender(Stage[SendMessages]):
         self._breaker = breaker
         self._bounces = bounces
         self._grace = grace
-        self._kept_clock = kept_clock
         self._clock = clock
         self._rules = rules
         self._in_hand = BatchesInHand(store, bounces, clock, most=in_flight)
-        self._at: set[str] = set()
+        self._at: dict[str, int] = {}
         self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)
 
     async def run(self, task: SendMessages) -> None:
         """Send what is to be sent of the batch now, and feed its credential. Raises `Unavailable`."""
         batch = await self._find(task)
-        if batch is None or batch.id in self._at:
+        if batch is None:
             return
-        self._at.add(batch.id)
-        try:
-            with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
-                await self._work(batch)
-        finally:
-            self._at.discard(batch.id)
-
-    async def _work(self, batch: Batch) -> None:
-        async with self._store.messages.open_session() as session:
-            owned = await self._take(batch, session)
-            if owned is None:
-                return
-            with self._in_hand.hold(owned, session) as held:
-                left = await self._bring_on(held, session)
-        if left is not None:
-            await self._feed_after(left)
+        with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
+            await self._work(batch, self._bring_on)
 
     async def put_off(self, task: SendMessages) -> None:
         """Have the batch brought back later with a new turn."""
@@ -147,16 +129,14 @@ class MessageSender(Stage[SendMessages]):
 
     async def give_up(self, task: SendMessages, reason: str) -> None:
         """Settle a batch that nobody can send: what of it has no entry stays unsent."""
+
+        async def settle(held: BatchInHand, session: WritingSession) -> Batch | None:
+            log.error("batch cannot be sent", job_id=held.batch.job_id, batch=held.batch.ordinal, reason=reason)
+            return await self._end(held.batch, session, BatchStatus.FAILED)
+
         batch = await self._find(task)
-        async with self._store.messages.open_session() as session:
-            owned = None if batch is None else await self._take(batch, session)
-            if owned is None:
-                return
-            log.error("batch cannot be sent", job_id=owned.job_id, batch=owned.ordinal, reason=reason)
-            with self._in_hand.hold(owned, session):
-                left = await self._end(owned, session, BatchStatus.FAILED)
-        if left is not None:
-            await self._feed_after(left)
+        if batch is not None:
+            await self._work(batch, settle)
 
     def stop(self) -> None:
         self._in_hand.stop()
@@ -164,14 +144,35 @@ class MessageSender(Stage[SendMessages]):
     async def close(self) -> None:
         """Close the accounts, when nothing goes on any more."""
         await self._early_feed.close()
-        await self._accounts.close()
+        await self._dispatches.close()
+
+    async def _work(self, batch: Batch, work: _WorkAtBatch) -> None:
+        """Take the batch, work at it, and feed what comes next; `work` returns the batch if we are done with it. Nobody
+        else in this process is at it meanwhile."""
+        self._at[batch.id] = batch.turn
+        try:
+            async with self._store.messages.open_session() as session:
+                owned = await self._take(batch, session)
+                if owned is None:
+                    return
+                with self._in_hand.hold(owned, session) as held:
+                    left = await work(held, session)
+        finally:
+            del self._at[batch.id]
+        if left is not None:
+            await self._feed_after(left)
 
     async def _find(self, task: SendMessages) -> Batch | None:
-        """The batch; `None` where the message is void, or where we are at work on the batch already."""
+        """The batch to work on; `None` where the task is void, or in hand here already. Raises `Unavailable` where an
+        earlier turn of the batch is in hand: who has put a batch back may be given it again at once."""
         if self._in_hand.stopping:
             raise Unavailable("this process is stopping; the batch is sent elsewhere")
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        if batch is None or batch.id in self._at:
+        if batch is None:
+            return None
+        if (ours := self._at.get(batch.id)) is not None:
+            if task.turn > ours:
+                raise Unavailable("this process is not done yet with an earlier turn of the batch")
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
             return None if self._has_come_twice(task, batch) else batch
@@ -180,7 +181,7 @@ class MessageSender(Stage[SendMessages]):
         return None
 
     def _has_come_twice(self, task: SendMessages, batch: Batch) -> bool:
-        """Whether another worker owns the batch by this very message. Should it be gone, upkeep gives another turn."""
+        """Whether another worker owns the batch by this very task. If that worker is dead, upkeep renews the turn."""
         return turn_of(batch.owner) == task.turn and batch.owner not in self._own
 
     async def _take(self, batch: Batch, session: WritingSession) -> Batch | None:
@@ -199,7 +200,7 @@ class MessageSender(Stage[SendMessages]):
         return owned
 
     async def _bring_on(self, held: BatchInHand, session: WritingSession) -> Batch | None:
-        """The batch behind our work at it, settled or back in its plan; `None` where somebody else has it by now."""
+        """The batch, settled or back in its plan by our work at it; `None` where another worker has it by now."""
         batch = held.batch
         try:
             mailing = await self._mailings.prepare(batch.job_id)
@@ -292,26 +293,14 @@ class MessageSender(Stage[SendMessages]):
         """How sending ended, and when something is granted again."""
         if not screened.prepared:
             return DispatchEnd.DONE, 0
-        async with AsyncExitStack() as opened:
-            clock = await opened.enter_async_context(self._kept_clock.keep())
-            provider = await opened.enter_async_context(self._accounts.use(ours.credential))
-            pace = AccountPace(
-                self._store.credentials,
-                clock,
-                self._rules.guard,
-                credential_id=ours.credential.id,
-                holder=ours.batch.id,
-                call_us=self._rules.call_us,
-            )
-            dispatch = Dispatch(
-                pace,
-                self._writer(ours),
-                provider,
-                clock,
-                self._rules.guard,
-                call_us=self._rules.call_us,
-                let_next_in=partial(self._early_feed.begin, ours.credential.id),
-            )
+        opening = self._dispatches.open(
+            ours.credential,
+            self._writer(ours),
+            holder=ours.batch.id,
+            turn=ours.batch.turn,
+            let_next_in=partial(self._early_feed.begin, ours.credential.id),
+        )
+        async with opening as dispatch:
             held.dispatch = dispatch
             if self._in_hand.stopping:
                 dispatch.stop()
@@ -332,7 +321,7 @@ class MessageSender(Stage[SendMessages]):
         )
 
     def _repeating_of(self, ours: _Batch) -> Repeating:
-        """What of that which nobody knows of is sent again: the job wants it, or it does no harm."""
+        """Which `unknown` messages are sent again: all if the job wants it, else where it does no harm."""
         wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
         return Repeating(wanted, self._credentials.repeats_within(ours.credential))
 
@@ -411,7 +400,7 @@ class MessageSender(Stage[SendMessages]):
         return await self._store.messages.read_batch(split_key(batch.job_id)[1], batch.ordinal)
 
     async def _feed_after(self, batch: Batch) -> None:
-        """Let go of the batch's place, and feed whatever that makes due."""
+        """Give up the batch's place, feed its credential, and have its job finished where all is settled."""
         standing = await self._leave_place(batch)
         if standing is not None and batch.settled and standing.may_finish:
             await self._feed.finish_if_done(batch.job_id)
@@ -419,6 +408,6 @@ class MessageSender(Stage[SendMessages]):
     async def _leave_place(self, batch: Batch) -> Standing | None:
         standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is not None:
-            await self._credential_feed.leave(standing.credential_id, batch.id)
+            await self._credential_feed.leave(standing.credential_id, batch.id, turn=batch.turn)
             await self._credential_feed.feed_credential(standing.credential_id)
         return standing

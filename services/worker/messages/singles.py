@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -20,12 +19,9 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
-from services.worker.messages.kept_clock import KeptClock
-from services.worker.messages.pace import AccountPace
-from services.worker.messages.rules import SendRules
+from services.worker.messages.opening import Dispatches
 from services.worker.stage import Stage
 from shared.domain.errors import Unavailable
 from shared.domain.instants import LATEST, from_ms
@@ -37,7 +33,6 @@ from shared.domain.messages.ledger import Message
 from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.singles import SingleWish
 from shared.domain.messages.tasks import SendSingles
-from shared.flow.messages.account_clock import AccountClock
 from shared.flow.messages.barring import find_barred
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
@@ -63,8 +58,9 @@ _NOT_SHARED = "the app may not use the credential any more"
 
 
 class _Turn(Struct, eq=False):
-    """That we are at a credential: `woken` where there may be more to send, which was wanted so often that we have
-    `seen`. `handed` are the messages that we had in hand, until what they said is forgotten."""
+    """This worker's work at one credential. `woken` is set when there may be more to send. `seen` is the lease's count
+    of such wishes when the worker last looked. `handed` are the messages in hand, until their contents are
+    forgotten."""
 
     woken: asyncio.Event
     handed: dict[str, Prepared]
@@ -91,20 +87,16 @@ class SingleSender(Stage[SendSingles]):
     def __init__(
         self,
         store: Store,
-        accounts: OpenAccounts,
+        dispatches: Dispatches,
         credentials: CredentialFlow,
         feed: CredentialFeed,
         flow: SingleFlow,
-        kept_clock: KeptClock,
-        rules: SendRules,
     ) -> None:
         self._store = store
-        self._accounts = accounts
+        self._dispatches = dispatches
         self._credentials = credentials
         self._feed = feed
         self._flow = flow
-        self._kept_clock = kept_clock
-        self._rules = rules
         self._turns: dict[str, _Turn] = {}
         self._stopping = False
 
@@ -187,7 +179,7 @@ class SingleSender(Stage[SendSingles]):
             raise
 
     async def _send(self, work: _Work) -> bool:
-        """Whether there is more to be sent by us. The lease is ours no more where there is not."""
+        """Send what is due. Returns whether this worker still has the lease and should send more."""
         credential_id = work.credential.id
         prepared = await self._look(work, await self._store.now(), limit=WRITTEN_AT_ONCE)
         if not prepared or not await self._feed.enter_first(credential_id, work.owner):
@@ -212,8 +204,8 @@ class SingleSender(Stage[SendSingles]):
         return False
 
     async def _release(self, work: _Work) -> bool:
-        """Let go of the lease; `False` where somebody has wanted more since we looked. Of an account that sends nothing
-        now, upkeep looks again."""
+        """Give up the lease. `False` where somebody has asked for more since this worker looked. For an account that
+        sends nothing now, upkeep looks again later."""
         credential_id = work.credential.id
         lease = await self._store.singles.get_lease(credential_id)
         if lease is None or lease.owner != work.owner:
@@ -225,23 +217,12 @@ class SingleSender(Stage[SendSingles]):
 
     async def _dispatch(self, work: _Work, prepared: Sequence[Prepared]) -> tuple[DispatchEnd, int]:
         """How sending ended, and when something is granted again."""
-        async with AsyncExitStack() as opened:
-            clock = await opened.enter_async_context(self._kept_clock.keep())
-            provider = await opened.enter_async_context(self._accounts.use(work.credential))
-            pace = AccountPace(
-                self._store.credentials,
-                clock,
-                self._rules.guard,
-                credential_id=work.credential.id,
-                holder=work.owner,
-                call_us=self._rules.call_us,
-                first_in_line=True,
-            )
-            dispatch = Dispatch(pace, work.writer, provider, clock, self._rules.guard, call_us=self._rules.call_us)
+        opening = self._dispatches.open(work.credential, work.writer, holder=work.owner, first_in_line=True)
+        async with opening as dispatch:
             work.turn.dispatch = dispatch
             if self._stopping:
                 dispatch.stop()
-            feeding = asyncio.create_task(self._keep_feeding(work, dispatch, clock))
+            feeding = asyncio.create_task(self._keep_feeding(work, dispatch))
             feeding.add_done_callback(lambda _: dispatch.finish())
             try:
                 end = await dispatch.run(prepared, expects_more=True)
@@ -255,7 +236,7 @@ class SingleSender(Stage[SendSingles]):
                 await self._credentials.reject(work.credential, dispatch.refusal)
             return end, dispatch.free_us
 
-    async def _keep_feeding(self, work: _Work, dispatch: Dispatch, clock: AccountClock) -> None:
+    async def _keep_feeding(self, work: _Work, dispatch: Dispatch) -> None:
         """Hand over what is due, a second's worth ahead, until nothing is left."""
         loop, tries = asyncio.get_running_loop(), 0
         began = looked = loop.time()
@@ -268,7 +249,7 @@ class SingleSender(Stage[SendSingles]):
                     looked = loop.time()
                     if not await self._is_unchanged(work.credential):
                         break
-                added = await self._feed_once(work, dispatch, clock)
+                added = await self._feed_once(work, dispatch)
             except BatchTaken:
                 dispatch.stop(DispatchEnd.TAKEN)
                 return
@@ -280,14 +261,13 @@ class SingleSender(Stage[SendSingles]):
             tries = 1 if added else tries + 1
         dispatch.stop()
 
-    async def _feed_once(self, work: _Work, dispatch: Dispatch, clock: AccountClock) -> int:
+    async def _feed_once(self, work: _Work, dispatch: Dispatch) -> int:
         """How many were handed over."""
         await self._show_sign(work)
         room = min(_ahead_of(work.credential) - dispatch.uncalled, WRITTEN_AT_ONCE)
         if room <= 0:
             return 0
-        now = from_ms(clock.now_us() // 1_000)
-        prepared = await self._look(work, now, limit=room, beside=dispatch.held)
+        prepared = await self._look(work, dispatch.now(), limit=room, beside=dispatch.held)
         dispatch.add(prepared)
         return len(prepared)
 
@@ -310,15 +290,15 @@ class SingleSender(Stage[SendSingles]):
             await self._store.single_contents.remove(ended)
 
     async def _show_sign(self, work: _Work) -> None:
-        """Write nothing, where nothing was written of late: that shows that we are at work."""
+        """Make an empty write if nothing was written of late, which shows that this worker is alive."""
         if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
             await work.writer.write(())
 
     async def _look(
         self, work: _Work, now: datetime, *, limit: int, beside: AbstractSet[str] = frozenset()
     ) -> list[Prepared]:
-        """Up to so many that are to be called now, `beside` those in our hands. What is to be tried later is moved,
-        what nobody will send is ended, and what a dead worker has left is decided about."""
+        """Up to this many messages that are to be called now, `beside` those in hand. On the way this reschedules what
+        is to be tried later, ends what nobody will send, and decides what a dead worker has left."""
         while True:
             found = await self._store.singles.find_due(work.credential.id, now=now, limit=limit + len(beside))
             fresh = [Prepared(message, {}, is_stored=True) for message in found if message.id not in beside][:limit]
@@ -343,7 +323,7 @@ class SingleSender(Stage[SendSingles]):
         return ready
 
     async def _write_notes(self, work: _Work, fresh: Sequence[Prepared], now: datetime) -> Sequence[Note]:
-        """What had to be written of these before anything else."""
+        """Write what must stand in the ledger before any of these messages is called."""
         barred = await self._find_barred([each.message for each in fresh])
         notes = [note for each in fresh if (note := self._note(work, each, barred, now)) is not None]
         if notes:
@@ -356,7 +336,7 @@ class SingleSender(Stage[SendSingles]):
         return notes
 
     def _note(self, work: _Work, prepared: Prepared, barred: dict[str, Reason], now: datetime) -> Note | None:
-        """What is to be written of it before anything else, if there is something."""
+        """What must be written about the message before it is called, if anything."""
         message = prepared.message
         if message.is_sending:
             return self._note_abandoned(work, prepared, now)

@@ -27,7 +27,7 @@ from shared.broker.rabbitmq.management import (
 )
 from shared.domain.errors import Denied, Unavailable
 
-TASK_QUEUES = r"^((push|sched|carillon)\..*|ops\.bulk.*|message\.(batch|single).*)$"
+TASK_QUEUES = r"^((push|sched|carillon|bus)\..*|ops\.bulk.*|message\.(batch|single).*)$"
 """The queues that processes read, as `docs/security.md` grants them."""
 DEFAULT_EXCHANGE = "amq.default"
 NOTHING = "^$"

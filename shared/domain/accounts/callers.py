@@ -5,7 +5,7 @@ The rules of their fields are Marathon's, and the text of an error begins as Mar
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -35,6 +35,13 @@ EMAIL = re.compile(
     @ (?: [^\W_] (?: (?:[^\W_]|-)* [^\W_] )? \. )+ [^\W_] (?: (?:[^\W_]|-)* [^\W_] )?""",
     re.VERBOSE,
 )
+
+
+class TokenScope(StrEnum):
+    """What a token opens. One of the bus may be a word that somebody chose, so it opens nothing else."""
+
+    EVERYTHING = ""
+    BUS = "bus"
 
 
 class User(Struct, frozen=True, kw_only=True):
@@ -70,6 +77,7 @@ class Token(Struct, frozen=True, kw_only=True):
     previous_digest: str = ""
     previous_until: datetime | None = None
     messages_per_second: float = MESSAGES_PER_SECOND
+    scope: TokenScope = TokenScope.EVERYTHING
 
     @property
     def owns(self) -> str:
@@ -105,6 +113,16 @@ class Caller(Struct, frozen=True, kw_only=True):
     def is_service(self) -> bool:
         """Whether it is a service with a token, and no person."""
         return self.namespace.startswith(token_namespace(""))
+
+    @property
+    def rights(self) -> Hashable:
+        """Roles and apps, without what the caller owns: equal for callers with the same roles."""
+        return self.is_admin, self.allowed_apps, frozenset(self.roles.items())
+
+    @property
+    def identity(self) -> Hashable:
+        """Who it is and what they may do."""
+        return self.namespace, self.name, self.token_id, self.rights
 
     @property
     def role_over_everything(self) -> Role | None:
@@ -207,6 +225,12 @@ def token_caller(token: Token) -> Caller:
 def secret_digest(secret: str) -> str:
     """What is stored of a token's secret: SHA-256, in hex. It is random, so it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def bus_digest(secret: str) -> str:
+    """What is stored of the secret of a token of the bus: another digest than that of other tokens, so that no process
+    that looks for those finds it, be it one of an older release."""
+    return hashlib.sha256(b"carillon bus\0" + secret.encode()).hexdigest()
 
 
 def check_email(email: str) -> None:

@@ -4,6 +4,7 @@ Names are in lower case, without blanks around them and without characters that 
 keeps the header, so that any range of the file's records can be read by itself.
 """
 
+import re
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from shared.domain.errors import CarillonError, Invalid
 
 MAX_COLUMNS = 1_000
 MAX_NAME_CHARACTERS = 255
+_LIKE_A_NAME = re.compile(r"[^\W\d][\w .-]{0,49}")
 
 
 class Header(Struct, frozen=True):
@@ -63,7 +65,8 @@ def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:
     """The column of the recipients and those of the used ones that the file has, in their order; the names are as
     `column_name` gives them. Raises `Invalid` where the file has no column for the recipients."""
     if ids not in header.names:
-        there = ", ".join(f'"{name}"' for name in header.names[:10])
+        # A file without a header has somebody's data there, which is nothing for logs.
+        there = ", ".join(f'"{name}"' if _LIKE_A_NAME.fullmatch(name) else "…" for name in header.names[:10])
         raise Invalid(f'the file has no column "{ids}" for its recipients; its columns are {there}', field="csvPath")
     others = tuple(place for place, name in enumerate(header.names) if name in used)
     return Chosen(header.names.index(ids), others, name=ids)

@@ -29,7 +29,7 @@ ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "purg
 SYSTEM = "system"
 """The namespace of what nobody has asked for."""
 
-OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret"})
+OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret", "subscription", "subscription-topic"})
 """The kinds of things that belong to a namespace, and to no app."""
 
 
@@ -44,8 +44,9 @@ class ActOutcome(StrEnum):
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who did it: the caller, and the address that the request came from. `way` is how they proved who they are. What
-    nobody has asked for was done by `system`, and `name` is the role of the process that did it."""
+    """Who did it: the caller, and the address that the request came from. `way` is how they proved who they are: by a
+    `token`, a `proxy` that named them, or the `session` of a browser that is signed in. What nobody has asked for was
+    done by `system`, and `name` is the role of the process that did it."""
 
     namespace: str
     name: str

@@ -37,12 +37,14 @@ FAILING_SHARE = 0.01
 ENDS_WITHIN_DAYS = 14
 UNANSWERED_SHARE = 0.05
 LOST_SHARE = 0.1
+UNREAD_EVENTS = 100_000
+UNTOLD_SECONDS = 600
 
-ROLES = ("api", "feedback", "scheduler", "worker")
+ROLES = ("api", "fanout", "feedback", "scheduler", "worker")
 """The processes that a deployment cannot do without."""
 
 # What a caller asked for in vain is no failure of the server that said so; nor are the answers of callbacks' hosts.
-_REFUSALS = "Conflict|Forbidden|Hidden|Invalid|NotFound|TooMany|Unauthorized"
+_REFUSALS = "Conflict|Forbidden|Gone|Hidden|Invalid|NotFound|TooMany|Unauthorized"
 _ENGINE_ERRORS = f'carillon_call_errors_total{{capability!="outgoing",error!~"{_REFUSALS}"}}'
 
 
@@ -52,6 +54,10 @@ def _quantile(metric: str) -> str:
 
 def _rise(metric: str) -> str:
     return f"sum(increase({metric}[10m])) > 0"
+
+
+def _rise_of_notices(kinds: str) -> str:
+    return f'sum by (kind) (increase(carillon_bus_notices_total{{kind=~"{kinds}"}}[10m])) > 0'
 
 
 SIGNS = (
@@ -220,6 +226,36 @@ SIGNS = (
             " or (sum(deriv(carillon_feedback_lag_records[10m])) > 0 and sum(carillon_feedback_lag_records) > 10000)"
         ),
         minutes=10,
+    ),
+    Sign(
+        name="BusBehind",
+        severity=Severity.PAGE,
+        sentence=f"More than {UNREAD_EVENTS:,} events of the bus have waited for five minutes to be put into queues.",
+        remedy="See that MongoDB takes writes; then add fan-outs, up to the partitions of the log.",
+        expression=f"sum(carillon_bus_log_lag) > {UNREAD_EVENTS}",
+        minutes=5,
+    ),
+    Sign(
+        name="EventsLost",
+        severity=Severity.TICKET,
+        sentence="Events of the bus were lost: a backlog was beyond a limit, or the log forgot them or was replaced.",
+        remedy="See whose they were and why: the notices, the dead letters and carillon_bus_events_lost_total tell it.",
+        expression=_rise_of_notices("events.lost|log.replaced"),
+    ),
+    Sign(
+        name="SubscriptionSuspended",
+        severity=Severity.TICKET,
+        sentence="A subscription of the bus is suspended: its receiver is gone, or did nothing but fail for days.",
+        remedy="Tell its owner, who mends the receiver and resumes the subscription; it collects nothing until then.",
+        expression=_rise_of_notices("subscription.suspended"),
+    ),
+    Sign(
+        name="NoticesWait",
+        severity=Severity.TICKET,
+        sentence="A notice of the bus has waited for more than ten minutes to be published.",
+        remedy="See that fan-outs run and that Kafka takes records; nothing of the notices is lost.",
+        expression=f"max(carillon_bus_notice_oldest_seconds) > {UNTOLD_SECONDS}",
+        minutes=5,
     ),
     Sign(
         name="UpkeepBusy",

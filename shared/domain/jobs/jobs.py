@@ -165,6 +165,11 @@ class Job(Struct, frozen=True, kw_only=True):
         return bool(self.zone and self.offsets)
 
     @property
+    def counts_only(self) -> bool:
+        """Whether it is a dry run of a kind that then calls nobody."""
+        return self.options.get("dry_run") is True
+
+    @property
     def unplanned(self) -> bool:
         """Whether nobody has begun to plan it."""
         return self.plan.source is None

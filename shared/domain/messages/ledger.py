@@ -358,7 +358,8 @@ def _repeat(message: Message, detail: str, at: datetime) -> Message:
 
 def _refused_for_now(message: Message, detail: str, *, counts: bool, at: datetime, attempts: int) -> Message:
     refused = message.refused + counts
-    if refused >= attempts:
+    # Of an unknown one its job may have counted the outcome and closed: nobody would send it again.
+    if refused >= attempts or message.state is MessageState.UNKNOWN:
         return _end(message, MessageState.FAILED, at, reason=Reason.GAVE_UP, detail=detail, refused=refused)
     return _change(
         message, state=MessageState.UNSENT, owner="", detail=detail[:DETAIL_CHARACTERS], refused=refused, answered_at=at

@@ -194,7 +194,8 @@ def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta 
 
 
 def lift(pace: Pace) -> Pace:
-    """The pace without a pause that the provider asked for: somebody knows better. The rate stays as it is slowed."""
+    """The pace without a pause that the provider asked for, since somebody knows that the pause is over. A slowed rate
+    stays slowed."""
     return replace(pace, seq=pace.seq + 1, hold_until_us=0)
 
 

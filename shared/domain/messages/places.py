@@ -9,7 +9,9 @@ A holder that has instants for all its messages *ends*: its place counts no more
 is prepared while the last calls of this one are made.
 
 Each place also says how many `calls` its worker may have under way, so that `max_in_flight` holds over all workers. A
-place counts until `until_us` only, and every grant renews it: the dead hold nothing.
+place counts until `until_us` only, and every grant renews it: the dead hold nothing. It also has the `turn` of its
+batch, which rises with each message of the batch: who was overtaken, and wakes up late, reserves nothing by a place
+that is another's now, and does not give it up.
 """
 
 from collections.abc import Iterable
@@ -31,10 +33,13 @@ Rank = tuple[float, int, str]
 """By what jobs of an account are ordered: what a job has had for its share (0 where age alone counts), its creation
 (ns), and its key."""
 
+FIRST_IN_LINE: Rank = (-1.0, 0, "")
+"""The rank of single messages."""
+
 
 class AccountPlace(Struct, frozen=True, kw_only=True):
-    """One of an account's places. `holder` is the id of a batch, or of a worker that sends single messages. Times are
-    the database's, in microseconds. `limit` is what has bounded the holder of late."""
+    """One of an account's places. `holder` is the id of a batch, which has this `turn`, or of who sends single
+    messages. Times are the database's, in microseconds. `limit` is what has bounded the holder of late."""
 
     holder: str
     rank: Rank
@@ -43,6 +48,7 @@ class AccountPlace(Struct, frozen=True, kw_only=True):
     yields: bool = False
     ends: bool = False
     limit: Limit = Limit.RATE
+    turn: int = 0
 
 
 Places = tuple[AccountPlace, ...]
@@ -67,13 +73,20 @@ def drop_expired(places: Places, now_us: int, *, keep: str = "") -> Places:
     return tuple(place for place in places if place.until_us > now_us or place.holder == keep)
 
 
-def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int) -> Places | None:
-    """The places with one for this holder; `None` where none is free. Who has one keeps it."""
-    if any(place.holder == holder for place in places):
-        return places
+def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int, turn: int = 0) -> Places | None:
+    """The places with one for this holder, with this turn at least; `None` where none is free. Who has one keeps it."""
+    if (mine := place_of(places, holder)) is not None:
+        later = replace(mine, turn=max(mine.turn, turn))
+        return tuple(later if place is mine else place for place in places)
     if count(places) >= most or len(places) >= most + _MOST_ENDING:
         return None
-    return (*places, AccountPlace(holder=holder, rank=rank, until_us=until_us))
+    return (*places, AccountPlace(holder=holder, rank=rank, until_us=until_us, turn=turn))
+
+
+def is_behind(places: Places, holder: str) -> bool:
+    """Whether a holder with a lower rank still needs instants for some of its messages."""
+    mine = place_of(places, holder)
+    return mine is not None and any(place.rank < mine.rank and not place.ends for place in places)
 
 
 def count(places: Places) -> int:
@@ -81,28 +94,49 @@ def count(places: Places) -> int:
     return sum(not place.ends for place in places)
 
 
-def leave(places: Places, holder: str) -> Places:
-    """The places without this holder's."""
-    return tuple(place for place in places if place.holder != holder)
+def last_rank(places: Places) -> Rank | None:
+    """The rank of the last holder in order, of those that do not end."""
+    return max((place.rank for place in places if not place.ends), default=None)
+
+
+def floor(places: Places) -> float | None:
+    """The least that a job with a place has had for its share: who has waited long has no more to catch up."""
+    return min((place.rank[0] for place in places if place.rank != FIRST_IN_LINE), default=None)
+
+
+def leave(places: Places, holder: str, *, turn: int = 0) -> Places:
+    """The places without this holder's, unless that has a later turn."""
+    return tuple(place for place in places if place.holder != holder or place.turn > turn)
 
 
 def have_one_yield(places: Places, rank: Rank) -> Places:
-    """The places of which the last in order yields to a job of this rank; as they are where none comes behind it, or
-    where one yields already."""
+    """Have the last holder in order yield its place to a job of this rank. The places stay as they are where none comes
+    behind that job, or where one yields already."""
     last = max((place for place in places if not place.ends), key=lambda place: place.rank, default=None)
-    if last is None or last.rank <= rank or any(place.yields for place in places):
+    if last is None or last.rank <= rank or any(place.yields and not place.ends for place in places):
         return places
     return tuple(replace(place, yields=True) if place is last else place for place in places)
 
 
-def room(places: Places, holder: str, *, wanted: int, max_in_flight: int, under_way: int = 0) -> int:
+def take_over(places: Places, holder: str, *, until_us: int, turn: int = 0) -> Places:
+    """Give this holder's place to another worker, with this turn. Calls of its former worker may still be under way, so
+    they count until that worker's time is over. Nothing changes where the place has a later turn."""
+    mine = place_of(places, holder)
+    if mine is None or mine.turn > turn:
+        return places
+    former = replace(mine, holder=f"{holder}/{mine.until_us}", ends=True, yields=False)
+    fresh = replace(mine, until_us=until_us, calls=0, ends=False, limit=Limit.RATE, turn=turn)
+    return (*leave(places, holder, turn=turn), *((former,) if mine.calls else ()), fresh)
+
+
+def room(places: Places, holder: str, *, wanted: int, max_in_flight: int) -> int:
     """How many of the `wanted` calls the others leave to this holder: no more than its part of all, so that nobody
-    waits for one that took too many for longer than that one's grant. But those that are `under_way` count, however
-    long they last."""
-    others = sum(place.calls for place in places if place.holder != holder)
-    sharing = sum(place.holder == holder or not place.ends for place in places)
-    part = max(max_in_flight // sharing, 1) if sharing else 0
-    return max(min(wanted, part, max_in_flight - others), under_way, 0)
+    waits for one that took too many for longer than that one's grant. Who is first in line and has none gets one."""
+    mine, others = place_of(places, holder), [place for place in places if place.holder != holder]
+    has_priority = mine is not None and mine.rank == FIRST_IN_LINE
+    taken = sum(place.calls or (place.rank == FIRST_IN_LINE and not has_priority) for place in others)
+    sharing = 1 + sum(not place.ends for place in others)
+    return max(min(wanted, max(max_in_flight // sharing, 1), max_in_flight - taken), 0)
 
 
 def renew(
@@ -115,6 +149,7 @@ def renew(
     )
 
 
-def place_of(places: Iterable[AccountPlace], holder: str) -> AccountPlace | None:
-    """The place of this holder."""
-    return next((place for place in places if place.holder == holder), None)
+def place_of(places: Iterable[AccountPlace], holder: str, *, turn: int | None = None) -> AccountPlace | None:
+    """The place of this holder, if it has this turn."""
+    mine = next((place for place in places if place.holder == holder), None)
+    return mine if mine is None or turn in (None, mine.turn) else None

@@ -36,7 +36,8 @@ _LOCAL = re.compile(r"""[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+(?:\.[^\s\x00-\x1f\x7f
 _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})+")
 
-_MASK = "***"
+HIDDEN = "…"
+"""What stands in the place of what is not shown."""
 
 
 class Malformed(Struct, frozen=True):
@@ -122,21 +123,11 @@ def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
 
 
 def mask(address: str) -> str:
-    """The address for a log or a detail: enough to know it again, too little to write to it."""
+    """The address with so little of it that it cannot be written to: for a log, a detail, the audit."""
     local, at, domain = address.rpartition("@")
-    if at:
-        return f"{local[:1]}{_MASK}@{domain}"
-    if len(address) < 8:
-        return _MASK
-    return f"{address[:3]}{_MASK}{address[-2:]}"
-
-
-def mask_in(text: str, address: str) -> str:
-    """A provider's words with the address masked, in whatever case and with or without its + it stands there."""
-    spelled = address.removeprefix("+")
-    if not spelled:
-        return text
-    return re.sub(rf"\+?{re.escape(spelled)}", lambda _: mask(address), text, flags=re.IGNORECASE)
+    if at and local:
+        return f"{local[0]}{HIDDEN}@{domain}"
+    return f"{HIDDEN}{address[-2:]}" if len(address) > 4 else HIDDEN
 
 
 def _read_number(address: str, default_region: str) -> Address:

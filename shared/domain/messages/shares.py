@@ -17,7 +17,7 @@ class Share(Struct, frozen=True):
         return replace(self, had=self.had + size / self.share)
 
 
-def join(running: Sequence[Share], share: int) -> Share:
-    """The share of a job that begins now: it begins where the running one stands that has had least, so that it has
-    nothing to catch up."""
-    return Share(min((one.had for one in running), default=0.0), share)
+def join(running: Sequence[Share]) -> float:
+    """What a job that begins now counts as having had: the least that any other job has had. So it has nothing to catch
+    up."""
+    return min((one.had for one in running), default=0.0)

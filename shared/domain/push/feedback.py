@@ -13,14 +13,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import OTHER
+from shared.domain.positions import Position
 
 ACK = "ack"
 MAX_OUTCOME_CHARACTERS = 64
 MAX_JOB_ID_CHARACTERS = 64
 MAX_KEYS = 2_000
-_LOGS_LEFT = 8
 
 
 class Skip(StrEnum):
@@ -145,30 +144,6 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
         return record[name]
     folded = name.lower()
     return next((value for key, value in record.items() if key.lower() == folded), None)
-
-
-class Position(Struct, frozen=True):
-    """How far a partition is counted: up to this offset of this log. `log` is the id of the topic, which another topic
-    of the same name does not have; it is empty where nobody knew it. `left` are the last logs that were counted before
-    it: a broker that lags behind may still tell their ids."""
-
-    offset: int = 0
-    log: str = ""
-    left: tuple[str, ...] = ()
-
-    def begin(self, log: str) -> "Position":
-        """Where to read on in a log of the partition: at its beginning if it is another one than was counted.
-
-        Raises:
-            Unavailable: it was left for another one, so nothing can come from it any more.
-        """
-        if not log or log == self.log:
-            return self
-        if not self.log:
-            return Position(self.offset, log, self.left)
-        if log in self.left:
-            raise Unavailable(f"Kafka: a broker still tells the topic's earlier id {log}")
-        return Position(0, log, (*self.left, self.log)[-_LOGS_LEFT:])
 
 
 class Fold:

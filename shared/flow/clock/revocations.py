@@ -9,11 +9,14 @@ loop looks again for as long as such a request can last. A schedule that an admi
 Tokens may share a namespace. Then those that stay keep what they made: a schedule knows the token that gave it its
 content. What nobody knows the maker of is paused with the first of these tokens.
 
+What else a caller has set up goes on by itself too, such as subscriptions of the bus. Those who know of it bring what
+pauses it. It is paused with the first look at the schedules, unless other tokens share the namespace.
+
 Only the document of a schedule is paused. Its occurrences stay where they are: whoever fires one looks the document up
 right before. Only what was fired by hand is deleted, because a pause does not hold it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import assert_never
 
@@ -23,14 +26,22 @@ from shared.runtime.faults import fault
 from shared.store import Store
 
 _STEP = 500
+_REASON = "the caller whose it was is no more"
+
+PauseNamespace = Callable[[str, str], Awaitable[int]]
+"""Pauses what a namespace has set up, for this reason; returns how much was paused. Safe to repeat."""
 
 
 class RevocationFlow:
-    """Takes callers out. `now` tells the database's time. Each move is safe to repeat; all raise `Unavailable`."""
+    """Takes callers out. `now` tells the database's time, `others` pause what is no schedule. Each move is safe to
+    repeat; all raise `Unavailable`."""
 
-    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]]) -> None:
+    def __init__(
+        self, store: Store, now: Callable[[], Awaitable[datetime]], others: Sequence[PauseNamespace] = ()
+    ) -> None:
         self._store = store
         self._now = now
+        self._others = others
 
     async def revoke_token(self, token: Token) -> None:
         """Remove the token and pause what it has scheduled: all of its namespace, unless other tokens share that."""
@@ -61,6 +72,7 @@ class RevocationFlow:
         await fault("revocation.after_removal")
         paused = await self._pause(revocation)
         if not revocation.paused:
+            paused += await self._pause_others(revocation)
             await self._store.revocations.mark_paused(revocation)
         elif await self._now() > revocation.at + COMMITTED_WITHIN:
             await self._store.revocations.forget(revocation)
@@ -87,6 +99,12 @@ class RevocationFlow:
             await fault("revocation.after_page")
             after = page[-1].key
         return paused
+
+    async def _pause_others(self, revocation: Revocation) -> int:
+        """Pause what is no schedule, once: what an admin resumes then stays as it is."""
+        if revocation.shared or await self._is_back(revocation):
+            return 0
+        return sum([await pause(revocation.owns, _REASON) for pause in self._others])
 
     async def _pause_page(self, revocation: Revocation, page: list[Schedule]) -> int:
         # Read for each page: an admin may have resumed one of these since the last.

@@ -1,11 +1,12 @@
 """Reads the overview: all of its parts at once, each on its own, so that one that is away hides no other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from shared.broker import Broker
+from shared.domain.console.minutes import MinuteCounts
 from shared.domain.console.overview import Overview, UnknownPart
 from shared.domain.errors import Unavailable
 from shared.flow.time import DatabaseTime
@@ -14,6 +15,9 @@ from shared.runtime.shared_reading import SharedReading
 from shared.store import Store
 
 SECONDS = 1.0
+_COUNTED_SECONDS = 5.0
+"""How old what the database counts may be."""
+
 _DEADLINE = 3.0
 _MINUTES = timedelta(minutes=59)
 
@@ -21,13 +25,16 @@ _Read = Callable[[], Awaitable[Any]]
 
 
 class OverviewReader:
-    """The overview of the deployment, at most a second old, however many look at it."""
+    """The overview of the deployment, at most a second old, however many look at it; what is counted, five seconds."""
 
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime, roles: tuple[str, ...]) -> None:
         self._store = store
         self._time = time
         self._roles = roles
         self.queues = SharedReading(broker.list_queues, seconds=2 * SECONDS)
+        self._minutes = SharedReading(self._read_minutes, seconds=_COUNTED_SECONDS)
+        self._open_jobs = SharedReading(store.job_lists.count_open, seconds=_COUNTED_SECONDS)
+        self._dead_letters = SharedReading(store.dead_letters.estimate_count, seconds=_COUNTED_SECONDS)
         self._overview = SharedReading(self._look, seconds=SECONDS)
 
     async def read(self) -> Overview:
@@ -39,14 +46,17 @@ class OverviewReader:
         parts: dict[str, _Read] = {
             "processes": store.processes.list,
             "queues": self.queues.get,
-            "minutes": lambda: store.minutes.since(now - _MINUTES),
-            "open_jobs": store.job_lists.count_open,
-            "dead_letters": store.dead_letters.estimate_count,
+            "minutes": self._minutes.get,
+            "open_jobs": self._open_jobs.get,
+            "dead_letters": self._dead_letters.get,
         }
         found = dict(zip(parts, await asyncio.gather(*(_ask(read) for read in parts.values())), strict=True))
         unknown = tuple(UnknownPart(what, each.reason) for what, each in found.items() if isinstance(each, _Away))
         known = {what: each for what, each in found.items() if not isinstance(each, _Away)}
         return Overview(as_of=now, roles=self._roles, unknown=unknown, **known)
+
+    async def _read_minutes(self) -> Sequence[MinuteCounts]:
+        return await self._store.minutes.since(await self._time.now() - _MINUTES)
 
 
 class _Away:

@@ -119,14 +119,14 @@ class Upkeep:
         found = Found()
         async for job_id in self._store.open_jobs.open_keys():
             found = _sum(found, await self._log_and_continue(self._look_into_job(job_id, since), job_id))
-        async for job_id in self._store.open_jobs.overdue_keys(since.starts):
-            found = _sum(found, await self._log_and_continue(self._begin_job(job_id), job_id))
         self._looks += 1
         return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found
 
     async def _look_for_rare_losses(self, since: "_Since") -> Found:
         """Look less often for what only a dead process leaves behind, so that an idle store has little to do."""
         found = Found()
+        async for job_id in self._store.open_jobs.overdue_keys(since.starts):
+            found = _sum(found, await self._log_and_continue(self._begin_job(job_id), job_id))
         async for job_id in self._store.mails.find_waiting(since.mails):
             found = _sum(found, await self._log_and_continue(self._send_mails(job_id), job_id))
         async for group in self._groups.find_incomplete():
@@ -156,6 +156,7 @@ class Upkeep:
             batches={queue: at_latest if await self._is_busy(queue) else queued for queue in self._kinds.queues},
             starts=now - _START_GRACE,
             mails=queued,
+            fed=set(),
         )
 
     async def _is_busy(self, queue: str) -> bool:
@@ -193,9 +194,17 @@ class Upkeep:
         if job.reopening and feeder is not None:
             await feeder.reopen(job)
         await self._breaker.look(job.key)
-        await self._feed.feed_job(job.key)
+        await self._feed_once(job, since.fed)
         since_then = _oldest(on_their_way[BatchStatus.QUEUED])
         return Found(jobs=1, plans=plans, queued=queued, owned=owned, oldest_queued=since_then)
+
+    async def _feed_once(self, job: Job, fed: set[str]) -> None:
+        """Feed the job; where it is fed by its credential, once for all jobs of that one."""
+        if not job.credential_id or job.credential_id not in fed:
+            await self._feed.feed_job(job.key)
+            fed.add(job.credential_id)
+        elif job.standing.may_finish:
+            await self._feed.finish_if_done(job.key)
 
     async def _begin_job(self, job_id: str) -> Found:
         log.info("a start was missed", job_id=job_id)
@@ -257,7 +266,8 @@ class Upkeep:
 
 
 class _Since(Struct, frozen=True):
-    """Work that has been silent since before these moments is lost; `now` is when that was decided."""
+    """Work that has been silent since before these moments is lost; `now` is when that was decided. The credentials
+    with these ids were `fed` since then."""
 
     now: datetime
     owned: datetime
@@ -265,6 +275,7 @@ class _Since(Struct, frozen=True):
     batches: Mapping[str, datetime]
     starts: datetime
     mails: datetime
+    fed: set[str]
 
     def silent(self, silence: timedelta) -> datetime:
         """Work is lost too that has been silent for so long, and no shorter than all other work would have to be."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from cachetools import LRUCache
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.instants import EPOCH
@@ -36,6 +37,13 @@ _OVERLAP = timedelta(seconds=5)
 """A batch may become visible later than another one with a later time."""
 
 
+class JobMeasure(Struct, frozen=True):
+    """What became of a job's recipients so far, and how fast it goes."""
+
+    totals: Totals
+    progress: Progress
+
+
 class JobWatch:
     """Watches jobs. What it tells of an open one is up to a second old. Raises `Unavailable`."""
 
@@ -44,27 +52,18 @@ class JobWatch:
         self._time = time
         self._watched: LRUCache[str, _Watched] = LRUCache(MOST_BATCHES, getsizeof=_size_of)
 
-    async def sum_up(self, jobs: Sequence[Job]) -> dict[str, Totals]:
-        """The sums of each job by id: those of closed ones as written, those of open ones as they are."""
+    async def measure(self, jobs: Sequence[Job]) -> dict[str, JobMeasure]:
+        """Sums and progress of each job, by its id. Open jobs beyond the first `MOST_LISTED` have sums alone."""
         begun = [job for job in jobs if job.totals is None and not _has_nothing_cut(job)]
         watched, others = begun[:MOST_LISTED], begun[MOST_LISTED:]
-        looks = await asyncio.gather(*map(self._look, watched))
+        looks = dict(zip((job.id for job in watched), await asyncio.gather(*map(self._look, watched)), strict=True))
         counted = await self._store.batch_sums.totals([job.key for job in others]) if others else {}
-        counted |= {job.key: sums.totals for job, sums in zip(watched, looks, strict=True)}
-        return {job.id: job.totals or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
-
-    async def measure(self, job: Job) -> tuple[Totals, Progress]:
-        """The sums of one job, by reason, and how fast they grow."""
-        if not job.open:
-            return (await self.sum_up([job]))[job.id], Progress(Receipt(reasons=job.reasons, locales=job.locales))
-        meter = Meter(await self._time.now())
-        sums = await self._look(job)
-        for batch in sums.recent:
-            meter.add(batch)
-        totals = with_plan(job, sums.totals)
-        sized = job.divided or not (job.csv_path and job.zone)
-        paced = meter.progress(totals, planned=job.plan.end is not None, sized=sized)
-        return totals, replace(paced, summed=sums.by_reason)
+        counted |= {job.key: looks[job.id].totals for job in watched}
+        now = await self._time.now()
+        totals = {job.id: job.totals or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
+        return {
+            job.id: JobMeasure(totals[job.id], _progress(job, totals[job.id], looks.get(job.id), now)) for job in jobs
+        }
 
     async def read_chart(self, job: Job) -> list[RatePoint]:
         """The chart of a job's rate: as it was written when the job was closed, or as it is now."""
@@ -79,6 +78,17 @@ class JobWatch:
                 await watched.catch_up(job, await self._time.now())
                 self._watched[job.key] = watched
             return watched.sums
+
+
+def _progress(job: Job, totals: Totals, sums: JobSums | None, now: datetime) -> Progress:
+    if sums is None or not job.open:
+        return Progress(Receipt(reasons=job.reasons, locales=job.locales))
+    meter = Meter(now)
+    for batch in sums.recent:
+        meter.add(batch)
+    sized = job.divided or not (job.csv_path and job.zone)
+    paced = meter.progress(totals, planned=job.plan.end is not None, sized=sized)
+    return replace(paced, summed=sums.by_reason)
 
 
 def _has_nothing_cut(job: Job) -> bool:

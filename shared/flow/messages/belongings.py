@@ -2,7 +2,7 @@
 these."""
 
 from shared.domain.errors import Conflict
-from shared.domain.messages.credentials import CREDENTIALS_OF_AN_APP
+from shared.domain.messages.credentials import CREDENTIALS_OF_AN_APP, Credential
 from shared.flow.accounts.belongings import Belongings
 from shared.store import Store
 
@@ -16,10 +16,18 @@ class MessageBelongings(Belongings):
         self._store = store
 
     async def check_idle(self, app_id: str) -> None:
-        for credential in await self._store.credentials.find_own(app_id, limit=CREDENTIALS_OF_AN_APP):
-            if await self._store.singles.has_pending(credential.id):
-                reason = f"single messages wait to be sent by the credential {credential.name}: take them back or wait"
-                raise Conflict(reason, field="appId", value=app_id)
+        after = ""
+        while page := await self._store.credentials.page(app_id, after=after, limit=CREDENTIALS_OF_AN_APP):
+            for credential in page:
+                await self._check_waiting(credential, app_id)
+            after = page[-1].id
+
+    async def _check_waiting(self, credential: Credential, app_id: str) -> None:
+        """Raise `Conflict` where messages of the app wait to be sent, or those of others by a credential of its own."""
+        whose = "" if credential.app_id == app_id else app_id
+        if await self._store.singles.has_pending(credential.id, app_id=whose):
+            reason = f"single messages wait to be sent by the credential {credential.name}: take them back or wait"
+            raise Conflict(reason, field="appId", value=app_id)
 
     async def remove_at_once(self, app_id: str) -> None:
         await self._store.credentials.remove_of(app_id)

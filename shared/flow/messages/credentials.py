@@ -90,8 +90,8 @@ class CredentialFlow:
         return self._kind(kind).channel
 
     def repeats_within(self, credential: Credential) -> str:
-        """A name of whom a second call with the same message id does no harm at; `""` where it may. Raises `Invalid`
-        for an unknown kind."""
+        """The name of the provider that drops a second call with the same message id; `""` where a second call may send
+        the message twice. Raises `Invalid` for an unknown kind."""
         within = self._kind(credential.kind).repeats_within(credential.fields)
         return f"{within}/{credential.fingerprint}" if within else ""
 
@@ -359,7 +359,7 @@ def _tell(what: str, detail: str, secret: Mapping[str, str]) -> str:
 
 
 def _in_its_place(error: Invalid) -> Invalid:
-    """The same error, whose field is named as it stands in a request. Its value is left out: it may be a secret."""
+    """The same error with its field named as in the request. Its value is left out, as it may be a secret."""
     field = error.field or ""
     if field != "kind" and field.partition(".")[0] != "secret":
         field = f"fields.{field}".removesuffix(".")

@@ -34,7 +34,8 @@ class MessageFigures:
 
     async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
         """How the job stands, up to a second ago; `exact`: at a moment after this call."""
-        return await self._looks.look(job.key, lambda: self._read(job), exact=exact)
+        look = f"{job.key} {job.status.value} {job.open} {job.round}"  # nobody is told of what was before a move
+        return await self._looks.look(look, lambda: self._read(job), exact=exact)
 
     async def foresee(self, job: Job, messages: int) -> Forecast:
         """When so many messages of a job would leave that nobody has made yet."""

@@ -17,7 +17,7 @@ class CredentialGauges:
         self._store = store
 
     async def read_once(self) -> None:
-        """Count once. Raises `Unavailable`: what cannot be read is not shown, rather than an old value."""
+        """Count once. Raises `Unavailable`; then the gauge shows nothing rather than an old value."""
         try:
             counts = Counter(credential.status for credential in await self._find_blocked())
         finally:

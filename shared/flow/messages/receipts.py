@@ -23,11 +23,12 @@ from operator import attrgetter
 import structlog
 from msgspec import Struct
 
-from shared.domain.errors import Unavailable
-from shared.domain.messages.answers import Answer, Reason
+from shared.domain.errors import Refused, Unavailable
+from shared.domain.messages.answers import Reason
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, News, answer, attempt_of, hear, ref_of
+from shared.domain.messages.ledger import Message, News, attempt_of, hear, ref_of
+from shared.domain.messages.recipients import Malformed, read_address
 from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
 from shared.providers import read_key
 from shared.providers.callbacks import Callback, CallbackNews
@@ -62,18 +63,8 @@ class ReceiptOutcome(StrEnum):
 _Outcome = ReceiptOutcome | Exception | None
 
 
-class EarlyNews(Unavailable):
+class EarlyNews(Refused, Unavailable):
     """Some of the news may have overtaken the record of the message: the provider is to come again."""
-
-
-class LateAnswer(Struct, frozen=True, kw_only=True):
-    """The answer to an attempt whose batch somebody else has by now. The message has so many `attempts`."""
-
-    message_id: str
-    attempt: int
-    given: Answer
-    at: datetime
-    attempts: int
 
 
 class _Fact(Struct, frozen=True):
@@ -85,14 +76,17 @@ class _Fact(Struct, frozen=True):
     ref: str = ""
     credential_id: str = ""
     channel: Channel | None = None
+    recipient: str = ""
 
 
 class _Folding(Struct):
-    """An entry as it was read, what it becomes, and by what it reaches its recipient."""
+    """An entry as it was read, what it becomes, by what it reaches its recipient, and who that is by the provider's
+    words."""
 
     before: Message
     after: Message
     channel: Channel | None
+    recipient: str
 
 
 class Receipts:
@@ -124,14 +118,9 @@ class Receipts:
             raise EarlyNews("this tells of a message that is not known yet: please come again")
         return counts
 
-    async def fold_answers(self, answers: Sequence[LateAnswer]) -> None:
-        """Store answers whose callers have lost their batch meanwhile; each counts for its own attempt alone. Raises
-        `Unavailable`."""
-        await self._fold_all([_Fact(late.message_id, _answer_change(late)) for late in answers])
-
     async def _fold_all(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
-        """What became of each; `None` where its message is not known. Raises, behind all others, what was unexpected of
-        one of them."""
+        """Fold these facts, and tell what became of each; `None` where its message is not known. An unexpected error of
+        one fact is raised after all others are folded."""
         outcomes: list[_Outcome] = []
         for start in range(0, len(facts), FOLDED_AT_ONCE):
             outcomes += await self._fold(facts[start : start + FOLDED_AT_ONCE])
@@ -147,7 +136,8 @@ class Receipts:
         return [[next(outcomes) for _ in portion] for portion in portions]
 
     async def _write(self, facts: Sequence[_Fact]) -> list[_Outcome]:
-        """An unexpected error is that of the fact which it comes of, and nobody else's."""
+        """Write these facts together. After an unexpected error they are written in halves, until the error is left
+        with the one fact that causes it."""
         try:
             outcomes = await self._try_to_write(facts)
         except Unavailable:
@@ -160,7 +150,8 @@ class Receipts:
         return await self._write_halves(facts) if outcomes is None else outcomes
 
     async def _try_to_write(self, facts: Sequence[_Fact]) -> list[_Outcome] | None:
-        """`None` where entries change all the time: fewer of them do at once."""
+        """Write these facts in one transaction. `None` where entries keep changing: then the caller tries fewer at
+        once."""
         for _ in range(_WHOLE_TRIES if len(facts) > 1 else _TRIES):
             entries = await self._find(facts)
             foldings, outcomes = _decide(facts, entries)
@@ -212,8 +203,8 @@ def _decide(facts: Iterable[_Fact], entries: Iterable[Message | None]) -> tuple[
         after = fact.change(entry if present is None else present.after)
         outcomes.append(ReceiptOutcome.UNCHANGED if after is None else ReceiptOutcome.STORED)
         if after is not None:
-            before = entry if present is None else present.before
-            foldings[entry.id] = _Folding(before, after, fact.channel)
+            before, told = (entry, "") if present is None else (present.before, present.recipient)
+            foldings[entry.id] = _Folding(before, after, fact.channel, fact.recipient or told)
     return list(foldings.values()), outcomes
 
 
@@ -232,11 +223,7 @@ def _fact_of(news: CallbackNews, credential: Credential, channel: Channel, now: 
         )
         return hear(message, told)
 
-    return _Fact(message_id, change, ref, credential.id, channel)
-
-
-def _answer_change(late: LateAnswer) -> Callable[[Message], Message | None]:
-    return lambda message: answer(message, late.attempt, late.given, at=late.at, attempts=late.attempts)
+    return _Fact(message_id, change, ref, credential.id, channel, news.recipient)
 
 
 def _judge_unknown(news: CallbackNews, called_at: datetime | None, now: datetime) -> ReceiptOutcome:
@@ -250,10 +237,12 @@ def _judge_unknown(news: CallbackNews, called_at: datetime | None, now: datetime
 
 def _suppressions_of(folding: _Folding, at: datetime) -> list[Suppression]:
     """Who gets nothing more, since this message bounced for good or was complained about."""
-    message = folding.after
-    if not message.to or folding.channel is None or message.reason == folding.before.reason:
+    message, channel = folding.after, folding.channel
+    if channel is None or message.reason == folding.before.reason:
         return []
     cause = _CAUSES.get(Reason(message.reason)) if message.reason else None
-    if cause is None:
+    # A redacted message has forgotten its recipient, and the provider may still know.
+    address = message.to or read_address(folding.recipient, channel)
+    if cause is None or isinstance(address, Malformed):
         return []
-    return [suppress_address(message.app_id, folding.channel, message.to, cause=cause, at=at, message_id=message.id)]
+    return [suppress_address(message.app_id, channel, address, cause=cause, at=at, message_id=message.id)]

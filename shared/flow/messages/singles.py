@@ -1,14 +1,16 @@
 """Single messages on their way to a worker.
 
-    limit ──> store ──> wake a worker ──> (at its instant)
+    limit ──> store ──> is the app still there? ──> wake a worker ──> (at its instant)
 
 A message is stored before any worker is told of it, so it is never lost: where telling fails, upkeep tells again. What
 is told is only that a credential has single messages that are due, so telling once too often does no harm.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 
 import structlog
@@ -16,8 +18,8 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from shared.broker import Broker
-from shared.domain.clock.occurrences import Occurrence, once
-from shared.domain.errors import TooMany, Unavailable
+from shared.domain.clock.occurrences import Occurrence, occurrence_id, once
+from shared.domain.errors import Conflict, TooMany, Unavailable
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import Message, reject
@@ -125,43 +127,69 @@ class SingleFlow:
         self._accept = Coalescer(self._accept_all, most=_STORED_AT_ONCE)
 
     async def accept(self, messages: Sequence[Message], contents: Mapping[str, str]) -> dict[str, Message]:
-        """Store these, with what they say; returns those that are there, by id, which stay as they are. Raises
-        `Unavailable`."""
+        """Store these, with what they say; returns those that are there, by id, which stay as they are.
+
+        Raises:
+            Conflict: the app of one is being deleted: of these none is stored.
+            Unavailable: the store is away.
+        """
         wish = _Wish(messages, contents, current_trace())
         # What takes long alone would have others wait for it.
-        return await self._accept(wish) if wish.is_small else (await self._accept_all([wish]))[0]
+        there = await self._accept(wish) if wish.is_small else (await self._accept_all([wish]))[0]
+        if there is None:
+            raise Conflict("the app is being deleted", field="appId", value=messages[0].app_id)
+        return there
 
-    async def _accept_all(self, wishes: Sequence[_Wish]) -> list[dict[str, Message]]:
-        """What of each was there."""
+    async def _accept_all(self, wishes: Sequence[_Wish]) -> list[dict[str, Message] | None]:
+        """What of each was there; `None` where its app goes."""
         messages = {message.id: message for wish in reversed(wishes) for message in wish.messages}
         contents = {id_: content for wish in reversed(wishes) for id_, content in wish.contents.items()}
         await self._store.single_contents.add(contents, at=await self._time.now())
         known = await self._store.singles.add([*messages.values()])
         await fault("single.after_insert")
-        await self._tell(messages.values(), trace=wishes[0].trace)
+        going = await self._withdraw_of_deleted([message for message in messages.values() if message.id not in known])
+        staying = [message for message in messages.values() if message.app_id not in going]
+        await self._tell(staying, trace=wishes[0].trace)
         there = await self._store.messages.with_ids(sorted(known)) if known else {}
-        answers = []
+        answers: list[dict[str, Message] | None] = []
         for wish in wishes:
+            if any(message.app_id in going for message in wish.messages):
+                answers.append(None)
+                continue
             answers.append({message.id: there[message.id] for message in wish.messages if message.id in there})
             # Whoever asks for the same by the same key, at the same time, finds what the first of them has stored.
             for message in wish.messages:
                 there.setdefault(message.id, messages[message.id])
         return answers
 
+    async def _withdraw_of_deleted(self, stored: Sequence[Message]) -> set[str]:
+        """Take messages back whose apps are being deleted: that may have looked before they were there. Returns the ids
+        of these apps."""
+        apps = await self._store.apps.with_ids(sorted({message.app_id for message in stored}))
+        going = {id_ for id_ in (each.app_id for each in stored) if (app := apps.get(id_)) is None or app.deleting}
+        if withdrawn := [message.id for message in stored if message.app_id in going]:
+            await self._store.singles.withdraw(withdrawn)
+            await self._store.single_contents.remove(withdrawn)
+        return going
+
     async def _tell(self, messages: Collection[Message], *, trace: str) -> None:
         """Tell workers of messages that are due, and the clock of others."""
-        now = await self._time.now()
-        due = {(one.credential_id, one.pending.due) for one in messages if one.pending is not None}
-        for credential_id in sorted({credential_id for credential_id, _ in due}):
-            moments = sorted(moment for its, moment in due if its == credential_id)
-            later = [moment for moment in moments if moment > now]
-            try:
-                if later:
-                    await self.wake_at(credential_id, *later)
-                if len(later) < len(moments):
-                    await self.wake(credential_id, trace=trace)
-            except Unavailable as error:
-                log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
+        now, due = await self._time.now(), dict[str, set[datetime]]()
+        for message in messages:
+            if message.pending is not None:
+                due.setdefault(message.credential_id, set()).add(message.pending.due)
+        # Nobody waits for the others' accounts one after the other, while a broker does not answer.
+        await asyncio.gather(*(self._tell_of(each, due[each], now, trace=trace) for each in sorted(due)))
+
+    async def _tell_of(self, credential_id: str, moments: AbstractSet[datetime], now: datetime, *, trace: str) -> None:
+        later = sorted(moment for moment in moments if moment > now)
+        try:
+            if later:
+                await self.wake_at(credential_id, *later)
+            if len(later) < len(moments):
+                await self.wake(credential_id, trace=trace)
+        except Unavailable as error:
+            log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
 
     async def cancel(self, message: Message) -> bool:
         """Take back a message that is not being sent; `False` where it has changed since it was read. Raises
@@ -171,7 +199,21 @@ class SingleFlow:
         if await self._store.messages.fold([cancelled]) is not WriteResult.DONE:
             return False
         await self._store.single_contents.remove([message.id])
+        if message.pending is not None and message.pending.due > now:
+            await self._forget_moment(message.credential_id, message.pending.due)
         return True
+
+    async def _forget_moment(self, credential_id: str, due: datetime) -> None:
+        """Have the clock wake nobody at an instant for which no message waits any more."""
+        try:
+            if await self._store.singles.has_due_at(credential_id, due):
+                return
+            await self._store.occurrences.remove(occurrence_id(singles_owner(credential_id), str(ms(due)), due))
+            # One that was stored meanwhile may have found the instant there.
+            if await self._store.singles.has_due_at(credential_id, due):
+                await self.wake_at(credential_id, due)
+        except Unavailable as error:
+            log.warning("an instant without messages stays", credential=credential_id, reason=str(error))
 
     async def forget_contents(self) -> None:
         """Forget what those messages said that are not pending, where a dead process has left it. Raises

@@ -57,7 +57,8 @@ class UnsubscribeLinks:
         return [self.url_of(listing_of(app_id, channel, address, list_name)) for address in addresses]
 
     def read(self, token: str) -> Listing:
-        """Whose token it is. Raises `NotFound` for one that none of our keys has signed."""
+        """The recipient and list that the token names. Raises `NotFound` for a token that none of our keys has
+        signed."""
         listing = None if self._tokens is None else self._tokens.read(token)
         if listing is None:
             raise NotFound("this link is not one of ours")

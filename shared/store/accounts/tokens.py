@@ -6,7 +6,7 @@ from datetime import datetime
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.accounts.callers import Token, token_namespace
+from shared.domain.accounts.callers import Token, TokenScope, token_namespace
 from shared.domain.errors import Conflict
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
 
@@ -25,6 +25,7 @@ class Tokens:
         await self._tokens.create_index([("digest", ASCENDING)], unique=True)
         await self._tokens.create_index([("previous_digest", ASCENDING)])
         await self._tokens.create_index([("namespace", ASCENDING)])
+        await self._tokens.create_index([("scope", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, token: Token) -> None:
         """Insert a token.
@@ -84,6 +85,17 @@ class Tokens:
         """The tokens whose ids follow `after`, the oldest first."""
         query = {"_id": {"$gt": after}}
         return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
+
+    async def with_scope(self, scope: TokenScope, *, after: str = "", limit: int) -> Page[Token]:
+        """The tokens of this scope whose ids follow `after`, the oldest first."""
+        query = {"scope": scope.value, "_id": {"$gt": after}}
+        return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
+
+    async def names(self, token_ids: Sequence[str]) -> dict[str, str]:
+        """What those of these tokens that there are are called, by id."""
+        with translate_errors():
+            found = await self._tokens.find({"_id": {"$in": list(token_ids)}}, {"name": 1}).to_list()
+        return {document["_id"]: document["name"] for document in found}
 
     async def remove(self, token_id: str) -> bool:
         """Forget the token, which revokes it; `False` when there is none."""

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.dead_letters import ErrorCount, LetterPlace
 from shared.domain.clock.outcomes import DeadLetter
-from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors
+from shared.store.documents import Codec, Document, Page, insert_new, read_newest, read_page, translate_errors
 
 _codec = Codec(DeadLetter)
 _BATCH = 500  # of a few kilobytes each
@@ -47,16 +47,10 @@ class DeadLetters:
         self, namespace: str, *, key: str = "", error: str = "", before: LetterPlace | None = None, limit: int
     ) -> Page[DeadLetter]:
         """A namespace's dead letters behind this place, the newest first; of one key and one error, if these are given,
-        and of all namespaces for `""`. Each query has one range."""
+        and of all namespaces for `""`."""
         query = _chosen(namespace=namespace, key=key, error=error)
-        if before is None:
-            return await self._read(query, limit)
-        page = await self._read(query | {"died_at": before.died_at, "_id": {"$lt": before.id}}, limit)
-        if not page.more:
-            older = await self._read(query | {"died_at": {"$lt": before.died_at}}, limit - len(page))
-            page.extend(older)
-            page.more = older.more
-        return page
+        place = None if before is None else (before.died_at, before.id)
+        return await read_newest(self._read, query, "died_at", place, limit)
 
     async def count(self, namespace: str, *, key: str = "", error: str = "", before: datetime, most: int) -> int:
         """How many of these died before then; `most` where there are more."""

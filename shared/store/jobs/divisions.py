@@ -110,7 +110,10 @@ class Divisions:
             for division_id in division_ids:
                 await self._steps.delete_many(_within(division_id))
                 await self._lists.delete_many(_within(division_id))
-            await self._divisions.delete_many({"_id": {"$in": list(division_ids)}})
+            these = {"_id": {"$in": list(division_ids)}}
+            # One of the servers that we know fails to delete where nothing has ever been.
+            if await self._divisions.find_one(these, {"_id": 1}) is not None:
+                await self._divisions.delete_many(these)
 
 
 def _within(prefix: str) -> Document:

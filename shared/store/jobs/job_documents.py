@@ -9,7 +9,7 @@ from shared.domain.jobs.templates import Template, check_copies
 from shared.runtime.tracing import current_trace
 from shared.store.documents import Codec, Document
 
-_codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales", "options"))
+_codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales", "options"), derived=("counts_only",))
 _templates = Codec(Template, json=("body", "defaults"))
 
 KEY_FIELDS = {"incarnation": 1}

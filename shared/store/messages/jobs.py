@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from pymongo import ASCENDING
+from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.instants import from_ns
@@ -16,25 +16,25 @@ from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
 from shared.domain.messages.flowing import WaitingJob
 from shared.domain.messages.halting import Bounces
-from shared.domain.messages.jobs import Resending, options_of
+from shared.domain.messages.jobs import MessageOptions, Resending, options_of
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.places import Rank
 from shared.domain.transitions import sources
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_changes import change_job
-from shared.store.jobs.job_documents import STANDING_FIELDS, any_job, job_of, key_of, one_job, standing_of
+from shared.store.jobs.job_documents import KEY_FIELDS, STANDING_FIELDS, any_job, job_of, key_of, one_job, standing_of
 
 _WITHOUT = {"plan.templates": 0, "context": 0}
+_OF_RUNNING = KEY_FIELDS | {"created_at": 1, "options": 1, "had": 1}
 
 
 class RunningJob(Struct, frozen=True):
-    """A job that sends by a credential: `had` is `None` where it has not begun. A dry run sends nothing."""
+    """A job that sends by a credential: `had` is `None` where it has not begun."""
 
     key: str
     created_at: int
     share: int
     had: float | None
-    is_dry_run: bool = False
 
     def rank(self, *, by_age: bool) -> Rank:
         """Its place in the order of its credential's jobs."""
@@ -49,17 +49,16 @@ class MessageJobs:
 
     async def setup(self) -> None:
         """Make the index."""
-        order = [(field, ASCENDING) for field in ("credential_id", "open", "status", "created_at")]
+        order = [(field, ASCENDING) for field in ("credential_id", "open", "status", "counts_only", "created_at")]
         await self._jobs.create_index(order)
 
     async def find_running(self, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
         """The oldest of the jobs that run by this credential and send, of those created since then (ns)."""
-        which = {"options.dry_run": {"$ne": True}, "created_at": {"$gte": since}}
-        return await self._find_running(credential_id, which, limit)
+        return await self._find_running(credential_id, since=since, limit=limit, counts_only=False)
 
     async def find_dry_runs(self, credential_id: str, *, limit: int) -> list[RunningJob]:
         """The oldest of those that run and call nobody."""
-        return await self._find_running(credential_id, {"options.dry_run": True}, limit)
+        return await self._find_running(credential_id, since=0, limit=limit, counts_only=True)
 
     async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
         """The oldest of the open jobs by this credential that send, whether they run or not."""
@@ -79,15 +78,17 @@ class MessageJobs:
         with translate_errors():
             return await self._jobs.find_one(_open_of(credential_id), {"_id": 1}) is not None
 
-    async def join(self, job_key: str, had: float) -> None:
-        """Note where a job begins that has had nothing yet."""
+    async def join(self, job_keys: Sequence[str], had: float) -> None:
+        """Note where those of these jobs begin that have had nothing yet."""
+        joins = [UpdateOne(one_job(key) | {"had": None}, {"$set": {"had": had}}) for key in job_keys]
         with translate_errors():
-            await self._jobs.update_one(one_job(job_key) | {"had": None}, {"$set": {"had": had}})
+            await self._jobs.bulk_write(joins, ordered=False)
 
-    async def count_share(self, job_key: str, had: float) -> None:
-        """Count what the job is given for its share."""
+    async def count_share(self, job_key: str, had: float, *, at_least: float) -> None:
+        """Count what the job is given for its share, beside so much `at_least` that counts as had before."""
+        counted = {"$add": [{"$max": ["$had", at_least]}, had]}
         with translate_errors():
-            await self._jobs.update_one(one_job(job_key), {"$inc": {"had": had}})
+            await self._jobs.update_one(one_job(job_key), [{"$set": {"had": counted}}])
 
     async def get_resending(self, job_key: str) -> Resending:
         """What the job sends again, if it was taken up again."""
@@ -121,10 +122,11 @@ class MessageJobs:
         change = {"status": JobStatus.TRIPPED.value, "updated_at": at, "bounces": msgspec.structs.asdict(forgiven)}
         return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
-    async def _find_running(self, credential_id: str, which: Document, limit: int) -> list[RunningJob]:
-        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value} | which
+    async def _find_running(self, credential_id: str, *, since: int, limit: int, counts_only: bool) -> list[RunningJob]:
+        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value, "counts_only": counts_only}
+        query["created_at"] = {"$gte": since}
         with translate_errors():
-            found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
+            found = self._jobs.find(query, _OF_RUNNING).sort("created_at", ASCENDING).limit(limit)
             return [_running_job(document) async for document in found]
 
 
@@ -137,6 +139,5 @@ def _waiting_job(job: Job) -> WaitingJob:
 
 
 def _running_job(document: Document) -> RunningJob:
-    job = job_of(document | {"context": "{}"})
-    options = options_of(job)
-    return RunningJob(job.key, job.created_at, options.share, document.get("had"), options.dry_run)
+    options = msgspec.json.decode(document["options"], type=MessageOptions)
+    return RunningJob(key_of(document), int(document["created_at"]), options.share, document.get("had"))

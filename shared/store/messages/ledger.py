@@ -32,7 +32,7 @@ from pymongo.read_concern import ReadConcern
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
-from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors
+from shared.store.documents import Codec, Document, is_duplicate, make, of_same_place, translate_errors
 
 WRITTEN_AT_ONCE = 200
 """How many entries one write should have at most: the server works on them in one transaction."""
@@ -71,7 +71,8 @@ class WritingSession:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.session.end_session()
+        async with self.lock:
+            await self.session.end_session()
 
 
 class WriteResult(Enum):
@@ -238,8 +239,8 @@ class MessageLedger:
     async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
         """Raises `_NotWritten` where an entry is not as it was read."""
         ids = [before.id for before, _ in known]
-        is_as_read = {"$eq": ["$v", _of_same_place(ids, [before.v for before, _ in known])]}
-        after = _of_same_place(ids, [_codec.document(after) for _, after in known])
+        is_as_read = {"$eq": ["$v", of_same_place(ids, [before.v for before, _ in known])]}
+        after = of_same_place(ids, [_codec.document(after) for _, after in known])
         # Ids alone choose the documents: beside other conditions the server may not go by them.
         replaced = await self._messages.update_many(
             {"_id": {"$in": ids}}, [{"$replaceWith": {"$cond": [is_as_read, after, "$$ROOT"]}}], session=session
@@ -287,11 +288,6 @@ def _hex_of(session: AsyncClientSession) -> str:
 def beginning_with(prefix: str) -> Document:
     """The query for ids that begin so, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
     return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
-
-
-def _of_same_place(ids: Sequence[str], values: Sequence[Any]) -> Document:
-    """The value that stands where the document's `_id` stands. Literal: texts of others are no expressions."""
-    return {"$arrayElemAt": [{"$literal": list(values)}, {"$indexOfArray": [{"$literal": list(ids)}, "$_id"]}]}
 
 
 def _increments(tally: Mapping[str, int], path: str) -> Document:

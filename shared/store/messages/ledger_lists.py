@@ -15,12 +15,12 @@ _codec = Codec(Message)
 _BATCH = 1_000
 # What is as it is by default is not written into the document.
 _UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
-# The last attempt was written ahead of its end, and a message that was never called has an answer alone.
-_LATEST = {"$max": ["$until", "$answered_at", EPOCH]}
+# The last attempt was written ahead of its end, and a message that was never called has an answer alone, or none yet.
+_LATEST = {"$max": ["$until", "$answered_at", "$single.created_at", EPOCH]}
 
 
 class Dated(Struct, frozen=True):
-    """A message, and when it was last called or decided about."""
+    """A message, and when it was last called or decided about, or accepted."""
 
     message: Message
     at: datetime

@@ -48,6 +48,7 @@ class Reopening:
             "round": job.round + 1,
             "reopening": True,
             "resend": sorted(state.value for state in states),
+            "had": None,
             "totals": None,
             "reasons": json_text({}),
             "failure": "",

@@ -44,10 +44,22 @@ class SingleMessages:
         with translate_errors():
             return [_codec.value(document) for document in await found.to_list()]
 
-    async def has_pending(self, credential_id: str) -> bool:
-        """Whether some are still to be sent by it."""
+    async def has_pending(self, credential_id: str, *, app_id: str = "") -> bool:
+        """Whether some are still to be sent by it; of this app, where one is given."""
+        query = {_CREDENTIAL: credential_id} | ({"app_id": app_id} if app_id else {})
         with translate_errors():
-            return await self._messages.find_one({_CREDENTIAL: credential_id}, {"_id": 1}) is not None
+            return await self._messages.find_one(query, {"_id": 1}) is not None
+
+    async def has_due_at(self, credential_id: str, due: datetime) -> bool:
+        """Whether some are to be looked at then."""
+        with translate_errors():
+            return await self._messages.find_one({_CREDENTIAL: credential_id, _DUE: due}, {"_id": 1}) is not None
+
+    async def withdraw(self, message_ids: Sequence[str]) -> None:
+        """Forget those of these that nobody has called, nor is about to."""
+        uncalled = {"_id": {"$in": list(message_ids)}, "attempt": {"$in": [None, 0]}}
+        with translate_errors():
+            await self._messages.delete_many(uncalled)
 
     async def find_waiting(self, *, since: datetime, after: str = "") -> str | None:
         """The first credential behind `after` that has messages which have been due since then."""

@@ -75,8 +75,8 @@ class Suppressions:
     async def find(
         self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
     ) -> dict[str, Suppression]:
-        """What decides for a message of this list, of those of these addresses (in their normal form) that are
-        suppressed, by address; in one query."""
+        """The suppressions that decide whether these addresses (in their normal form) get a message of this list, by
+        address. Makes one query."""
         lists = {EVERYTHING, list_name}
         ids = {suppression_id(app_id, channel, address, name): address for address in addresses for name in lists}
         query = {"_id": {"$in": list(ids)}}

@@ -9,7 +9,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.errors import Unavailable
-from shared.domain.push.feedback import Key, Position, admit_outcomes, by_job
+from shared.domain.positions import Position
+from shared.domain.push.feedback import Key, admit_outcomes, by_job
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_documents import escape_key, unescape_key
 

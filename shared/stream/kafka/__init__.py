@@ -19,21 +19,25 @@ time-outs.
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Self
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage
+from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
+from shared.domain.positions import LogRange
 from shared.runtime.server_settings import NO_FILES, TlsSettings
-from shared.stream import Lane
+from shared.stream import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.inspection import KafkaInspection
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
+from shared.stream.kafka.ranges import find_ranges, open_ranges
 from shared.stream.kafka.reader import open_reader
 from shared.stream.kafka.servers import KafkaServers
-from shared.stream.reading import Positions, Reader
+from shared.stream.reading import Positions, RangeReader, Reader
 
 
 class KafkaStream:
@@ -60,6 +64,7 @@ class KafkaStream:
     ) -> None:
         self._servers = servers
         self._client_id = client_id
+        self._request_timeout_seconds = request_timeout_seconds
         self._cluster = Cluster(
             servers,
             client_id=client_id,
@@ -81,7 +86,11 @@ class KafkaStream:
             max_record_bytes=max_record_bytes,
         )
         self._publisher = Publisher(
-            servers, client_id=client_id, timeout_seconds=request_timeout_seconds, compression=compression
+            servers,
+            client_id=client_id,
+            timeout_seconds=request_timeout_seconds,
+            compression=compression,
+            max_record_bytes=max_record_bytes,
         )
         self._deliverer = TopicDeliverer(
             servers,
@@ -105,11 +114,11 @@ class KafkaStream:
         """What can be asked of the cluster itself, for `carillon doctor`."""
         return self._cluster.inspection
 
-    async def setup(self, topics: Mapping[str, int]) -> None:
-        await self._cluster.setup(topics)
+    async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
+        await self._cluster.setup({name: as_spec(topic) for name, topic in topics.items()})
 
-    async def verify(self) -> None:
-        await self._cluster.verify()
+    async def verify(self, topics: Mapping[str, TopicSpec] = NO_TOPICS) -> None:
+        await self._cluster.verify(topics)
 
     def lane(self) -> AbstractAsyncContextManager[Lane]:
         return self._lanes.borrow()
@@ -119,8 +128,13 @@ class KafkaStream:
         await self._lanes.fence(batch.owner)
         return await self._ledger.part(batch)
 
-    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
-        await self._publisher.publish(topic, values)
+    async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
+        await self._publisher.publish(topic, values, keys)
+
+    async def append(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
+    ) -> Sequence[LateRecords]:
+        return await self._publisher.append(topic, values, keys, patience_seconds=patience_seconds, seconds=seconds)
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
         return await self._deliverer.deliver(messages)
@@ -129,6 +143,29 @@ class KafkaStream:
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AbstractAsyncContextManager[Reader]:
         return open_reader(self._servers, pattern, group=group, client_id=self._client_id, positions=positions)
+
+    async def spans(self, topic: str) -> Mapping[str, tuple[int, int]]:
+        return {name: (range.begins, range.ends) for name, range in (await self._find_ranges(topic)).items()}
+
+    async def find_ranges(
+        self, topic: str, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Mapping[str, LogRange]:
+        found = await self._find_ranges(topic, since, until)
+        if not found or not all(range.log for range in found.values()):
+            raise Unavailable(f"Kafka: a broker does not know the topic {topic}")
+        return found
+
+    async def _find_ranges(
+        self, topic: str, since: datetime | None = None, until: datetime | None = None
+    ) -> Mapping[str, LogRange]:
+        seconds = self._request_timeout_seconds
+        return await find_ranges(
+            self._servers, topic, since=since, until=until, client_id=self._client_id, timeout_seconds=seconds
+        )
+
+    def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]:
+        seconds = self._request_timeout_seconds
+        return open_ranges(self._servers, ranges, client_id=self._client_id, timeout_seconds=seconds)
 
     async def ping(self) -> None:
         await self._cluster.ping()

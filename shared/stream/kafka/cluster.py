@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_c
 from aiokafka.protocol.admin import ApiVersionRequest
 
 from shared.domain.errors import Unavailable
+from shared.stream import TopicSpec
 from shared.stream.kafka import durability
 from shared.stream.kafka.connections import STOP_SECONDS, translate_errors
 from shared.stream.kafka.inspection import KafkaInspection, is_older_than_4_0
@@ -75,29 +76,28 @@ class Cluster:
         """What can be asked of the cluster, for `carillon doctor`."""
         return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
 
-    async def setup(self, topics: Mapping[str, int]) -> None:
+    async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
         """Make the ledger and the topics that are not there."""
         ledger, partitions = self._ledger
-        wanted = {ledger: partitions, **topics}
+        wanted = {ledger: TopicSpec(partitions), **topics}
         present = await self._topics()
-        missing = {name: count for name, count in wanted.items() if name not in present}
+        missing = {name: topic for name, topic in wanted.items() if name not in present}
         if missing:
             await self._create(missing)
 
-    async def verify(self) -> None:
-        """Raise `Unavailable` for any broker that is older than 4.0 or forgets markers too early, or a ledger that is
-        missing or too small. Topics that can lose what they acknowledged are logged."""
+    async def verify(self, wanted: Mapping[str, TopicSpec]) -> None:
+        """Raise `Unavailable` for any broker that is older than 4.0 or forgets markers too early, and for a ledger or a
+        wanted topic that is missing, too small, or forgets too early. Topics that can lose what they acknowledged are
+        logged."""
         versions = await self._versions()
         for node, reply in versions.items():
             if is_older_than_4_0(reply):
                 raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
         ledger, partitions = self._ledger
         topics = await self._topics()
-        found = topics.get(ledger, 0)
-        if found < partitions:
-            raise Unavailable(f"Kafka: topic {ledger} has {found} partitions of {partitions}: run `carillon init`")
+        _check_partitions({ledger: partitions} | {name: topic.partitions for name, topic in wanted.items()}, topics)
         push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
-        await self._check_durability(versions, [ledger, *durability.INTERNAL_TOPICS, *push_topics])
+        await self._check_durability(versions, [ledger, *wanted, *durability.INTERNAL_TOPICS, *push_topics], wanted)
 
     async def ping(self) -> None:
         """Raise `Unavailable` when no broker answers."""
@@ -109,23 +109,30 @@ class Cluster:
         if client is not None:
             await close(client)
 
-    async def _check_durability(self, nodes: Iterable[int], topics: Sequence[str]) -> None:
+    async def _check_durability(
+        self, nodes: Iterable[int], topics: Sequence[str], wanted: Mapping[str, TopicSpec]
+    ) -> None:
         client = await self._connect()
         with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):
                 await durability.check_marker_retention(client, nodes, days=self._marker_retention_days)
+                await durability.check_topic_retention(client, wanted)
                 await durability.warn_of_lone_leaders(client, topics)
 
-    async def _create(self, topics: Mapping[str, int]) -> None:
+    async def _create(self, topics: Mapping[str, TopicSpec]) -> None:
         admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))
         with translate_errors():
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):
                     await admin.start()
                     copies = self._replication_factor
-                    configs = durability.topic_configs(copies)
                     reply = await admin.create_topics(
-                        [NewTopic(name, count, copies, topic_configs=configs) for name, count in topics.items()]
+                        [
+                            NewTopic(
+                                name, topic.partitions, copies, topic_configs=durability.topic_configs(copies, topic)
+                            )
+                            for name, topic in topics.items()
+                        ]
                     )
             finally:
                 await close(admin)
@@ -158,3 +165,9 @@ class Cluster:
                     async with asyncio.timeout(self._timeout_seconds):
                         self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
         return self._client
+
+
+def _check_partitions(wanted: Mapping[str, int], found: Mapping[str, int]) -> None:
+    for name, count in wanted.items():
+        if (present := found.get(name, 0)) < count:
+            raise Unavailable(f"Kafka: topic {name} has {present} partitions of {count}: run `carillon init`")

@@ -8,6 +8,7 @@ A cluster may forbid us to ask (DescribeConfigs needs a right of its own). That 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 import structlog
 from aiokafka.client import AIOKafkaClient
@@ -16,22 +17,34 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from shared.domain.errors import Unavailable
+from shared.stream import TopicSpec
 
 MIN_INSYNC = "min.insync.replicas"
 RETENTION = "offsets.retention.minutes"
+TOPIC_RETENTION = "retention.ms"
+TOPIC_SIZE = "retention.bytes"
+STAMPED_BY = "message.timestamp.type"
+CLEANUP = "cleanup.policy"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 MANY_COPIES = 3  # with two, a second one that must have it would stop all writing when one is away
 
 _BROKER, _TOPIC = 4, 2
 _MINUTES_A_DAY = 1_440
+_MILLISECOND = timedelta(milliseconds=1)
 
 log = structlog.get_logger(__name__)
 
 
-def topic_configs(copies: int) -> dict[str, str]:
-    """What a topic of ours with so many copies needs: with three, one may be away and a write still has two."""
-    return {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
+def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
+    """What a topic of ours with so many copies needs: with three, one may be away and a write still has two. One that
+    keeps its records for a time forgets them by nothing else, whatever the brokers' defaults are, and by the brokers'
+    clocks: those of who publishes may be wrong."""
+    configs = {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
+    if topic.retention is None:
+        return configs
+    kept = {TOPIC_RETENTION: str(topic.retention // _MILLISECOND), TOPIC_SIZE: "-1"}
+    return configs | kept | {CLEANUP: "delete", STAMPED_BY: "LogAppendTime"}
 
 
 async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *, days: float) -> None:
@@ -43,6 +56,33 @@ async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *
                 f"Kafka: broker {node} keeps markers for {minutes} minutes ({RETENTION}), "
                 f"stream.marker_retention_days says {days:g} days: raise the one or lower the other"
             )
+
+
+async def check_topic_retention(client: AIOKafkaClient, topics: Mapping[str, TopicSpec]) -> None:
+    """Raise `Unavailable` for one of these topics that forgets earlier than is said of it, by age or by size, or that
+    keeps only the last record of a key. The deadline is the caller's."""
+    kept = {name: topic.retention for name, topic in topics.items() if topic.retention is not None}
+    if not kept:
+        return
+    node = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    found = await describe_topics(client, node, kept, [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
+    for name, config in found.items():
+        _check_retention(name, config, kept[name])
+
+
+def _check_retention(name: str, config: Mapping[str, str | None], wanted: timedelta) -> None:
+    milliseconds = int(config.get(TOPIC_RETENTION) or -1)
+    if 0 <= milliseconds < wanted // _MILLISECOND:
+        raise Unavailable(
+            f"Kafka: topic {name} keeps its records for {timedelta(milliseconds=milliseconds)} ({TOPIC_RETENTION}), "
+            f"our settings say {wanted}: raise the one or lower the other"
+        )
+    if int(config.get(TOPIC_SIZE) or -1) >= 0:
+        raise Unavailable(f"Kafka: topic {name} forgets what is beyond its {TOPIC_SIZE}: set that to -1")
+    if "compact" in (config.get(CLEANUP) or ""):
+        raise Unavailable(f"Kafka: topic {name} forgets records with the same key: set its {CLEANUP} to delete")
 
 
 async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import ConcurrentTransactions, KafkaError, for_code
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.transaction import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 from msgspec import Struct
@@ -22,10 +23,12 @@ from msgspec import Struct
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.connections import translate_errors
 from shared.stream.kafka.durability import describe_broker, describe_topics
+from shared.stream.kafka.topic_ids import topic_ids
 
 # EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
 _END_TXN, _SINCE_4_0 = 26, 5
 _AGAIN_SECONDS = 0.1
+_MEMBERS = 5  # their place in what is told of a group
 _FENCED = frozenset({47, 90})  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 
 TRANSACTIONAL_ID = "carillon-doctor"
@@ -109,10 +112,28 @@ class KafkaInspection:
             nodes = [broker.nodeId for broker in client.cluster.brokers()]
             return {node: await describe_broker(client, node, settings) for node in nodes}
 
+    async def read_topic_id(self, name: str) -> str:
+        """The id that the cluster gave a topic when it was made; empty where there is none."""
+        async with self._ask() as client:
+            return (await topic_ids(client, [name])).get(name, "")
+
+    async def count_members(self, group: str) -> int:
+        """How many are in a consumer group now."""
+        async with self._ask() as client:
+            while True:
+                node = await _find_coordinator(client, CoordinationType.GROUP, group)
+                described = (await client.send(node, DescribeGroupsRequest([group]))).groups[0]
+                if not described[0]:
+                    return len(described[_MEMBERS])
+                error = for_code(described[0])
+                if not error.retriable:
+                    raise error(group)
+                await asyncio.sleep(_AGAIN_SECONDS)  # a broker that has just begun has not loaded its groups yet
+
     async def try_transaction(self, *, timeout_seconds: float) -> None:
         """Begin a transaction with a consumer group in it, and abort it; again where another doctor's fenced it."""
         async with self._ask() as client:
-            node = await _find_coordinator(client)
+            node = await _find_coordinator(client, CoordinationType.TRANSACTION, TRANSACTIONAL_ID)
             while not await _abort_transaction(client, node, timeout_seconds):
                 await asyncio.sleep(random.uniform(0, _AGAIN_SECONDS))
 
@@ -124,11 +145,11 @@ class KafkaInspection:
                 yield client
 
 
-async def _find_coordinator(client: AIOKafkaClient) -> int:
-    """The broker that coordinates our transaction. Raises the driver's errors."""
+async def _find_coordinator(client: AIOKafkaClient, kind: CoordinationType, name: str) -> int:
+    """The broker that coordinates this transaction or group. Raises the driver's errors."""
     while True:
         try:
-            node: int = await client.coordinator_lookup(CoordinationType.TRANSACTION, TRANSACTIONAL_ID)
+            node: int = await client.coordinator_lookup(kind, name)
         except KafkaError as error:
             if not error.retriable:
                 raise

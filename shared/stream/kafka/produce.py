@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
@@ -51,18 +52,18 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
             await fault("stream.produce_one")
             pending.append(await producer.send_batch(batch, topic, partition=partitions[turn % len(partitions)]))
     except BaseException:
-        _forget(pending)
+        forget(pending)
         raise
     return pending
 
 
-async def wait_for_all(pending: Pending) -> list[BaseException]:
+async def wait_for_all(pending: Sequence[asyncio.Future[Any]]) -> list[BaseException]:
     """Wait for every one; returns what went wrong."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
 
-def _forget(pending: Pending) -> None:
-    """Their transaction is lost already; nobody will ask these futures again."""
+def forget(pending: Pending) -> None:
+    """Let go what was handed over: the rest of it failed, and nobody will ask these futures again."""
     for future in pending:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

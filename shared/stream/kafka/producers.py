@@ -19,6 +19,10 @@ class SharedProducer:
         self.users = 0
         self.topics: set[str] = set()
 
+    def mistrust(self) -> None:
+        """Have nobody begin anew with it."""
+        self.usable = False
+
     async def send(
         self, topic: str, body: bytes, key: bytes | None, headers: list[tuple[str, bytes]]
     ) -> asyncio.Future[object]:
@@ -37,19 +41,33 @@ class Producers:
         self._starting = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a producer is at hand, which costs no look at the cluster."""
+        return self._current is not None and self._current.usable
+
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[SharedProducer]:
         """The producer of the moment. Raises the driver's errors when none can be started."""
-        shared = await self._start()
-        shared.users += 1
+        shared = await self.take()
         try:
             yield shared
         except BaseException:
-            shared.usable = False
+            self.give_back(shared, usable=False)
             raise
-        finally:
-            shared.users -= 1
-            self._end_if_left(shared)
+        self.give_back(shared, usable=True)
+
+    async def take(self) -> SharedProducer:
+        """The same, which whoever takes it gives back."""
+        shared = await self._start()
+        shared.users += 1
+        return shared
+
+    def give_back(self, shared: SharedProducer, *, usable: bool) -> None:
+        """End this use of it; where it is not usable any more, nobody begins anew with it."""
+        shared.usable = shared.usable and usable
+        shared.users -= 1
+        self._end_if_left(shared)
 
     def give_up(self, topics: Iterable[str]) -> None:
         """Give up a producer that has used one of these, which are gone: it would ask again, and so have it made."""

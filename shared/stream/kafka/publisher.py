@@ -3,51 +3,63 @@
 import asyncio
 from collections.abc import Sequence
 
-from aiokafka import AIOKafkaProducer
-
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import stop, translate_errors
+from shared.stream import LateRecords, check_keys
+from shared.stream.kafka.connections import translate_errors
+from shared.stream.kafka.keyed import KeyedAppends
+from shared.stream.kafka.partition_lines import BATCH_BYTES
 from shared.stream.kafka.produce import Framing, append, wait_for_all
+from shared.stream.kafka.producers import Producers
 from shared.stream.kafka.servers import KafkaServers
 
 
 class Publisher:
-    """One idempotent producer, opened at the first use and again after a failure."""
+    """One idempotent producer for all calls, opened at the first use and again after a failure.
 
-    def __init__(self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str) -> None:
-        self._options = {
+    It has one request for a partition on its way at a time, and numbers what it sends: so whatever it sends again
+    takes the place that it had, and neither comes twice nor overtakes.
+    """
+
+    def __init__(
+        self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
+    ) -> None:
+        options = {
             **servers.options(f"{client_id}-publish"),
             "enable_idempotence": True,
             "request_timeout_ms": int(timeout_seconds * 1000),
+            "compression_type": None if compression == "none" else compression,
+            "max_batch_size": BATCH_BYTES,
+            "max_request_size": max(max_record_bytes, 2 * BATCH_BYTES),
         }
-        self._framing = Framing(256 * 1024, compression, transactional=False)
+        self._producers = Producers(options)
+        self._keyed = KeyedAppends(self._producers, timeout_seconds=timeout_seconds)
+        self._framing = Framing(BATCH_BYTES, compression, transactional=False)
         self._timeout_seconds = timeout_seconds
-        self._producer: AIOKafkaProducer | None = None
-        self._lock = asyncio.Lock()
 
-    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
-        """Append the values and return when all in-sync replicas have them. Raises `Unavailable`."""
-        async with self._lock:
-            try:
-                with translate_errors():
-                    async with asyncio.timeout(2 * self._timeout_seconds):
-                        producer = await self._start()
-                        pending = await append(producer, topic, values, self._framing)
-                        failures = await wait_for_all(pending)
-                if failures:
-                    raise Unavailable(f"Kafka: {failures[0]!r}")
-            except BaseException:
-                await self.close()
-                raise
+    async def publish(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
+        """See `Stream.publish`."""
+        if keys is None:
+            await self._append_anywhere(topic, values)
+            return
+        seconds = 2 * self._timeout_seconds
+        late = await self.append(topic, values, keys, patience_seconds=seconds, seconds=seconds)
+        await asyncio.gather(*(records.done for records in late))
+
+    async def append(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
+    ) -> Sequence[LateRecords]:
+        """See `Stream.append`."""
+        check_keys(values, keys)
+        records = list(zip(keys, values, strict=True))
+        return await self._keyed.append(topic, records, patience_seconds=patience_seconds, seconds=seconds)
 
     async def close(self) -> None:
         """End the producer; the next publish opens another."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await stop(producer)
+        await self._producers.close()
 
-    async def _start(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = AIOKafkaProducer(**self._options)
-            await self._producer.start()
-        return self._producer
+    async def _append_anywhere(self, topic: str, values: Sequence[bytes]) -> None:
+        with translate_errors():
+            async with asyncio.timeout(2 * self._timeout_seconds), self._producers.borrow() as shared:
+                pending = await append(shared.producer, topic, values, self._framing)
+                if failures := await wait_for_all(pending):
+                    raise Unavailable(f"Kafka: {failures[0]!r}")

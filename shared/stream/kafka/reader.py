@@ -22,6 +22,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.connections import stop, translate_errors
+from shared.stream.kafka.partition_names import name_of, partition_of
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.reading import Chunk, Positions
@@ -108,7 +109,12 @@ class KafkaReader:
         found = await self._fetch(wait_seconds)
         await self._leave_other_logs(found)
         return [
-            Chunk(_name(partition), records[0].offset, records[-1].offset + 1, [record.value for record in records])
+            Chunk(
+                name_of(partition),
+                [record.offset for record in records],
+                records[-1].offset + 1,
+                [record.value for record in records],
+            )
             for partition, records in found.items()
             if records and partition in self._seats.taken
         ]
@@ -117,14 +123,14 @@ class KafkaReader:
         # While a rebalance begins, the driver has forgotten its partitions and we have not.
         with suppress(AssertionError):
             heard = {partition: self._consumer.last_stable_offset(partition) for partition in self._seats.taken}
-            return {_name(partition): end for partition, end in heard.items() if end is not None and end >= 0}
+            return {name_of(partition): end for partition, end in heard.items() if end is not None and end >= 0}
         return {}
 
     async def rewind(self, partition: str, position: int) -> None:
-        self._seek(_partition(partition), position)
+        self._seek(partition_of(partition), position)
 
     async def report(self, positions: Mapping[str, int]) -> None:
-        offsets = {_partition(name): offset for name, offset in positions.items()}
+        offsets = {partition_of(name): offset for name, offset in positions.items()}
         mine = {partition: offset for partition, offset in offsets.items() if partition in self._seats.taken}
         with suppress(KafkaError, TimeoutError, AssertionError):
             async with asyncio.timeout(_REPORT_SECONDS):
@@ -150,11 +156,13 @@ class KafkaReader:
         if not standing:
             return
         logs = await self._logs(standing)
-        stored = await self._positions({_name(key): log for key, log in logs.items()}) if self._positions else {}
+        stored = await self._positions({name_of(key): log for key, log in logs.items()}) if self._positions else {}
         if rebalances != self._seats.rebalances:
             return  # the next read sees the new assignment
         self._seats.taken |= {
-            partition: log for partition, log in logs.items() if self._seek(partition, stored.get(_name(partition), 0))
+            partition: log
+            for partition, log in logs.items()
+            if self._seek(partition, stored.get(name_of(partition), 0))
         }
 
     async def _leave_other_logs(self, found: Iterable[TopicPartition]) -> None:
@@ -183,12 +191,3 @@ class KafkaReader:
         except (IllegalStateError, AssertionError):
             return False
         return True
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}/{partition.partition}"
-
-
-def _partition(name: str) -> TopicPartition:
-    topic, _, number = name.rpartition("/")
-    return TopicPartition(topic, int(number))

@@ -12,6 +12,7 @@ from tests.client.other_languages.languages import Build, Start, build_go, build
 from tests.e2e.conftest import house
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer
+from tests.rare import and_rarely
 from tests.stack import MissingPart
 from tests.stack.server import Missing
 
@@ -38,7 +39,8 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("build", [build_typescript, build_go])
+@pytest.mark.slow
+@pytest.mark.parametrize("build", and_rarely(build_typescript, rarely=(build_go,)))
 async def test_a_program_in_another_language_starts_a_job(
     build: Build, house: House, customer: Customer, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_name_of_the_header_may_be_written_in_any_case() -> None:
         ),
         (b"\r\n\r\nrecipient,,\nu1,b,c\n", 'with the name "", in column 2 and again, at byte 4, line 3, column 3'),
         (b"a,b\nu1,b\n", 'no column "recipient" for its recipients; its columns are "a", "b", at byte 0, line 1'),
+        (b"ana@x.com,+4917612,Ann \n", 'recipients; its columns are …, …, "ann", at byte 0, line 1'),
         (b"recipient,b\nu1,b\n ,c\n", 'a blank value in the column "recipient", at byte 17, line 3'),
         (b"b,recipient\nb,u1\nc\n,u2\n", "fewer columns than the first line's 2, at byte 17, line 3"),
         (b"b,recipient\nb,u1\nc,u1,\nd,\n", "more columns than the first line's 2, at byte 17, line 3"),

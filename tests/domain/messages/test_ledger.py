@@ -97,6 +97,16 @@ def test_what_is_refused_for_now_is_given_up_after_so_many_attempts() -> None:
     assert message.reason == "gave-up"
 
 
+@pytest.mark.parametrize("given_answer", [NotNow("busy"), NotNow("slower", too_fast=True), LoginRefused("no")])
+def test_what_is_refused_for_now_too_late_is_given_up_and_not_open_again(given_answer: Answer) -> None:
+    """Somebody else has decided that nobody can tell, and the job may be closed by now."""
+    unknown = recover(sending(), owner="w2", now=SOON, repeats=False)
+    assert unknown is not None
+    assert unknown.is_unknown
+    after = answered(unknown, given_answer)
+    assert (after.state, after.reason) == (MessageState.FAILED, "gave-up")
+
+
 def test_too_fast_and_a_refused_login_are_no_attempts() -> None:
     message = BLANK
     for given_answer in (NotNow(too_fast=True), LoginRefused()) * 5:

@@ -14,7 +14,6 @@ from shared.domain.messages.recipients import (
     Malformed,
     check_region,
     mask,
-    mask_in,
     read_address,
     repeat_form,
 )
@@ -154,19 +153,7 @@ def test_the_hashes_of_two_are_equal_if_their_addresses_are(texts: list[str]) ->
 
 @pytest.mark.parametrize(
     ("address", "masked"),
-    [
-        ("+6591234567", "+65***67"),
-        ("ann@example.com", "a***@example.com"),
-        ("1234567", "***"),
-        ("12345678", "123***78"),
-        ("tokentoken", "tok***en"),
-    ],
+    [("ana@example.com", "a…@example.com"), ("+6591234567", "…67"), ("abcd", "…"), ("", "…"), ("@x", "…")],
 )
-def test_a_masked_address_shows_a_part_of_it(address: str, masked: str) -> None:
+def test_a_masked_address_cannot_be_written_to(address: str, masked: str) -> None:
     assert mask(address) == masked
-
-
-def test_a_providers_words_are_masked() -> None:
-    assert mask_in("To 6591234567 (+6591234567) is bad", "+6591234567") == "To +65***67 (+65***67) is bad"
-    assert mask_in("<Ann@Example.com> unknown", "ann@example.com") == "<a***@example.com> unknown"
-    assert mask_in("nothing", "") == "nothing"

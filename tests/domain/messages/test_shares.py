@@ -8,7 +8,7 @@ from shared.domain.messages.shares import Share, join
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=6), st.integers(20, 1_000))
 def test_shares_hold_within_a_batch(shares: list[int], size: int) -> None:
-    jobs = [join([], share) for share in shares]
+    jobs = [Share(join([]), share) for share in shares]
     given_out = [0] * len(jobs)
     for _ in range(300):
         least = min(range(len(jobs)), key=lambda number: (jobs[number].had, number))
@@ -20,5 +20,5 @@ def test_shares_hold_within_a_batch(shares: list[int], size: int) -> None:
 
 
 def test_a_new_job_has_nothing_to_catch_up() -> None:
-    assert join([Share(50.0, 2), Share(40.0, 1)], 5) == Share(40.0, 5)
-    assert join([], 3) == Share(0.0, 3)
+    assert join([Share(50.0, 2), Share(40.0, 1)]) == 40.0
+    assert join([]) == 0.0

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Unavailable
+from shared.domain.positions import Position
 from shared.domain.push import feedback
-from shared.domain.push.feedback import CountedPush, Fold, Position, Skip, Skipped, admit_outcomes, by_job, read
+from shared.domain.push.feedback import CountedPush, Fold, Skip, Skipped, admit_outcomes, by_job, read
 
 JOB = str(uuid.uuid4())
 METADATA = {"jobId": JOB, "muid": "m", "pushTime": 1764000000, "templateName": "like_2", "game": "mygame"}

@@ -25,9 +25,9 @@ def commands(store: Store, monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 
 @pytest.fixture
-async def counted(commands: Commands, mongo_database: str) -> AsyncIterator[Store]:
+async def counted(commands: Commands, ready_database: str) -> AsyncIterator[Store]:
     """The database by a client whose commands are counted."""
-    opened = Store.open(mongo_database)
+    opened = Store.open(ready_database)
     yield opened
     await opened.close()
 

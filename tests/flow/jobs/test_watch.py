@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.sources import PushTable
 from shared.domain.jobs.batches import Batch, Receipt
 from shared.domain.jobs.jobs import Job, JobStatus, Plan
 from shared.domain.jobs.rate_chart import SettledAt, rate_chart
@@ -22,6 +23,7 @@ from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
 
+EVERYBODY = PushTable(highest=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OVERLAP_MS = 5_000
 
@@ -47,7 +49,7 @@ class Scene:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.job = a_job(incarnation="0123456789abcdef", plan=Plan())
+        self.job = a_job(incarnation="0123456789abcdef", plan=Plan(source=EVERYBODY))
         self._batches = store._database["batches"]
         self._count = 0
         self._latest = NOON
@@ -64,7 +66,7 @@ class Scene:
     async def end(self) -> None:
         if self.job.plan.end is None:
             assert await self.store.batches.add_end(self.job.key, self._count)
-            self.job = replace(self.job, plan=Plan(end=self._count))
+            self.job = replace(self.job, plan=replace(self.job.plan, end=self._count))
 
     async def change(self, ordinal: int, settled: bool, receipt: Receipt, later: int, before: int) -> None:
         """Settle a batch, or set it back."""
@@ -85,7 +87,8 @@ class Scene:
         sums = self.store.batch_sums
         outcomes = [each async for each in sums.outcomes(self.job.key)]
         summed = sum((each.receipt for each in outcomes), Receipt())
-        totals, progress = await watching.measure(self.job)
+        measured = (await watching.measure([self.job]))[self.job.id]
+        totals, progress = measured.totals, measured.progress
         assert totals == (await sums.totals([self.job.key])).get(self.job.key, Totals())
         assert progress.summed == Receipt(reasons=summed.reasons, locales=summed.locales)
         settled = [
@@ -134,7 +137,7 @@ async def look_amid(scene: Scene, watching: JobWatch, change: tuple[Any, ...]) -
     with pytest.MonkeyPatch.context() as patched:
         for name in ("read_changed", "read_from"):
             patched.setattr(sums, name, meddled(getattr(sums, name)))
-        await watching.measure(scene.job)
+        await watching.measure([scene.job])
 
 
 async def watched(store: Store, **fields: Any) -> Scene:
@@ -190,17 +193,17 @@ async def test_the_sums_of_a_closed_job_are_what_was_written(store: Store, monke
     scene = await watched(store)
     written = Totals(batches=3, settled=3, sent=7)
     closed = replace(scene.job, status=JobStatus.COMPLETED, open=False, totals=written, locales={"en": 7})
-    totals, progress = await watching.measure(closed)
-    assert (totals, progress.summed.locales, progress.rate) == (written, {"en": 7}, 0.0)
-    assert await watching.sum_up([closed]) == {closed.id: written}
+    measured = (await watching.measure([closed]))[closed.id]
+    progress = measured.progress
+    assert (measured.totals, progress.summed.locales, progress.rate) == (written, {"en": 7}, 0.0)
     assert readings == []
 
 
 async def test_lists_read_nothing_of_jobs_that_are_not_planned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     readings, watching = count_readings(store, monkeypatch), JobWatch(store, DatabaseTime(store))
     scene, waiting = await watched(store), a_job()
-    told = await watching.sum_up([scene.job, waiting])
-    assert (told[scene.job.id].sent, told[waiting.id]) == (5, Totals())
+    told = await watching.measure([scene.job, waiting])
+    assert (told[scene.job.id].totals.sent, told[waiting.id].totals) == (5, Totals())
     assert readings == [scene.job.key]
 
 
@@ -208,8 +211,7 @@ async def test_users_that_planning_found_unknown_are_told(store: Store) -> None:
     scene = await watched(store)
     job: Job = replace(scene.job, plan=replace(scene.job.plan, unknown=4))
     watching = JobWatch(store, DatabaseTime(store))
-    assert (await watching.measure(job))[0].unknown == 4
-    assert (await watching.sum_up([job]))[job.id].unknown == 4
+    assert (await watching.measure([job]))[job.id].totals.unknown == 4
 
 
 class Stepped(DatabaseTime):

@@ -13,6 +13,7 @@ ENOUGH = 40
 Then note the seed that does: this search would cost its time for ever."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_found(database: Database, name: str) -> None:
     mutant = MUTANTS[name]
@@ -22,6 +23,7 @@ def test_a_mutant_is_found(database: Database, name: str) -> None:
     assert failure.promise in mutant.breaks, str(failure)
 
 
+@pytest.mark.slow
 def test_the_product_is_clean_where_mutants_are_found(database: Database) -> None:
     for mutant in MUTANTS.values():
         World(database, mutant.seed, mutant.weather).run()

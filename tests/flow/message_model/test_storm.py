@@ -1,14 +1,13 @@
 """As many seeds as there is time for (`make storm`)."""
 
 import time
-from collections.abc import Iterator
-from itertools import count
 
 import pytest
 
 from tests.flow.message_model.mutants import MUTANTS
 from tests.flow.message_model.world import World
 from tests.flow.simulated.database import Database
+from tests.flow.simulated.seeds import seeds_until
 
 pytestmark = [pytest.mark.native, pytest.mark.storm]
 
@@ -19,7 +18,7 @@ def test_messages_keep_their_promises_from_any_seed(
     database: Database, seed: int, storm_seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends, done = time.monotonic() + storm_seconds * (1 - _FOR_MUTANTS), 0
-    for each in _seeds(seed, ends):
+    for each in seeds_until(seed, ends):
         World(database, each).run()
         done += 1
     with capsys.disabled():
@@ -33,15 +32,7 @@ def test_mutants_are_found_from_any_seed(
     """Which of them depends on the time: it is told, and what is found has to be the promise that it breaks."""
     for mutant in MUTANTS.values():
         ends = time.monotonic() + storm_seconds * _FOR_MUTANTS / len(MUTANTS)
-        found = mutant.find(database, _seeds(seed, ends))
+        found = mutant.find(database, seeds_until(seed, ends))
         with capsys.disabled():
             print(f"\n{mutant.what}: {f'found by seed {found[0]}' if found else 'not found in time'}", end="")
         assert found is None or found[1].promise in mutant.breaks, str(found[1])
-
-
-def _seeds(first: int, ends: float) -> Iterator[int]:
-    """From this one on, for as long as there is time."""
-    for seed in count(first):
-        if time.monotonic() >= ends:
-            return
-        yield seed

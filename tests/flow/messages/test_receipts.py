@@ -7,16 +7,18 @@ from datetime import datetime, timedelta
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
+from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus, batch_id
 from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, write_ahead
+from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, redact, write_ahead
 from shared.domain.messages.suppressions import SuppressionCause
-from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, LateAnswer, ReceiptOutcome, Receipts
+from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutcome, Receipts
 from shared.providers.callbacks import Callback, CallbackNews, tell_refusal
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
@@ -108,14 +110,22 @@ async def tally(store: Store) -> dict[str, int]:
     return await store.messages.count_job(JOB, INCARNATION)
 
 
+def answered(entry: Message, given: Answer, *, at: datetime, attempt: int = 1) -> Note:
+    """That this came of a call whose batch somebody else has by now."""
+    return Note(Prepared(entry, {}, is_stored=True), Purpose.ANSWER, given=given, attempt=attempt, at=at)
+
+
+async def record_late(store: Store, *late: Note) -> None:
+    await EntryWriter(store.messages, batch_id="somebody else's", owner="w1").record_late(late)
+
+
 async def test_a_callback_before_the_record_of_the_answer_stays(store: Store, receipts: Receipts) -> None:
     await add_batch(store)
     [entry] = await put(store, [0])
     assert await fold(receipts, news(0, DELIVERED, provider_id="p-1")) == {STORED: 1}
     told = await entry_of(store)
     assert (told.state, told.ref, told.owner) == (DELIVERED, f"{POST}/p-1", "")
-    late = LateAnswer(message_id=entry.id, attempt=1, given=CallAccepted("p-1"), at=ManualClock().now(), attempts=3)
-    await receipts.fold_answers([late])
+    await record_late(store, answered(entry, CallAccepted("p-1"), at=ManualClock().now()))
     assert await entry_of(store) == told
     assert await tally(store) == {"delivered": 1}
 
@@ -238,6 +248,21 @@ async def test_hard_bounces_and_complaints_suppress_the_address(
     assert told == ({} if cause is None else {entry.to: (cause, entry.id, "")})
 
 
+async def test_a_complaint_about_a_redacted_message_suppresses_whom_the_provider_names(
+    store: Store, receipts: Receipts
+) -> None:
+    batch = await add_batch(store)
+    entries = await put(store, range(3))
+    redacted = [EntryChange(entry, redact(entry, at=ManualClock().now())) for entry in entries]
+    assert await store.messages.write(batch, "w1", redacted) is WriteResult.DONE
+    told = ["Ana@EXAMPLE.com", "", "nobody"]
+    complaints = [tell_refusal(Reason.COMPLAINT, "", key=key(row), recipient=to) for row, to in enumerate(told)]
+    assert await fold(receipts, *complaints) == {STORED: 3}
+    found = await store.suppressions.find(APP, Channel.MAIL, ["Ana@example.com", "", "nobody"])
+    assert [(each.address, each.cause) for each in found.values()] == [("Ana@example.com", SuppressionCause.COMPLAINT)]
+    assert (await entry_of(store)).to == "", "the message knows nobody again"
+
+
 async def test_a_late_answer_resolves_what_was_unknown_and_no_other_attempt(store: Store, receipts: Receipts) -> None:
     batch = await add_batch(store)
     entries = await put(store, range(3))
@@ -249,16 +274,13 @@ async def test_a_late_answer_resolves_what_was_unknown_and_no_other_attempt(stor
         changes.append(EntryChange(entry, unknown))
     assert await store.messages.write(batch, "w1", changes) is WriteResult.DONE
     given: list[tuple[int, Answer]] = [(1, CallAccepted("p-0")), (1, NotNow("busy")), (2, CallAccepted("p-2"))]
-    late = [
-        LateAnswer(message_id=entry.id, attempt=attempt, given=one, at=soon, attempts=3)
-        for entry, (attempt, one) in zip(entries, given, strict=True)
-    ]
-    absent = LateAnswer(message_id="no-such", attempt=1, given=CallUnanswered(), at=soon, attempts=3)
+    absent = replace(entries[0], id="no-such")
     for _ in range(2):
-        await receipts.fold_answers([*late, absent])
+        late = [answered(entry, one, attempt=nth, at=soon) for entry, (nth, one) in zip(entries, given, strict=True)]
+        await record_late(store, *late, answered(absent, CallUnanswered(), at=soon))
         states = [(await entry_of(store, row)).state for row in range(3)]
-        assert states == [SENT, MessageState.UNSENT, MessageState.UNKNOWN]
-        assert await tally(store) == {"sent": 1, "unknown": 1}
+        assert states == [SENT, MessageState.FAILED, MessageState.UNKNOWN]
+        assert await tally(store) == {"sent": 1, "failed": 1, "reasons.gave-up": 1, "unknown": 1}
 
 
 async def test_many_in_one_post_and_many_posts_at_once(store: Store, receipts: Receipts) -> None:
@@ -322,15 +344,12 @@ async def test_two_processes_and_a_worker_race_and_the_tallies_stay_a_count_of_t
             post, mine = mine[:count], mine[count:]
             await fold(process, *post)
 
-    async def work(process: Receipts) -> None:
+    async def work() -> None:
         for entry in entries:
-            late = LateAnswer(
-                message_id=entry.id, attempt=1, given=CallAccepted(f"p-{entry.id}"), at=clock.now(), attempts=3
-            )
-            await process.fold_answers([late])
+            await record_late(store, answered(entry, CallAccepted(f"p-{entry.id}"), at=clock.now()))
 
     first, second = Receipts(store, clock), Receipts(store, clock)
-    await asyncio.gather(tell(first, Random(seed)), tell(second, Random(-seed - 1)), work(second), tell(first, random))
+    await asyncio.gather(tell(first, Random(seed)), tell(second, Random(-seed - 1)), work(), tell(first, random))
     found = [
         entry
         for ordinal in range(batches)

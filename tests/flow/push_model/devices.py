@@ -12,17 +12,26 @@ from shared.domain.audience.cuts import Cut
 from shared.domain.audience.devices import Devices
 from shared.domain.audience.ranges import KeyRange
 
+MOST_RECORD_BYTES = 2_000
 _ALL = 2**63 - 1
 
 
+class PoisonedError(Exception):
+    """A fault that comes again however often somebody reads."""
+
+
 class PushTable:
-    """One table for all apps and services; a device is its key."""
+    """One table for all apps, services and zones; a device is its key, and its token says no more.
+
+    The token of a `broken` one is so long that its record is too large. A `poisoned` one cannot be read."""
 
     connections: Any = None
     scan_rows = 0
 
     def __init__(self, keys: list[int]) -> None:
         self.keys = sorted(keys)
+        self.broken: set[int] = set()
+        self.poisoned: set[int] = set()
 
     def add(self, key: int) -> None:
         """One more device, unless it is there."""
@@ -50,7 +59,13 @@ class PushTable:
     async def read(
         self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
     ) -> Devices:
-        return Devices.of((key, f"u{key}", str(key), "en") for key in self._between(keys.after, keys.upto)[:limit])
+        found = self._between(keys.after, keys.upto)[:limit]
+        if poisoned := self.poisoned.intersection(found):
+            raise PoisonedError(poisoned)
+        return Devices.of((key, f"u{key}", self._token(key), "en") for key in found)
+
+    def _token(self, key: int) -> str:
+        return f"{key}{'x' * MOST_RECORD_BYTES if key in self.broken else ''}"
 
     def _between(self, after: int, upto: int) -> list[int]:
         return [key for key in self.keys if after < key <= upto]

@@ -6,15 +6,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from services.worker.jobs.mail import Mailer
 from services.worker.push.send import Sender
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus
 from shared.domain.jobs.jobs import Job, Standing
-from shared.domain.jobs.tasks import SendBatch
+from shared.domain.jobs.tasks import SendBatch, SendMail
+from shared.domain.positions import Position
+from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
+from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.upkeep import Found, Upkeep
 from shared.store.jobs.batches import Batches, Head, PlanEnd
 from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.mails import Mails
+from shared.store.push.feedbacks import Feedbacks
 from shared.stream import Aborted
 from tests.flow.push_model.stream import ModelLane, ModelStream, sent_by_owner
 from tests.flow.push_model.transactions import Content, Marker, Sent
@@ -195,6 +201,36 @@ async def end_without_entry(self: Finish, job_id: str) -> None:
 
 async def look_for_nothing(self: Upkeep) -> Found:
     return Found()
+
+
+async def hold_nobody(self: Breaker, job_id: str) -> Job | None:
+    return None
+
+
+_move_each = GroupFlow._move_each
+
+
+async def move_all_but_one(self: GroupFlow, job_keys: Sequence[str], move: Any) -> int:
+    return await _move_each(self, job_keys[:-1], move)
+
+
+async def move_blindly(self: Feedbacks, partition: str, start: Position, end: Position, session: Any) -> bool:
+    change = {"$set": {"position": end.offset}}
+    await self._positions.update_one({"_id": partition}, change, upsert=True, session=session)
+    return True
+
+
+async def note_first(self: Mailer, task: SendMail) -> None:
+    job = await self._store.jobs.view(task.job_id)
+    for due in job.mails if job is not None else ():
+        if job is not None and (due.kind, due.at) == (task.kind, task.at):
+            await self._store.mails.note_sent(job.key, due)
+            await self._time.now()
+            await self._deliver(job, due)
+
+
+async def lease_to_all(self: Mails, *args: Any, **named: Any) -> bool:
+    return True
 
 
 async def look_once(process: Process, about: tuple[Any, ...], ask: _Method) -> Any:

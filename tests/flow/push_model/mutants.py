@@ -11,21 +11,25 @@ would have to become one if that were removed:
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from services.worker.jobs.mail import Mailer
 from services.worker.push.send import Sender
+from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
+from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.upkeep import Upkeep
 from shared.store.jobs.batches import Batches
 from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.mails import Mails
+from shared.store.push.feedbacks import Feedbacks
 from tests.flow.push_model import flaws
-from tests.flow.push_model.promises import Promise
+from tests.flow.push_model.promise import Promise
 from tests.flow.push_model.stream import ModelLane, ModelStream
 from tests.flow.push_model.weather import Weather
 from tests.flow.push_model.world import Failure, World
 from tests.flow.simulated.database import Database
-from tests.flow.simulated.fixed import replaced
+from tests.flow.simulated.seeds import find_failing
 
 
 class Mutant(NamedTuple):
@@ -40,15 +44,7 @@ class Mutant(NamedTuple):
 
     def find(self, database: Database, seeds: Iterable[int]) -> tuple[int, Failure] | None:
         """The first of these seeds that shows it, and how."""
-        with ExitStack() as stack:
-            for target, name, value in self.changes:
-                stack.enter_context(replaced(target, name, value))
-            for seed in seeds:
-                try:
-                    World(database, seed, self.weather).run()
-                except Failure as failure:
-                    return seed, failure
-        return None
+        return find_failing(seeds, self.changes, lambda seed: World(database, seed, self.weather).run(), Failure)
 
 
 def _mutant(
@@ -82,7 +78,13 @@ _TWICE = Weather(length=300, uneven=True, small=True, doubled=0.3, hurry=0.2)
 _SLOW = Weather(length=250, patience=1.0, uneven=True, small=True, hurry=0.2)
 _CLICKS = Weather(length=200, uneven=True, click=0.1)
 _PLANS = Weather(length=150, uneven=True, doubled=0.1, join=0.1, sleeps=0.03, hurry=0.03)
+_UNASKED = Weather(length=400, patience=0.0, uneven=True, unasked=0.1, click=0.01, join=0.1)
 _PURGES = Weather(length=200, small=True, purged=0.3)
+_FAILURES = Weather(length=150, uneven=True, broken=0.4, unasked=0.02, dies=0.01)
+_GROUPS = Weather(length=200, uneven=True, click=0.08, grouped=True)
+_FEEDBACK = Weather(length=200, uneven=True, heard=True, unanswered=0.02, focus="feedbacks")
+_MAILS = Weather(length=200, uneven=True, small=True, mailed=True, unasked=0.03, focus="mail", click=0.02)
+_MAILS_TWICE = Weather(length=250, uneven=True, mailed=True, doubled=0.3, click=0.02)
 
 MUTANTS = {
     "no fence": _mutant(
@@ -117,7 +119,7 @@ MUTANTS = {
         "recovery, or an aborted owner, clears whatever owner there is",
         "TWICE UNTRUE",
         flaws.blind("disown", "owner", "attempts"),
-        seed=60,
+        seed=43,
         weather=_LOST,
     ),
     "blind advance": _mutant(
@@ -153,7 +155,7 @@ MUTANTS = {
         "TWICE UNTRUE",
         (ModelStream, "_start_lane", flaws.start_no_lane),
         (ModelLane, "_transact", flaws.start_and_transact),
-        seed=29,
+        seed=33,
         weather=_COMMITS,
     ),
     "greedy feed": _mutant(
@@ -161,7 +163,7 @@ MUTANTS = {
         "CROWDED",
         (Batches, "heads", flaws.heads_among_planned),
         (Batches, "find_settled", flaws.believe_settled),
-        seed=8,
+        seed=10,
         weather=_CLICKS,
     ),
     "successor of parked": _mutant(
@@ -172,7 +174,7 @@ MUTANTS = {
         weather=_CLICKS,
     ),
     "ignored turn": _mutant(
-        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=681, weather=_SLOW
+        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=119, weather=_SLOW
     ),
     "tried by losers": _mutant(
         "who loses a batch tries again",
@@ -185,7 +187,7 @@ MUTANTS = {
         "stop drops a batch that a lane owns",
         "ILLEGAL",
         (Batches, "drop_unsent", flaws.drop_owned),
-        seed=5,
+        seed=11,
         weather=_CLICKS,
     ),
     "open end": _mutant(
@@ -193,7 +195,8 @@ MUTANTS = {
         "TOTALS",
         (Jobs, "view", flaws.view_ended),
         (Jobs, "get_standing", flaws.get_standing_ended),
-        seed=319,
+        seed=11,
+        weather=_UNASKED,
     ),
     "stubborn planner": _mutant(
         "an overtaken planner goes on with the rest of its page",
@@ -225,11 +228,46 @@ MUTANTS = {
         "a take does not see that another one was there since its part was read",
         "TWICE UNTRUE",
         flaws.blind("take", "attempts"),
-        seed=16,
+        seed=17,
         weather=_PARTS,
     ),
     "remembered gate": _mutant(
         "a worker looks at a job's status once", "BEHIND", flaws.heard("jobs.get_standing", flaws.look_once), seed=0
+    ),
+    "blind breaker": _mutant(
+        "nobody looks how many batches have failed",
+        "UNHELD",
+        (Breaker, "look", flaws.hold_nobody),
+        seed=0,
+        weather=_FAILURES,
+    ),
+    "forgotten zone": _mutant(
+        "a move of a group forgets one of its jobs",
+        "UNMOVED",
+        (GroupFlow, "_move_each", flaws.move_all_but_one),
+        seed=2,
+        weather=_GROUPS,
+    ),
+    "blind flush": _mutant(
+        "feedback is stored wherever the position stands by now",
+        "COUNTED",
+        (Feedbacks, "_move", flaws.move_blindly),
+        seed=1,
+        weather=_FEEDBACK,
+    ),
+    "noted first": _mutant(
+        "a mail is noted as sent before it is sent",
+        "UNTOLD",
+        (Mailer, "run", flaws.note_first),
+        seed=1,
+        weather=_MAILS,
+    ),
+    "lease for all": _mutant(
+        "whoever wants to send a mail gets its lease",
+        "REPEATED",
+        (Mails, "lease", flaws.lease_to_all),
+        seed=0,
+        weather=_MAILS_TWICE,
     ),
 }
 """By their names."""

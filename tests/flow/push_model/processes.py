@@ -1,6 +1,6 @@
 """Processes of the product, each made of its own parts on capabilities of the model."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,14 +12,22 @@ from services.parts import Parts
 from services.parts.jobs.common import JobsPart
 from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
-from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.mail.none import NoMail
 from shared.runtime.lifecycle import Component
-from shared.runtime.settings import SchedulerSettings, Settings, StreamSettings, WorkerSettings
-from tests.flow.push_model.devices import PushTable, as_audience
+from shared.runtime.settings import (
+    FeedbackSettings,
+    MailSettings,
+    SchedulerSettings,
+    Settings,
+    StreamSettings,
+    WorkerSettings,
+)
+from tests.flow.push_model.devices import MOST_RECORD_BYTES, PushTable, as_audience
+from tests.flow.push_model.receivers import MAIL_DOMAIN, Mailbox, Receiver
 from tests.flow.push_model.stream import ModelStream
 from tests.flow.push_model.transactions import Kafka
+from tests.flow.push_model.weather import Weather
 from tests.flow.simulated.database import Database
 from tests.flow.simulated.gates import GatedBroker, as_broker, gated
 from tests.flow.simulated.simulation import Process
@@ -27,9 +35,11 @@ from tests.flow.simulated.simulation import Process
 BATCH_SIZE = 2
 TRANSACTION_SECONDS = 30.0
 MARGIN_SECONDS = 10.0
+MOST_FAILED = 0.3
 BEGINNING = datetime(2030, 1, 1, 12, tzinfo=EPOCH.tzinfo)
 
 _REMEMBERED_MESSAGES = 6
+_LOOK_SECONDS = 5.0
 _OF_PUSH = {"clock", "upkeep"}
 """What of the scheduler works for jobs; the rest of it would only cost steps."""
 
@@ -61,6 +71,8 @@ class Servers:
         self.broker = MemoryBroker()
         self.published: deque[tuple[str, bytes]] = deque(maxlen=_REMEMBERED_MESSAGES)
         self.kafka = Kafka(timeout=TRANSACTION_SECONDS)
+        self.receiver = Receiver(self.kafka)
+        self.letters = Counter[str]()
 
 
 def worker(process: Process, servers: Servers, settings: Settings) -> list[Component]:
@@ -74,18 +86,35 @@ def scheduler(process: Process, servers: Servers, settings: Settings) -> list[Co
     return [component for component in found if component.name in _OF_PUSH]
 
 
-def user(process: Process, servers: Servers, settings: Settings) -> JobFlow:
+def feedback(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+    """The service that counts what receivers say."""
+    found = assembly.components("feedback", _parts(process, servers, settings))
+    return [component for component in found if component.name == "feedback"]
+
+
+def user(process: Process, servers: Servers, settings: Settings) -> JobsPart:
     """What a user can do to jobs, as the API does it."""
-    return _parts(process, servers, settings).of(JobsPart).flow
+    return _parts(process, servers, settings).of(JobsPart)
 
 
-def settings_for(patience: float) -> Settings:
-    """Small batches, and upkeep that is as patient as that."""
+def settings_for(weather: Weather) -> Settings:
+    """Small batches, and upkeep that is as patient as the weather has it."""
+    patience = weather.patience
     return Settings(
         worker=WorkerSettings(
-            lanes=2, sends_in_flight=2, plans_in_flight=1, batch_size=BATCH_SIZE, page_batches=2, grace_seconds=0
+            lanes=2,
+            sends_in_flight=2,
+            plans_in_flight=1,
+            batch_size=BATCH_SIZE,
+            page_batches=2,
+            grace_seconds=0,
+            max_batch_failure=MOST_FAILED,
         ),
-        stream=StreamSettings(transaction_timeout_seconds=TRANSACTION_SECONDS),
+        stream=StreamSettings(transaction_timeout_seconds=TRANSACTION_SECONDS, max_record_bytes=MOST_RECORD_BYTES),
+        feedback=FeedbackSettings(flush_seconds=2 * _LOOK_SECONDS),
+        mail=MailSettings(
+            addressees=(f"operators@{MAIL_DOMAIN}",) if weather.mailed else (), message_id_domain=MAIL_DOMAIN
+        ),
         scheduler=SchedulerSettings(
             tick_seconds=5,
             lease_seconds=30,
@@ -98,7 +127,13 @@ def settings_for(patience: float) -> Settings:
 
 def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
     store = servers.database.store(observe=cast(Any, partial(gated, process)))
-    stream = ModelStream(servers.kafka, process, lanes=settings.worker.lanes, seconds=TRANSACTION_SECONDS / 2)
+    stream = ModelStream(
+        servers.kafka,
+        process,
+        lanes=settings.worker.lanes,
+        seconds=TRANSACTION_SECONDS / 2,
+        look_seconds=_LOOK_SECONDS,
+    )
     missing = cast(Any, None)
     return Parts(
         Capabilities(
@@ -110,7 +145,7 @@ def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
             audience=gated(process, as_audience(servers.devices), "audience"),
             blobs=missing,
             uploads=None,
-            mail=NoMail(),
+            mail=gated(process, Mailbox(servers.letters), "mail") if settings.mail.addressees else NoMail(),
             outgoing=missing,
             own_api=missing,
             time=DatabaseTime(store),

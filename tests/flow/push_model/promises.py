@@ -7,9 +7,8 @@ import asyncio
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 import structlog
@@ -21,7 +20,10 @@ from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.jobs import TRANSITIONS as JOB_MOVES
 from shared.domain.jobs.jobs import JobStatus
 from shared.store.documents import Document
+from tests.flow.push_model.devices import PoisonedError
 from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, Servers
+from tests.flow.push_model.promise import Broken, Promise
+from tests.flow.push_model.side_promises import SidePromises
 from tests.flow.push_model.transactions import Marker, Sent
 from tests.flow.push_model.weather import Weather
 from tests.flow.simulated.simulation import Step
@@ -34,40 +36,24 @@ _OWNED_FOR = timedelta(seconds=TRANSACTION_SECONDS + MARGIN_SECONDS)
 _END = "end"
 
 
-class Promise(StrEnum):
-    """What can be broken, in the words of a failed test."""
-
-    TWICE = "a device's record is out twice"
-    UNTRUE = "a batch does not tell what is out"
-    BACKWARDS = "a marker goes backwards"
-    CROWDED = "a chain has two batches in flight"
-    ILLEGAL = "a move that the table does not have"
-    TORN = "the plan is torn"
-    TOTALS = "a job is closed too early, or its sums are wrong"
-    BEHIND = "something goes out that passed no gate"
-    MISSED = "a device was left out"
-    NEVER = "not settled in the end"
-    CHURN = "taken more often than it was delivered"
-    FENCED = "a healthy lane is fenced"
-    FAULT = "a fault of ours"
-
-
-class Broken(Exception):
-    """A promise is broken: which, and how."""
-
-    def __init__(self, promise: Promise, detail: object) -> None:
-        super().__init__(f"{promise}: {detail}")
-        self.promise = promise
-
-
 class Promises:
-    """What is known of a run so far."""
+    """What is known of a run so far. It comes to an end with the `expected` jobs; `beside` knows the rest of it."""
 
-    def __init__(self, servers: Servers, weather: Weather, slots: int, devices: Sequence[int]) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        weather: Weather,
+        slots: int,
+        devices: Sequence[int],
+        expected: Collection[str],
+        beside: SidePromises,
+    ) -> None:
         self._servers = servers
         self._weather = weather
         self._slots = slots
         self._devices = set(devices)
+        self._expected = set(expected)
+        self.beside = beside
         self._jobs: dict[str, Document] = {}
         self._plans: dict[str, list[Document]] = {}
         self._out: defaultdict[str, list[Sent]] = defaultdict(list)
@@ -84,9 +70,11 @@ class Promises:
         if step is not None:
             self._check_gate(step, result)
             self._check_takes(step, result)
+            self.beside.check_step(step)
         self._check_records()
         self._check_markers()
         self._check_documents()
+        self.beside.check()
         if self._faults:
             raise Broken(Promise.FAULT, self._faults)
 
@@ -95,6 +83,7 @@ class Promises:
         for job in self._jobs.values():
             if job["status"] == JobStatus.COMPLETED:
                 self._check_completed(job)
+        self.beside.check_end()
 
     def hear(self, task: dict[str, Any]) -> None:
         """A message has come to somebody."""
@@ -104,14 +93,15 @@ class Promises:
     def log(self, logger: object, name: str, event: MutableMapping[str, Any]) -> str:
         """What the product says went wrong: only what its servers did may have been expected."""
         error = sys.exception() if event.get("exc_info") is True else event.get("exc_info")
-        if isinstance(error, BaseException) and not isinstance(error, CarillonError):
+        if isinstance(error, BaseException) and not isinstance(error, CarillonError | PoisonedError):
             self._faults.append(f"{event['event']}: {error!r}")
         raise structlog.DropEvent
 
     @property
-    def all_closed(self) -> bool:
-        """Whether no job has anything left to do."""
-        return bool(self._jobs) and not any(job["open"] for job in self._jobs.values())
+    def is_all_done(self) -> bool:
+        """Whether no job has anything left to do, and nothing is left to be told."""
+        is_closed = self._jobs.keys() >= self._expected and not any(job["open"] for job in self._jobs.values())
+        return is_closed and not self.beside.waits(self._jobs)
 
     def is_held(self, job_id: str) -> bool:
         """Whether a user has to let the job go on."""
@@ -184,6 +174,8 @@ class Promises:
         if written & {"jobs", "batches"}:
             for job in self._jobs.values():
                 self._check_closed(job)
+        if "feedback_positions" in written:
+            self.beside.check_feedback(self._jobs)
         written.clear()
 
     def _see_jobs(self, jobs: dict[str, Document]) -> None:
@@ -191,6 +183,7 @@ class Promises:
             before = self._jobs.get(job_id)
             if before is not None:
                 _check_move(job_id, JobStatus(before["status"]), JobStatus(job["status"]), JOB_MOVES)
+            self.beside.see_job(job, before, self._plans.get(_key(job), ()))
         self._jobs = jobs
 
     def _see_batches(self, documents: Sequence[Document]) -> None:

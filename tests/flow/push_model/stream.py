@@ -4,37 +4,47 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.stream import Aborted
-from shared.stream.reading import Chunk, Positions
+from shared.domain.positions import LogRange
+from shared.stream import NO_TOPICS, Aborted, LateRecords, TopicSpec, check_keys
+from shared.stream.reading import Chunk, Positions, RangeReader
 from tests.flow.push_model.transactions import Content, Fenced, Kafka, Marker, Sent
 from tests.flow.simulated.steps import AtOnce, Gate
 
-_LOOK_SECONDS = 0.01
-
 
 class ModelStream:
-    """One process's stream."""
+    """One process's stream. Its readers look for something new every `look_seconds`."""
 
     delivers = False
 
-    def __init__(self, kafka: Kafka, gate: Gate | None = None, *, lanes: int = 4, seconds: float = 15.0) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        gate: Gate | None = None,
+        *,
+        lanes: int = 4,
+        seconds: float = 15.0,
+        look_seconds: float = 0.01,
+    ) -> None:
         self.kafka = kafka
         self.gate = gate or AtOnce()
         self.seconds = seconds
+        self.look_seconds = look_seconds
         self._permits = asyncio.Semaphore(lanes)
         self._idle: list[ModelLane] = []
 
-    async def setup(self, topics: Mapping[str, int]) -> None:
+    async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
         for topic in topics:
             self.kafka.publish(topic, [])
 
-    async def verify(self) -> None:
-        """The model is always fit."""
+    async def verify(self, topics: Mapping[str, TopicSpec] = NO_TOPICS) -> None:
+        if missing := sorted(topics.keys() - self.kafka.logs.keys()):
+            raise Unavailable(f"topic {missing[0]} is missing: run `carillon init`")
 
     @asynccontextmanager
     async def lane(self) -> AsyncIterator["ModelLane"]:
@@ -51,8 +61,15 @@ class ModelStream:
         await self._fence(batch.owner)
         return sent_by_owner(await self._read(batch), batch)
 
-    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
+    async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
+        check_keys(values, keys)
         self.kafka.publish(topic, values)
+
+    async def append(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], **_: float
+    ) -> Sequence[LateRecords]:
+        await self.publish(topic, values, keys=keys)
+        return ()
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
         return [Undeliverable("users have no topics in the model") for _ in messages]
@@ -61,7 +78,20 @@ class ModelStream:
     async def reader(
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AsyncIterator["ModelReader"]:
-        yield ModelReader(self.kafka, pattern, positions)
+        yield ModelReader(self, pattern, positions)
+
+    async def spans(self, topic: str) -> Mapping[str, tuple[int, int]]:
+        return {f"{topic}/0": (0, len(self.kafka.logs.get(topic, ())))}
+
+    async def find_ranges(
+        self, topic: str, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Mapping[str, LogRange]:
+        """Nobody asks the model."""
+        raise NotImplementedError
+
+    def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]:
+        """Nobody asks the model."""
+        raise NotImplementedError
 
     async def ping(self) -> None:
         """The model is always there."""
@@ -142,8 +172,9 @@ class ModelLane:
 class ModelReader:
     """See `shared.stream.Reader`. A topic has one partition."""
 
-    def __init__(self, kafka: Kafka, pattern: str, positions: Positions | None) -> None:
-        self._logs = kafka.logs
+    def __init__(self, stream: ModelStream, pattern: str, positions: Positions | None) -> None:
+        self._logs = stream.kafka.logs
+        self._stream = stream
         self._pattern = re.compile(pattern)
         self._positions = positions
         self._next: dict[str, int] = {}
@@ -151,7 +182,7 @@ class ModelReader:
     async def read(self, wait_seconds: float) -> list[Chunk]:
         ends = asyncio.get_running_loop().time() + wait_seconds
         while not (chunks := await self._present()) and asyncio.get_running_loop().time() < ends:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(self._stream.look_seconds)
         return chunks
 
     def ends(self) -> dict[str, int]:
@@ -169,9 +200,16 @@ class ModelReader:
         if fresh := [f"{topic}/0" for topic in found if f"{topic}/0" not in self._next]:
             stored = await self._positions(dict.fromkeys(fresh, "")) if self._positions else {}
             self._next |= {partition: stored.get(partition, 0) for partition in fresh}
-        chunks = [_chunk(self._logs[topic], f"{topic}/0", self._next[f"{topic}/0"]) for topic in found]
-        self._next |= {chunk.partition: chunk.next for chunk in chunks if chunk.values}
-        return [chunk for chunk in chunks if chunk.values]
+        if all(self._next[f"{topic}/0"] >= len(self._logs[topic]) for topic in found):
+            return []
+
+        async def fetch() -> list[Chunk]:
+            chunks = [_chunk(self._logs[topic], f"{topic}/0", self._next[f"{topic}/0"]) for topic in found]
+            return [chunk for chunk in chunks if chunk.values]
+
+        fetched: list[Chunk] = await self._stream.gate.take("reader.fetch", fetch, *found)
+        self._next |= {chunk.partition: chunk.next for chunk in fetched}
+        return fetched
 
 
 def sent_by_owner(marker: Marker | None, batch: Batch) -> BatchPart | None:
@@ -188,4 +226,4 @@ def _slot(batch: Batch) -> tuple[str, int]:
 
 
 def _chunk(log: list[bytes], partition: str, position: int) -> Chunk:
-    return Chunk(partition, position, len(log), list(log[position:]))
+    return Chunk(partition, list(range(position, len(log))), len(log), list(log[position:]))

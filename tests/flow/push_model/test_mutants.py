@@ -32,6 +32,7 @@ def test_a_failure_prints_its_seed_and_the_way_to_it(database: Database) -> None
     assert any("batches.take" in step for step in steps)
 
 
+@pytest.mark.slow
 def test_the_product_is_clean_where_mutants_are_found(database: Database) -> None:
     for mutant in MUTANTS.values():
         World(database, mutant.seed, mutant.weather).run()

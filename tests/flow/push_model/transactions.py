@@ -6,7 +6,7 @@ reader may get the one before it, until the lane is fenced or goes on.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -55,13 +55,15 @@ class _Lane(Struct):
 
 
 class Kafka:
-    """The server. `out` are the parts that were committed, `given_up` the lanes whose own producers have lost them."""
+    """The server. `out` are the parts that were committed, `given_up` the lanes whose own producers have lost them.
+    Whoever reads the records is told of a part by `receive`."""
 
     def __init__(self, *, timeout: float = 30.0) -> None:
         self.logs: dict[str, list[bytes]] = {}
         self.markers: dict[tuple[str, int], Marker] = {}
         self.out: list[Sent] = []
         self.given_up: set[str] = set()
+        self.receive: Callable[[Sent], None] = lambda _: None
         self._timeout = timeout
         self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
 
@@ -88,6 +90,7 @@ class Kafka:
         if content.sent is not None:
             self.publish(content.sent.topic, content.sent.records)
             self.out.append(content.sent)
+            self.receive(content.sent)
         if content.marker is not None:
             self._supersede(content.marker.slot)
             lane.hidden = content.marker

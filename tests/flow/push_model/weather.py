@@ -19,6 +19,10 @@ class Weather(Struct, frozen=True, kw_only=True):
     - A process `dies`, `sleeps` for long, or the broker has it `cut` off.
     - At any time there is a `hurry`, in which time passes though there is work; a user's `click`; devices that `join`.
 
+    Of the devices, so large a share is `broken`, so that they get no record, or `poisoned`, so that nobody can read
+    them. They stay so when troubles end. A world may have localized jobs (`grouped`), a service that counts what
+    receivers say (`heard`), and mails about its jobs (`mailed`).
+
     `patience` is in seconds: how long work must stand still before upkeep takes it for lost; 0 takes all for lost. In
     `uneven` weather some processes hardly move while others run. A `small` world has one job of a few batches.
     """
@@ -42,6 +46,11 @@ class Weather(Struct, frozen=True, kw_only=True):
     hurry: float = 0.0
     click: float = 0.0
     join: float = 0.0
+    broken: float = 0.0
+    poisoned: float = 0.0
+    grouped: bool = False
+    heard: bool = False
+    mailed: bool = False
 
     @property
     def mild(self) -> bool:
@@ -73,7 +82,10 @@ class Weather(Struct, frozen=True, kw_only=True):
         return any(getattr(self, name) for name in _TROUBLES if name not in names)
 
 
-_NO_TROUBLES = {"length", "patience", "uneven", "small", "focus", "click", "join"}
+_NO_TROUBLES = {
+    "length", "patience", "uneven", "small", "focus", "click", "join", "broken", "poisoned", "grouped", "heard",
+    "mailed",
+}  # fmt: skip
 _TROUBLES = tuple(name for name in asdict(Weather()) if name not in _NO_TROUBLES)
 _FOCUSED = 8
 _OFTEN = {"refused": 10, "final": 50, "lag": 10, "purged": 3}
@@ -89,8 +101,13 @@ def draw(chance: Random) -> Weather:
         patience=chance.choice((0.0, 20.0, 20.0)) if kinds else 20.0,
         uneven=chance.random() < 0.7,
         small=chance.random() < 0.5,
-        focus=chance.choice(("", "", "lane", "marker", "batches", "publish")),
+        focus=chance.choice(("", "", "lane", "marker", "batches", "publish", "mail", "feedbacks", "jobs.move")),
         click=chance.choice((0.0, 0.0, 0.01, 0.03)),
         join=chance.choice((0.0, 0.02, 0.1)),
+        broken=chance.choice((0.0, 0.0, 0.0, 0.1, 0.4)),
+        poisoned=chance.choice((0.0, 0.0, 0.0, 0.0, 0.1)),
+        grouped=chance.random() < 0.3,
+        heard=chance.random() < 0.3,
+        mailed=chance.random() < 0.4,
         **rates,
     )

@@ -9,14 +9,19 @@ from typing import Any
 
 from msgspec import Struct
 
+from services.parts.jobs.common import JobsPart
 from shared.domain.errors import CarillonError, Conflict, Unavailable
+from shared.domain.instants import ns
+from shared.domain.jobs.groups import Group, ZoneJobStart, zone_jobs
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template
-from shared.flow.jobs.jobs import JobFlow
+from shared.runtime.bus_settings import BusSettings
 from tests.flow.push_model import processes
 from tests.flow.push_model.devices import PushTable
-from tests.flow.push_model.processes import ModelClock, Servers, settings_for
-from tests.flow.push_model.promises import Broken, Promise, Promises
+from tests.flow.push_model.processes import BEGINNING, ModelClock, Servers, settings_for
+from tests.flow.push_model.promise import Broken, Promise
+from tests.flow.push_model.promises import Promises
+from tests.flow.push_model.side_promises import SidePromises
 from tests.flow.push_model.weather import Weather, draw
 from tests.flow.simulated.database import Database
 from tests.flow.simulated.fixed import fixed
@@ -32,6 +37,9 @@ MOST_CHOICES = 30_000
 _MOST_DEVICES = 20
 _TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
+_GROUP_ID = "00000000-0000-4000-8000-000000000001"
+_WHOLE_GROUPS = 0.6
+_LATER_ZONES = (0, 0, 20)
 
 
 class Failure(AssertionError):
@@ -66,9 +74,18 @@ class World:
         self.clock = ModelClock(self.simulation.loop.time)
         self.devices = PushTable([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
         self.servers = Servers(database, self.devices, self.clock, self._hear)
-        self.settings = settings_for(self.weather.patience)
-        self.promises = Promises(self.servers, self.weather, self.slots, list(self.devices.keys))
-        self.jobs = [_job(name) for name in "ab"[:jobs]]
+        self.settings = settings_for(self.weather)
+        self.group = self._draw_group() if self.weather.grouped else None
+        self.jobs = [_job(name) for name in "ab"[:jobs]] if self.group is None else zone_jobs(self.group)
+        self.promises = Promises(
+            self.servers,
+            self.weather,
+            self.slots,
+            list(self.devices.keys),
+            [job.id for job in self.jobs],
+            SidePromises(self.servers, self.weather, self.simulation.struck),
+        )
+        self._spoil_devices()
         self._finished: asyncio.Future[None] | None = None
         self._users = 0
         self._over_at: float | None = None
@@ -92,11 +109,15 @@ class World:
         database.now = self.clock.now
         finish(database.store().templates.add(TEMPLATE))
         finish(self.servers.broker.setup(QUEUES))
+        self.servers.kafka.publish(BusSettings().log_topic, [])  # workers look whether it is there
         for number in (1, 2):
             self._start(f"worker {number}")
         self._start("scheduler")
-        for job in self.jobs:
-            self._start(f"client {job.id}")
+        for number in (1, 2):
+            if self.weather.heard:
+                self._start(f"feedback {number}")
+        for name in ("group",) if self.group is not None else (job.id for job in self.jobs):
+            self._start(f"client {name}")
 
     def _end(self) -> None:
         """Nothing may be left of it, whatever it came to."""
@@ -115,14 +136,19 @@ class World:
     def _start(self, name: str) -> None:
         """A process; or a client, which posts its job until somebody answers."""
         if name.startswith("client"):
-            self._act(name, next(partial(_post, job) for job in self.jobs if name.endswith(job.id)))
+            self._act(name, self._post_of(name.removeprefix("client ")))
             return
-        make = processes.scheduler if name == "scheduler" else processes.worker
         process = self.simulation.start(name)
-        for component in make(process, self.servers, self.settings):
+        for component in getattr(processes, name.split(maxsplit=1)[0])(process, self.servers, self.settings):
             _ = process.run(component.start())
 
-    def _act(self, name: str, work: Callable[[JobFlow], Any]) -> None:
+    def _post_of(self, name: str) -> "_Work":
+        if (group := self.group) is not None:
+            return partial(_post, lambda part: part.groups.start(group))
+        job = next(job for job in self.jobs if job.id == name)
+        return partial(_post, lambda part: part.flow.start(job))
+
+    def _act(self, name: str, work: "_Work") -> None:
         """Somebody does something, by an API process of their own."""
         process = self.simulation.start(name)
         done = process.run(_tried(work, processes.user(process, self.servers, self.settings)))
@@ -164,9 +190,35 @@ class World:
     def _click(self) -> None:
         job = self.chance.choice(self.jobs)
         verb = self.chance.choice(("pause", "pause", "resume", "resume", "stop"))
-        self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (job,))
+        whole = self.group is not None and self.chance.random() < _WHOLE_GROUPS
+        about = "the group" if whole else job
+        self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (about,))
         self._users += 1
-        self._act(f"user {self._users}", partial(_ask, verb, job))
+        self._act(f"user {self._users}", partial(self._ask_group, verb) if whole else partial(_ask, verb, job))
+
+    async def _ask_group(self, verb: str, part: JobsPart) -> None:
+        assert self.group is not None
+        group = await part.store.groups.get(self.group.id)
+        if group is not None:
+            begun = self.promises.beside.begin_move(group.job_ids)
+            await getattr(part.groups, verb)(group)
+            self.promises.beside.end_move(verb, begun)
+
+    def _draw_group(self) -> Group:
+        """Two zones, the second of which may begin later. Each gets all devices: they are cut as they always are."""
+        begins, zones = ns(BEGINNING), ("UTC+02:00", "UTC+01:00")
+        later = self.chance.choice(_LATER_ZONES)
+        starts = (ZoneJobStart(zones[0], begins), ZoneJobStart(zones[1], begins + later * 10**9))
+        job = _job("", group_id=_GROUP_ID)
+        return Group(id=_GROUP_ID, app_id=APP, job=job, zones=starts, created_at=begins)
+
+    def _spoil_devices(self) -> None:
+        for spoilt, share in (
+            (self.devices.broken, self.weather.broken),
+            (self.devices.poisoned, self.weather.poisoned),
+        ):
+            if share:
+                spoilt.update(key for key in self.devices.keys if self.chance.random() < share)
 
     def _join(self) -> None:
         """Some devices come between those that are there, so that a batch grows."""
@@ -189,7 +241,7 @@ class World:
 
     def _rest(self) -> None:
         """Nobody can go on but with time: all is over, or has to be helped."""
-        if self.promises.all_closed and not self.simulation.late and not self.simulation.waiting:
+        if self.promises.is_all_done and not self.simulation.late and not self.simulation.waiting:
             self.promises.check_end()
             assert self._finished is not None
             if not self._finished.done():
@@ -210,7 +262,10 @@ class World:
 TEMPLATE = Template(id="t", app_id=APP, name="hello", locale="en", body={"alert": "hi"})
 
 
-def _job(name: str) -> Job:
+_Work = Callable[[JobsPart], Any]
+
+
+def _job(name: str, group_id: str = "") -> Job:
     return Job(
         id=name,
         incarnation="1",
@@ -219,19 +274,19 @@ def _job(name: str) -> Job:
         service="apns",
         template_names=("hello",),
         created_by="u",
-        group_id="",
+        group_id=group_id,
     )
 
 
-async def _ask(verb: str, job: Job, flow: JobFlow) -> None:
-    await getattr(flow, verb)(job.key)
+async def _ask(verb: str, job: Job, part: JobsPart) -> None:
+    await getattr(part.flow, verb)(job.key)
 
 
-async def _post(job: Job, flow: JobFlow) -> None:
+async def _post(start: _Work, part: JobsPart) -> None:
     """As a client does that has no answer."""
     while True:
         try:
-            await flow.start(job)
+            await start(part)
         except Unavailable:
             await asyncio.sleep(1)
         except Conflict:
@@ -240,8 +295,8 @@ async def _post(job: Job, flow: JobFlow) -> None:
             return
 
 
-async def _tried(work: Callable[[JobFlow], Any], flow: JobFlow) -> None:
+async def _tried(work: _Work, part: JobsPart) -> None:
     try:
-        await work(flow)
+        await work(part)
     except CarillonError:
         return

@@ -15,12 +15,16 @@ from pymongo.asynchronous.mongo_client import AsyncMongoClient
 from pymongo.synchronous.client_session import ClientSession
 
 from shared.store import Store
+from shared.store.bus.registry import make_registry
 from shared.store.documents import Document
 from tests.flow.simulated.steps import finish
 
 KEPT = (
     "jobs", "batches", "occurrences", "templates", "milestones", "messages", "tallies", "credentials", "suppressions",
-    "send_leases", "single_contents",
+    "send_leases", "single_contents", "groups", "feedback_positions",
+    "bus_subscriptions", "bus_gone_queues", "bus_topics", "bus_topic_counts", "bus_positions", "bus_chunks",
+    "bus_unwoken", "bus_cursors", "bus_deliveries", "bus_dead_letters",
+    "bus_notices", "bus_replays",
 )  # fmt: skip
 """The collections that a world writes."""
 
@@ -52,9 +56,23 @@ class Database:
         """`hello`, which tells the time as the server does: naive, in UTC."""
         return {"localTime": self.now().replace(tzinfo=None), "me": self.clock}
 
-    def start_session(self) -> "_Session":
-        """A session of one process. It needs no server: a transaction is one step, so none is ever left open."""
+    def start_session(self, *, snapshot: bool = False) -> "_Session":
+        """A session of one process. It needs no server: a transaction is one step, so none is ever left open, and what
+        one read finds is of one moment with `snapshot` or without."""
         return _Session(next(self._sessions), self._running)
+
+    @property
+    def client(self) -> Self:
+        """Sessions are begun here."""
+        return self
+
+    @property
+    def write_concern(self) -> Any:
+        return self._database.write_concern
+
+    @property
+    def read_preference(self) -> Any:
+        return self._database.read_preference
 
     @property
     def admin(self) -> "_Admin":
@@ -72,6 +90,7 @@ class Database:
         self._sessions, self.clock = count(1), "one"
         for name in KEPT:
             self._database[name].delete_many({})
+        finish(make_registry(cast("AsyncDatabase[Document]", self)))
 
     async def close(self) -> None:
         """A process ends; the driver stays."""
@@ -100,7 +119,9 @@ class _Collection:
     def with_options(self, **options: Any) -> "_Collection":
         return _Collection(self.database, self._real.with_options(**options))
 
-    def find(self, *args: Any, **named: Any) -> "_Cursor":
+    def find(self, *args: Any, session: "_Session | None" = None, **named: Any) -> "_Cursor":
+        if session is not None:
+            named["session"] = session.real
         return _Cursor(self._real.find(*args, **named))
 
     def __getattr__(self, verb: str) -> Any:
@@ -132,8 +153,8 @@ class _Session:
         self.real = real
         self.session_id = {"id": number.to_bytes(16)}
 
-    async def with_transaction(self, transact: Callable[[Any], Coroutine[Any, Any, None]], **options: Any) -> None:
-        self.real.with_transaction(lambda _: finish(transact(self)), **options)
+    async def with_transaction(self, transact: Callable[[Any], Coroutine[Any, Any, Any]], **options: Any) -> Any:
+        return self.real.with_transaction(lambda _: finish(transact(self)), **options)
 
     async def end_session(self) -> None:
         """Late steps of a dead process may still come in it."""

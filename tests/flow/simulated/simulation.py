@@ -6,6 +6,7 @@ trouble comes; or, where nothing else can happen, time goes on to the next timer
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from enum import Enum
@@ -27,9 +28,9 @@ _PACES = (0.02, 1.0, 1.0)
 _NEW_PACES = 0.03
 _LATE_COMES = 0.05
 _ABANDONED_COMES = 0.3
-SURE = frozenset({"deliver", "ack", "reject", "requeue", "provider.send"})
+SURE = frozenset({"deliver", "ack", "reject", "requeue", "provider.send", "receiver.call"})
 """Steps between a process and the message in its hands: their replies are not lost, but the connection may be. What
-becomes of a call, its provider says itself."""
+becomes of a call, its provider or its receiver says itself."""
 
 
 class Weather(Protocol):
@@ -101,7 +102,8 @@ class Process:
 
 
 class Simulation:
-    """One run. `choose` may do something of the world's own instead of a step, and `check` looks after each choice."""
+    """One run. `choose` may do something of the world's own instead of a step, and `check` looks after each choice.
+    `struck` counts the troubles that came."""
 
     def __init__(self, chance: Random, weather: Weather) -> None:
         self.chance = chance
@@ -113,6 +115,7 @@ class Simulation:
         self.waiting: list[Step] = []
         self.late: list[Step] = []
         self.choices = 0
+        self.struck = Counter[str]()
         self.choose: Callable[[], bool] = lambda: False
         self.check: Callable[[Step | None, Any], None] = lambda *_: None
         self.rest: Callable[[], None] = lambda: None
@@ -134,6 +137,7 @@ class Simulation:
         """Whether this trouble comes now."""
         struck = self.weather.strikes(trouble, self.chance)
         if struck:
+            self.struck[trouble] += 1
             self.trace.add(self.loop.now, "", trouble)
         return struck
 

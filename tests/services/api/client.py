@@ -2,6 +2,7 @@
 address and every byte of the body."""
 
 import asyncio
+import base64
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,11 @@ class Client:
 
     def service(self, token: str) -> "Client":
         return Client(self.app, {"authorization": f"Bearer {token}"}, "203.0.113.9")
+
+    def client(self, token: str) -> "Client":
+        """Who shows a token by basic auth, as Routemaster's clients do."""
+        shown = base64.b64encode(f"{token}:x".encode()).decode()
+        return Client(self.app, {"authorization": f"Basic {shown}"}, "203.0.113.9")
 
     async def get(self, path: str, **headers: str) -> Reply:
         return await self.send("GET", path, headers=headers)

@@ -30,6 +30,7 @@ from shared.flow.time import DatabaseTime
 from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.runtime.bus_settings import BusSettings
 from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, ProviderSettings, Settings
 from shared.secrets import fresh_key
@@ -40,9 +41,11 @@ from tests.queues import QUEUES
 from tests.services.api.client import ADMIN, Client
 from tests.stack import Endpoints
 
+ROOT_KEY = "root-of-the-bus-of-tests"
 SETTINGS = Settings(
     api=ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128")),
     blobs=BlobSettings(max_file_bytes=100),
+    bus=BusSettings(root_key=ROOT_KEY),
     callbacks=CallbackSettings(exchanges=("orders",), topics=("orders",)),
     providers=ProviderSettings(secret_keys=fresh_key(), sandbox_file=os.devnull),
 )

@@ -20,7 +20,8 @@ from services.feedback.listener import Listener
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
-from shared.domain.push.feedback import MAX_KEYS, Position
+from shared.domain.positions import Position
+from shared.domain.push.feedback import MAX_KEYS
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
@@ -43,14 +44,6 @@ OFTEN = 0.1
 
 
 @pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
     opened = KafkaStream(KafkaServers(stack.kafka_servers))
     await opened.setup({})
@@ -58,13 +51,10 @@ async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
     await opened.close()
 
 
-@pytest.fixture(params=["kafka", "local"])
-async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
-    servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
-    opened = KafkaStream(KafkaServers(servers)) if servers else LocalStream(tmp_path / "stream.db")
-    await opened.setup({})
-    yield opened
-    await opened.close()
+@pytest.fixture
+async def stream(either_stream: Stream) -> Stream:
+    await either_stream.setup({})
+    return either_stream
 
 
 @pytest.fixture
@@ -331,7 +321,9 @@ def alone(store: Store, tmp_path: Path) -> Callable[[], Listener]:
 async def fold(listener: Listener, partition: str, log_id: str, upto: int, records: Sequence[bytes]) -> int:
     """Take a seat in this log and fold its records from there; where the seat is."""
     first = (await listener._begin({partition: log_id}))[partition]
-    await listener._fold(Chunk(partition, first, upto, list(records[first:upto])), NO_READER, asyncio.Event())
+    await listener._fold(
+        Chunk(partition, list(range(first, upto)), upto, list(records[first:upto])), NO_READER, asyncio.Event()
+    )
     return first
 
 
@@ -400,7 +392,7 @@ def proxy(stack: Endpoints) -> SilencableProxy:
 
 
 async def test_positions_that_cannot_be_read_at_first_are_asked_for_again(
-    stream: Stream, store: Store, topic: str, job: str, mongo_database: str, proxy: SilencableProxy
+    stream: Stream, store: Store, topic: str, job: str, ready_database: str, proxy: SilencableProxy
 ) -> None:
     """A wrong start would count the first hundred twice or the second never."""
     await stream.setup({topic: 3})
@@ -409,7 +401,7 @@ async def test_positions_that_cannot_be_read_at_first_are_asked_for_again(
         await until(acks(store, job, 100), "100 counted")
     await stream.publish(topic, answers(job, 100))
     async with proxy.running():
-        through = f"mongodb://127.0.0.1:{proxy.port}{urlsplit(mongo_database).path}?directConnection=true"
+        through = f"mongodb://127.0.0.1:{proxy.port}{urlsplit(ready_database).path}?directConnection=true"
         behind = Store.open(through, timeout_seconds=1)
         proxy.silent = True
         with capture_logs() as logs:

@@ -1,5 +1,5 @@
-"""A store and the flow of schedules on it."""
+"""The flow of schedules on a store."""
 
-from tests.flow.conftest import flow, store
+from tests.flow.conftest import flow
 
-__all__ = ["flow", "store"]
+__all__ = ["flow"]

@@ -49,6 +49,7 @@ async def test_an_idle_scheduler_asks_twice_a_second(
             await component.start()
         await first_looks_over(loops, before)
         asked_for.counts.clear()
+        asked_for.by_collection.clear()
         await asyncio.sleep(SECONDS)
         asked = asked_for.counts.total()
         for component in components:
@@ -56,5 +57,6 @@ async def test_an_idle_scheduler_asks_twice_a_second(
     finally:
         await capabilities.close()
     # One for claims each second; the rest is upkeep.
-    assert 0.8 * SECONDS <= asked <= 2 * SECONDS, asked_for.counts
+    # What comes round once in a while may fall on both ends of this time.
+    assert 0.8 * SECONDS <= asked <= 2 * SECONDS + 2, asked_for.by_collection
     assert asked_for.counts["find"] >= 0.8 * SECONDS

@@ -119,14 +119,14 @@ async def test_a_slice_is_read_page_by_page(store: Store) -> None:
 
 @pytest.mark.parametrize("known", [0, 9, 10, 12])
 async def test_what_only_a_later_version_knows_costs_no_more_than_its_pages(
-    monkeypatch: pytest.MonkeyPatch, mongo_database: str, store: Store, known: int
+    monkeypatch: pytest.MonkeyPatch, ready_database: str, store: Store, known: int
 ) -> None:
     commands = count_commands(monkeypatch)
     entries = sorted((replace(due_at(number), token="ours") for number in range(60)), key=lambda each: each.id)
     await store.occurrences.add(entries)
     later = {"_id": {"$in": [each.id for each in entries[known:]]}}
     await store._database["occurrences"].update_many(later, {"$set": {"kind": "of-tomorrow"}})
-    counted = Store.open(mongo_database)
+    counted = Store.open(ready_database)
     assert await counted.occurrences.read("ours", limit=10) == entries[: min(known, 10)]
     assert commands.counts["find"] <= 7
     await counted.close()

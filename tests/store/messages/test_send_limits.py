@@ -32,6 +32,8 @@ async def test_below_one_a_second_one_goes_at_a_time(store: Store) -> None:
 
 
 async def test_namespaces_do_not_share_and_processes_do(store: Store) -> None:
+    # Of several that insert the same document at once, the stand-in answers some with nothing.
+    await take(store, "shared", 1, rate=10, seconds=-10)
     taken = await asyncio.gather(*(take(store, "shared", 3, rate=10, seconds=0) for _ in range(8)))
     assert sum(count for count, _ in taken) == 10
     assert (await take(store, "other", 1, rate=10, seconds=0))[0] == 1

@@ -15,7 +15,7 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import OTHER
-from shared.domain.push.feedback import Position
+from shared.domain.positions import Position
 from shared.store import DURABLE, Store
 from shared.store.push.feedbacks import Feedbacks
 from tests.broker.proxy import SilencableProxy
@@ -50,9 +50,9 @@ async def test_a_step_from_elsewhere_changes_nothing(store: Store, job: str, sta
 
 
 async def test_a_position_of_an_older_version_goes_on_with_the_log_that_is_there(
-    store: Store, mongo_database: str, job: str
+    store: Store, ready_database: str, job: str
 ) -> None:
-    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_database)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(ready_database)
     await client.get_default_database()["feedback_positions"].insert_one({"_id": "t/0", "position": 7})
     await client.close()
     assert await store.feedbacks.positions(["t/0"]) == {"t/0": Position(7)}
@@ -95,8 +95,8 @@ async def test_a_job_takes_counts_from_many_partitions(store: Store, job: str) -
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["first step", "later step"])
-async def test_of_two_that_store_the_same_step_one_wins(store: Store, mongo_database: str, begun: bool) -> None:
-    other = Store.open(mongo_database)
+async def test_of_two_that_store_the_same_step_one_wins(store: Store, ready_database: str, begun: bool) -> None:
+    other = Store.open(ready_database)
     jobs = [await added(store), await added(store)]
     start = 5 if begun else 0
     for number in range(25):
@@ -173,10 +173,11 @@ async def test_no_text_stops_it(store: Store, text: dict[str, int]) -> None:
     assert await counts(store, job) == text
 
 
+@pytest.mark.slow
 async def test_a_server_that_falls_silent_is_unavailable_and_the_step_can_be_tried_again(
-    store: Store, job: str, mongo_database: str
+    store: Store, job: str, ready_database: str
 ) -> None:
-    url = urlsplit(mongo_database)
+    url = urlsplit(ready_database)
     assert url.hostname
     assert url.port
     proxy = SilencableProxy(url.hostname, url.port)
@@ -207,7 +208,7 @@ async def test_a_step_whose_reply_was_lost_is_stored_if_the_position_says_so(
     assert await counts(store, job) == {"ack": 1}
 
 
-async def test_a_flush_is_durable_when_it_is_answered(mongo_database: str) -> None:
+async def test_a_flush_is_durable_when_it_is_answered(ready_database: str) -> None:
     seen: list[Any] = []
 
     class Commits(CommandListener):
@@ -219,7 +220,7 @@ async def test_a_flush_is_durable_when_it_is_answered(mongo_database: str) -> No
 
         def failed(self, event: CommandFailedEvent) -> None: ...
 
-    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_database, event_listeners=[Commits()])
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(ready_database, event_listeners=[Commits()])
     feedbacks = Feedbacks(client, client.get_default_database().with_options(write_concern=DURABLE))
     await feedbacks.setup()
     assert await feedbacks.flush("topic/0", Position(0), Position(5), {})

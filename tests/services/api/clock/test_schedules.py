@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pymongo.errors import BulkWriteError
 
+from services.api.http.bulk_items import ITEM_BYTES
 from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
@@ -519,13 +520,14 @@ async def test_bulk_answers_each_item_and_one_bad_one_does_not_spoil_the_others(
     items = [
         same, same, body(key, labels={"a": "b"}), body(taken, *ahead(9)), body("a b"), 7, None,
         body(fresh_key(), *ahead(-1)), body(fresh_key(), x=1), body(fresh_key()),
+        body(fresh_key(), labels={"a": "x" * ITEM_BYTES}),
     ]  # fmt: skip
     reply = await house.admin.post("/schedules/bulk", items)
     assert reply.status == 200
-    assert [item["index"] for item in reply.json] == list(range(10))
-    assert [item["status"] for item in reply.json] == [201, 200, 409, 409, 422, 422, 422, 422, 422, 201]
+    assert [item["index"] for item in reply.json] == list(range(11))
+    assert [item["status"] for item in reply.json] == [201, 200, 409, 409, 422, 422, 422, 422, 422, 201, 422]
     fields = [item["error"] and item["error"]["field"] for item in reply.json]
-    assert fields == [None, None, "key", "key", "key", None, None, "schedules", "x", None]
+    assert fields == [None, None, "key", "key", "key", None, None, "schedules", "x", None, None]
     assert [item["key"] for item in reply.json][:7] == [key, key, key, taken, "a b", None, None]
     assert all(item["error"]["reason"] for item in reply.json if item["status"] >= 400)
     assert (await schedule(house, key)).generation == (await occurrences(house, key))[0].generation
@@ -664,7 +666,10 @@ async def test_dead_letters_are_grouped_by_what_they_died_of(house: House) -> No
     assert error == {"error": "404 Not Found", "count": 3, "last_died_at": "2026-01-01T01:00:00Z"}
 
 
-async def test_a_cursor_of_another_order_is_refused(house: House) -> None:
-    cursor = base64.urlsafe_b64encode(b'"an id"').decode().rstrip("=")
+@pytest.mark.parametrize(
+    "position", ['"an id"', '["0001-01-01T00:00:00+14:00","a"]', '["9999-12-31T23:59:59-14:00","a"]']
+)
+async def test_a_cursor_of_another_order_is_refused(house: House, position: str) -> None:
+    cursor = base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
     reply = await house.admin.get(f"/dead-letters?cursor={cursor}")
     assert (reply.status, reply.json["field"]) == (422, "cursor")

@@ -52,6 +52,13 @@ async def test_an_admin_sees_all_there_are_with_what_they_have(house: House) -> 
         assert await listed(house.admin, limit) == whole
 
 
+async def test_there_may_be_names_alone(house: House) -> None:
+    service, own = await issued(house)
+    assert (await service.get("/namespaces?counts=false")).json == [{"namespace": f"token:{own}"}]
+    refused = await service.get("/namespaces?counts=no")
+    assert (refused.status, refused.json["field"]) == (422, "counts")
+
+
 async def test_others_see_those_over_which_they_have_a_role(house: House) -> None:
     email = f"{secrets.token_hex(4)}@example.com"
     _, other = await issued(house)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.runtime.configuration import list_settings
-from shared.runtime.settings import ApiSettings, CallbackSettings, MailSettings, Settings, StoreSettings
+from shared.runtime.settings import ApiSettings, BusSettings, CallbackSettings, MailSettings, Settings, StoreSettings
 from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -20,13 +20,14 @@ async def test_admins_see_every_setting(house: House) -> None:
 
 
 async def test_secrets_are_masked() -> None:
-    words = [f"hush{n}" for n in range(4)]
+    words = [f"hush{n}" for n in range(5)]
     settings = replace(
         Settings(),
         store=StoreSettings(url=f"mongodb://carillon:{words[0]}@host/carillon"),
         api=ApiSettings(proxy_secret=words[1] * 4),
         callbacks=CallbackSettings(signing_secret=words[2]),
         mail=MailSettings(url=f"smtp://user:{words[3]}@host:587"),
+        bus=BusSettings(root_key=words[4] * 4),
     )
     text = repr(list_settings(settings))
     assert "carillon:***@host" in text

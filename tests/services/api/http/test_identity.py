@@ -84,7 +84,7 @@ async def test_a_token_works_from_anywhere_until_it_is_revoked_and_is_stored_as_
     assert listed == {
         "id": token_id, "name": "billing", "isAdmin": False, "allowedApps": [app_id], "createdBy": ADMIN,
         "createdAt": house.clock.now_ns(), "roles": {}, "namespace": f"token:{token_id}", "expiresAt": None,
-        "lastUsedAt": None, "previousUntil": None, "messagesPerSecond": 10.0,
+        "lastUsedAt": None, "previousUntil": None, "messagesPerSecond": 10.0, "scope": "",
     }  # fmt: skip
 
     service = house.admin.service(secret)
@@ -137,6 +137,6 @@ async def test_what_asks_for_an_identity_is_known(house: House) -> None:
     ]
     assert protected_paths(handlers) == {
         "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
-        "bulk-actions", "jobs", "minutes", "overview", "namespaces", "processes", "queues",
-        "settings", "credentials",
+        "bulk-actions", "jobs", "minutes", "overview", "namespaces", "processes", "queues", "sessions",
+        "settings", "credentials", "bus",
     }  # fmt: skip

@@ -62,6 +62,15 @@ async def test_what_is_called_like_a_stop_is_counted(house: House) -> None:
     assert (await client.post("/schedules/pause/pause")).status == 200
 
 
+async def test_subscriptions_and_topics_called_like_a_stop_are_counted(house: House) -> None:
+    client = await limited(house, requests_per_second=SLOW)
+    while (await client.get("/schedules")).status == 200:
+        pass
+    assert (await client.put("/bus/subscriptions/stop", {})).status == 429
+    assert (await client.put("/bus/topics/pause", {})).status == 429
+    assert (await client.post("/bus/subscriptions/some/pause")).status == 404
+
+
 async def test_strangers_are_not_counted(house: House) -> None:
     client = await limited(house, requests_per_second=SLOW)
     strangers = [client.service("nobody's"), client.someone("nobody@example.com"), Client(client.app)]

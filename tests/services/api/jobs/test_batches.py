@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.sources import PushTable
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import Job
 from shared.flow.jobs import watch
@@ -27,6 +28,7 @@ async def job_with_batches(house: House, count: int = BATCHES) -> tuple[str, Job
     made = await house.admin.post(f"/apps/{app}/jobs?template=like", body)
     job = await house.store.jobs.view(made.json["id"])
     assert job is not None
+    await house.store.jobs.begin_plan(job.key, source=PushTable(highest=count), templates=())
     batches = [Batch(job_id=job.key, ordinal=n, range=KeyRange(n, n + 1), size=100) for n in range(count)]
     assert await house.store.batches.add_page(batches)
     assert await house.store.batches.add_end(job.key, count)
@@ -129,6 +131,14 @@ async def test_many_who_look_at_once_cause_one_look(house: House, monkeypatch: p
     watching = JobWatch(house.store, house.capabilities.time)
     charts = await asyncio.gather(*(watching.read_chart(job) for _ in range(20)))
     assert (len(looks), {len(chart) for chart in charts}) == (1, {1})
+
+
+async def test_lists_tell_how_fast_a_running_job_is(house: House) -> None:
+    path, job = await job_with_batches(house)
+    await settle(house, job, 0, datetime.now(UTC), sent=100)
+    lists = [f"/apps/{job.app_id}/jobs", f"/jobs?app={job.app_id}"]
+    told = [(await house.admin.get(path)).json, *[(await house.admin.get(each)).json[0] for each in lists]]
+    assert [each["rate"] for each in told] == [100.0] * 3
 
 
 async def test_the_rate_of_a_closed_job_is_what_was_kept(house: House) -> None:

@@ -213,6 +213,7 @@ async def test_a_message_is_found_by_what_its_provider_calls_it(desk: Desk, camp
         ("?providerId=SM7", "credential"),
         ("?credential=nobody&providerId=SM7", "credential"),
         ("?recipient=ana&cursor=WzEsMl0", "cursor"),
+        ("?recipient=ana&cursor=WzI4MTQ3NDk3NjcxMDY1NiwgIngiXQ", "cursor"),  # [2**48, "x"]: no instant
     ],
 )
 async def test_a_question_that_makes_no_sense_is_refused(campaign: Campaign, query: str, field: str) -> None:
@@ -224,3 +225,9 @@ async def test_an_unknown_message_is_none(campaign: Campaign) -> None:
     for message_id in ("nothing", "a.b.c", "%00", "…"):
         answer = await campaign.desk.admin.get(f"/apps/{campaign.app_id}/messages/{message_id}")
         assert answer.status == 404, (message_id, answer.body)
+
+
+async def test_a_job_of_messages_has_no_records_to_be_shown(campaign: Campaign, job: Job) -> None:
+    answer = await campaign.desk.admin.get(f"{campaign.jobs}/{job.id}/samples")
+    assert answer.status == 409
+    assert "it has no records" in answer.json["detail"]

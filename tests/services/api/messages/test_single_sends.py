@@ -1,7 +1,7 @@
 """Single messages over the API: what is accepted, what is refused and stores nothing, and what is taken back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +10,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from services.api.http.bulk_items import ITEM_BYTES
+from services.parts.messages.common import MessagesPart
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, Pending, SingleWish
 from shared.domain.messages.tasks import SINGLE_QUEUE
@@ -198,10 +200,11 @@ async def test_a_repeated_request_sends_nothing_again(shop: Shop) -> None:
 async def test_many_are_answered_one_by_one(shop: Shop) -> None:
     items = [ANA, ANA | {"to": ""}, ANA | {"credential": "nobody"}, {"nonsense": 1}, ANA | {"to": "bob@example.com"}]
     body = [{"credential": "play"} | item for item in items]
+    body += [ANA | {"credential": "play", "parameters": {"unused": "x" * ITEM_BYTES}}]
     first, again = [await shop.service.post(f"{shop.path}/bulk", body, idempotency_key="many") for _ in range(2)]
-    assert [one["status"] for one in first.json] == [201, 422, 422, 422, 201]
-    assert [one["status"] for one in again.json] == [200, 422, 422, 422, 200]
-    assert [one["index"] for one in first.json] == [*range(5)]
+    assert [one["status"] for one in first.json] == [201, 422, 422, 422, 201, 422]
+    assert [one["status"] for one in again.json] == [200, 422, 422, 422, 200, 422]
+    assert [one["index"] for one in first.json] == [*range(6)]
     assert first.json[1]["error"]["field"] == "to"
     assert await shop.count() == 2
 
@@ -222,11 +225,64 @@ async def test_one_for_later_waits_for_its_instant(shop: Shop) -> None:
     store = shop.desk.house.store
     owner = f"message/{shop.credential_id}"
     assert await store.occurrences._occurrences.count_documents({"owner": owner}) == 1
+    other = await shop.post(sendAt=at.isoformat(), **ANA)
     for _ in range(2):
         assert (await shop.service.delete(f"{shop.path}/{made.json['id']}")).status == 204
+    assert await store.occurrences._occurrences.count_documents({"owner": owner}) == 1, "another one waits for it"
+    assert (await shop.service.delete(f"{shop.path}/{other.json['id']}")).status == 204
+    assert await store.occurrences._occurrences.count_documents({"owner": owner}) == 0
     shown = (await shop.service.get(f"{shop.path}/{made.json['id']}")).json
     assert (shown["state"], shown["reason"]) == ("failed", "cancelled")
     assert await store.single_contents.find([made.json["id"]], most_bytes=0) == {}
+
+
+async def test_an_instant_is_there_for_one_that_comes_while_another_is_taken_back(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
+    made = await shop.post(sendAt=at.isoformat(), **ANA)
+    store = shop.desk.parts.of(MessagesPart).singles._store
+    remove = store.occurrences.remove
+
+    async def remove_late(id_: str) -> bool:
+        assert (await shop.post(sendAt=at.isoformat(), **ANA)).status == 201
+        return await remove(id_)
+
+    monkeypatch.setattr(store.occurrences, "remove", remove_late)
+    assert (await shop.service.delete(f"{shop.path}/{made.json['id']}")).status == 204
+    owner = f"message/{shop.credential_id}"
+    assert await store.occurrences._occurrences.count_documents({"owner": owner}) == 1
+
+
+async def test_an_app_that_goes_meanwhile_takes_no_message(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is deleted between our look at it and the message."""
+    store = shop.desk.parts.of(MessagesPart).singles._store
+    add, stored = store.singles.add, list[str]()
+
+    async def add_late(messages: Sequence[Message]) -> set[str]:
+        await store.apps.begin_removal(shop.app_id)
+        stored.extend(message.id for message in messages)
+        return await add(messages)
+
+    monkeypatch.setattr(store.singles, "add", add_late)
+    refused = await shop.post(**ANA)
+    assert (refused.status, refused.json["field"]) == (409, "appId")
+    assert await shop.count() == 0
+    assert await store.single_contents.find(stored, most_bytes=0) == {}
+    assert len(stored) == 1
+
+
+async def test_an_app_whose_messages_wait_for_anothers_account_is_not_deleted(shop: Shop) -> None:
+    guest = await shop.desk.house.app()
+    made = await shop.desk.made(shop.app_id, shop.desk.in_sandbox() | {"name": "shared", "sharedWith": [guest]})
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    wish = ANA | {"credential": made["id"], "sendAt": at}
+    waits = await shop.desk.admin.post(f"/apps/{guest}/messages", wish)
+    assert waits.status == 201, waits.body
+    refused = await shop.desk.admin.delete(f"/apps/{guest}")
+    assert (refused.status, refused.json["field"]) == (409, "appId")
+    assert (await shop.desk.admin.delete(f"/apps/{guest}/messages/{waits.json['id']}")).status == 204
+    assert (await shop.desk.admin.delete(f"/apps/{guest}")).status == 204
 
 
 async def test_a_repeat_of_one_that_was_taken_back_sends_nothing(shop: Shop) -> None:

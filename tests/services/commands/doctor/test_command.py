@@ -137,6 +137,7 @@ async def test_frozen_servers_are_told_within_ten_seconds(patient: Patient) -> N
     assert took < MOST_SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.native
 async def test_a_clock_that_is_off_is_found_and_set(patient: Patient, tmp_path: Path) -> None:
     clock = WallClock(tmp_path / "clock")

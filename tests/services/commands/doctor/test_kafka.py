@@ -44,6 +44,7 @@ async def has_size_fault(patient: Patient, of: str) -> bool:
     return [ill.check for ill in await patient.ills() if of in ill.sentence] == ["message size"]
 
 
+@pytest.mark.slow
 @pytest.mark.native
 async def test_records_that_are_too_large_for_the_broker_or_a_topic(
     patient: Patient, admin: AIOKafkaAdminClient

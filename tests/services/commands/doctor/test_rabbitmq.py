@@ -35,6 +35,7 @@ async def test_what_init_makes_is_missing(patient: Patient) -> None:
     await patient.heal(BINDINGS)
 
 
+@pytest.mark.slow
 async def test_a_policy_of_others_that_wins(patient: Patient) -> None:
     vhost = patient.administration.vhost
     catch_all = {"pattern": ".*", "definition": {"max-length": 1000}, "apply-to": "all"}
@@ -46,6 +47,7 @@ async def test_a_policy_of_others_that_wins(patient: Patient) -> None:
     assert ill.remedy == f"rabbitmqctl clear_policy -p {vhost} 'operators own' && carillon init"
 
 
+@pytest.mark.slow
 async def test_a_queue_of_another_type(patient: Patient) -> None:
     name = f"{QUEUE}.dlq"
     await patient.administration.delete_queue(name)
@@ -110,10 +112,10 @@ async def test_a_user_with_another_password_and_with_too_few_rights(patient: Pat
         assert password not in str(ill)
         await patient.take(ill.remedy, its_password=password)
         [ill] = await patient.heal((Level.FAULT, "RabbitMQ", "rights"))
-        assert "read on sched.call" in ill.sentence
+        assert "read on bus.deliver" in ill.sentence
         assert "push" not in ill.sentence
         assert ill.remedy.endswith(
-            f" {user} '^$' '.*' '^push|^((push|sched|carillon)\\..*|ops\\.bulk.*|message\\.(batch|single).*)$'"
+            f" {user} '^$' '.*' '^push|^((push|sched|carillon|bus)\\..*|ops\\.bulk.*|message\\.(batch|single).*)$'"
         )
     finally:
         await call("DELETE", f"users/{user}")

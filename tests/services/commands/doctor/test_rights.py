@@ -11,7 +11,7 @@ from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import Management
 from tests.rules.test_words import ROOT
 
-READ = r"^((push|sched|carillon)\..*|ops\.bulk.*|message\.(batch|single).*)$"
+READ = r"^((push|sched|carillon|bus)\..*|ops\.bulk.*|message\.(batch|single).*)$"
 WRITE = r"^amq\.default$"
 
 

@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from services import assembly, connections
-from services.commands.import_marathon import Options, bring
-from services.commands.import_marathon.report import ImportTally
-from services.commands.import_marathon.verdicts import Fate
+from services.commands.import_marathon import bring
+from services.commands.importing.report import ImportTally
+from services.commands.importing.run import ImportOptions
+from services.commands.importing.verdicts import Fate
 from services.connections import Capabilities
 from services.parts import Parts
 from shared.runtime.configuration import load
@@ -62,7 +63,9 @@ class House:
 
     async def bring(self, *, scheduled: bool = False, dry_run: bool = False) -> ImportTally:
         record = io.StringIO()
-        tally = await bring(self.url, self.capabilities, Options(scheduled=scheduled, dry_run=dry_run, record=record))
+        tally = await bring(
+            self.url, self.capabilities, options=ImportOptions(dry_run=dry_run, record=record), scheduled=scheduled
+        )
         lines = [json.loads(line) for line in record.getvalue().splitlines()]
         self.told = {line["id"]: (line["outcome"], line.get("reason", "")) for line in lines}
         return tally

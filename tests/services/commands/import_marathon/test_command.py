@@ -85,6 +85,7 @@ async def test_a_source_that_cannot_be_read_is_told_in_one_line(mongo_database: 
     assert "tell-no-one" not in line
 
 
+@pytest.mark.slow
 async def test_a_store_that_is_away_is_told_in_one_line(house: House) -> None:
     await house.source.app()
     done = await carillon(store="mongodb://127.0.0.1:1/carillon", source=house.url)

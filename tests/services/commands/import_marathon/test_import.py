@@ -8,7 +8,7 @@ import pytest
 
 from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
-from shared.domain.push.feedback import Position
+from shared.domain.positions import Position
 from shared.flow.jobs.jobs import start_of
 from tests.services.commands.import_marathon.conftest import House, counts
 from tests.services.commands.import_marathon.source.source import DAY_NS, PAST
@@ -182,7 +182,7 @@ async def test_what_is_taken_here_is_skipped(house: House) -> None:
     assert (elsewhere.status_code, mine.status_code) == (201, 201)
     await house.bring()
     assert house.told[template][1] == "its app has another template with this name and locale here"
-    assert house.told[job][1].startswith("one with this id is here already and differs")
+    assert house.told[job][1] == "another one of this name or id is here already, and no import brought it"
     assert not (await house.shown(f"/apps/{second}/jobs/{job}"))["completedAt"]
 
 

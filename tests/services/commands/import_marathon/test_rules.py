@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from services.commands.import_marathon.past import PastStanding, past_standing, read_job
-from services.commands.import_marathon.report import EXAMPLES, MAX_REASONS, OTHER_REASONS, ImportTally, Thing
 from services.commands.import_marathon.source import JobRow
-from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, UPDATED, Fate, ImportVerdict, digest, verdict
+from services.commands.importing.report import EXAMPLES, MAX_REASONS, OTHER_REASONS, ImportTally, Thing
+from services.commands.importing.verdicts import AS_BEFORE, BROUGHT, UPDATED, Fate, ImportVerdict, digest, verdict
 from shared.domain.errors import Refused
 from shared.domain.jobs.jobs import Job, JobStatus
 

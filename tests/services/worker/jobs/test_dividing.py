@@ -32,10 +32,7 @@ from shared.domain.jobs.divisions import Division, Step
 from shared.domain.jobs.jobs import Job, Plan
 from shared.store import Store
 from tests.services.worker.push.test_recipients import in_parts
-from tests.store.conftest import store
 from tests.store.made import a_job
-
-__all__ = ["store"]
 
 OFFSETS = ("-0300", "+0000", "+0100")
 TEXTS = (*OFFSETS, "-0000", None)

@@ -19,13 +19,10 @@ from shared.domain.audience.ranges import ByteRange
 from shared.domain.errors import Invalid
 from shared.store import Store
 from shared.store.jobs.files import PAGE
-from tests.store.conftest import store
-
-__all__ = ["store"]
 
 pytestmark = pytest.mark.native
 
-RECORDS = 5
+RECORDS = 50
 CONTENT = b"id\n" + b"".join(b"%08d\n" % number for number in range(2 * CHUNK_BYTES // 9))
 
 

@@ -19,10 +19,7 @@ from shared.domain.jobs.jobs import Job
 from shared.store import Store
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock
-from tests.store.conftest import store
 from tests.store.made import added
-
-__all__ = ["store"]
 
 pytestmark = pytest.mark.native
 

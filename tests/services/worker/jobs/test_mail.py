@@ -1,6 +1,5 @@
 """Mails of jobs that have an incarnation, as all new ones do: they are sent once, or given up, and then forgotten."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -22,14 +21,6 @@ from tests.store.made import a_job
 
 DUE = DueMail("created", 7)
 LATER = DueMail("stopped", 8)
-
-
-@pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

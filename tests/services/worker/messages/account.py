@@ -19,7 +19,7 @@ from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, entry_id
 from shared.domain.messages.pacing import PaceGuard
-from shared.domain.messages.places import Places, enter, leave
+from shared.domain.messages.places import AccountPlace, Places, enter, leave, take_over
 from shared.flow.messages.account_clock import LOOK_SECONDS, AccountClock
 from shared.outgoing.client import HttpOutgoing
 from shared.providers import Provider, ProviderRules
@@ -80,21 +80,39 @@ class Account:
         clock = AccountClock(self.store)
         await clock.look()
         await self.give_place(batch.id, now_us=clock.now_us())
-        pace = AccountPace(
+        writer = EntryWriter(self.store.messages, batch_id=batch.id, owner=owner)
+        pace = self.pace(batch.id, clock)
+        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=CALL_US)
+        return Worker(self, batch, dispatch, clock)
+
+    def pace(self, holder: str, clock: AccountClock, *, turn: int = 0) -> AccountPace:
+        return AccountPace(
             self.store.credentials,
             clock,
             self.guard,
             credential_id=self.credential_id,
-            holder=batch.id,
+            holder=holder,
+            turn=turn,
             call_us=CALL_US,
         )
-        writer = EntryWriter(self.store.messages, batch_id=batch.id, owner=owner)
-        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=CALL_US)
-        return Worker(self, batch, dispatch, clock)
 
     async def give_place(self, holder: str, *, now_us: int) -> None:
         until = now_us + _GIVEN_US
         await self._change_places(lambda places: enter(places, holder, (0.0, 1, JOB), until_us=until, most=32))
+
+    async def take_over(self, holder: str, *, now_us: int, turn: int = 0) -> None:
+        until = now_us + _GIVEN_US
+        await self._change_places(lambda places: take_over(places, holder, until_us=until, turn=turn))
+
+    async def have_yield(self, holder: str) -> None:
+        await self._change_places(
+            lambda places: tuple(replace(place, yields=place.holder == holder) for place in places)
+        )
+
+    async def place_of(self, holder: str) -> AccountPlace:
+        traffic = await self.store.credentials.get_traffic(self.credential_id)
+        assert traffic is not None
+        return next(place for place in traffic.places if place.holder == holder)
 
     async def take_place(self, holder: str) -> None:
         await self._change_places(lambda places: leave(places, holder))

@@ -5,7 +5,7 @@ import secrets
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,6 +34,7 @@ from tests.providers.fakes import FakeProcess
 
 BUCKET = "lists"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+_HI: Mapping[str, Any] = {"text": "Hi {{name}}"}
 _numbers = itertools.count(1)
 
 
@@ -51,14 +52,17 @@ class Post:
     def store(self) -> Any:
         return self.capabilities.store
 
-    async def credential(self, *, rate: float = 500, **fields: Any) -> Credential:
+    async def credential(
+        self, *, rate: float = 500, secret: Mapping[str, str] | None = None, **fields: Any
+    ) -> Credential:
         """An account at the fake, which has taken a test message."""
         now = datetime.now(UTC)
         name = f"post-{next(_numbers)}"
         usual: dict[str, Any] = {"kind": "http", "fields": {"url": f"{self.fake.url}/send"}, "max_in_flight": 200}
+        usual["test_recipient"] = "ana@example.com"
         given = usual | fields
         draft = Credential(
-            id=name, app_id=self.app.id, name=name, rate=rate, test_recipient="ana@example.com", created_by="ana",
+            id=name, app_id=self.app.id, name=name, rate=rate, created_by="ana",
             created_at=now, updated_at=now,
             **given,
         )  # fmt: skip
@@ -66,7 +70,8 @@ class Post:
         async def keep(draft: Credential) -> Credential:
             return draft
 
-        secret = {"signingSecret": SECRET} if draft.kind == "http" else {}
+        if secret is None:
+            secret = {"signingSecret": SECRET} if draft.kind == "http" else {}
         flow = self.parts.of(MessagesPart).credentials
         made = await flow.create(draft, secret, self.app, claim=keep)
         await self.fake.forget()
@@ -175,27 +180,26 @@ class Post:
         await eventually(has, seconds=seconds)
 
 
-async def add_app(capabilities: Capabilities) -> App:
-    """An app with a template, in the store."""
+async def add_app(capabilities: Capabilities, body: Mapping[str, Any] = _HI) -> App:
+    """An app with a template that says this, in the store."""
     name = f"t{secrets.token_hex(5)}"
     app = App(id=str(uuid.uuid4()), name=name, bundle_id=name, created_by="ana", created_at=1, updated_at=1)
     await capabilities.store.apps.add(app)
-    body = {"text": "Hi {{name}}"}
-    template = Template(id=name, app_id=app.id, name="hello", locale="en", body=body, created_at=1)
+    template = Template(id=name, app_id=app.id, name="hello", locale="en", body=dict(body), created_at=1)
     await capabilities.store.templates.add(template)
     return app
 
 
 @asynccontextmanager
 async def post_office(
-    mongo_database: str, push_database: str, folder: Path, fake: FakeProcess, **settings: str
+    store_url: str, push_database: str, folder: Path, fake: FakeProcess, **settings: str
 ) -> AsyncIterator[Post]:
     """The office, open."""
     blobs = folder / "blobs"
     blobs.mkdir()
     loaded = load(
         {
-            "CARILLON_STORE_URL": mongo_database,
+            "CARILLON_STORE_URL": store_url,
             "CARILLON_AUDIENCE_URL": push_database,
             "CARILLON_BROKER_URL": "memory://",
             "CARILLON_STREAM_URL": f"local://{folder}/stream.db",
@@ -206,6 +210,7 @@ async def post_office(
             "CARILLON_PROVIDERS_CALL_SECONDS": "2",
             "CARILLON_PROVIDERS_SANDBOX_FILE": f"{folder}/sandbox.ndjson",
             "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
+            "CARILLON_SCHEDULER_SWEEP_SECONDS": "0.5",
             "CARILLON_SCHEDULER_STALE_SECONDS": "2",
             "CARILLON_WORKER_MAX_BATCH_FAILURE": "1",
         }

@@ -3,18 +3,20 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any, cast
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from services.worker.messages.dispatch import DispatchEnd
+from services.worker.messages.pace import Wish
+from shared.broker.memory import MemoryBroker
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState, News, hear
+from shared.domain.messages.pacing import Limit, Wait
+from shared.flow.messages.feeding import CredentialFeed
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 from tests.providers.fakes import FakeProcess
@@ -22,14 +24,6 @@ from tests.providers.rules import Cut, Rule
 from tests.services.worker.messages.account import INCARNATION, JOB, account_at, most_in_a_second, used_share
 
 pytestmark = pytest.mark.native
-
-
-@pytest_asyncio.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
 
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)
@@ -278,3 +272,83 @@ async def test_no_more_calls_are_under_way_than_the_account_may_have(
         await asyncio.gather(*sending)
         most = (await fake.tell()).counts.most
         assert most <= 20, f"{most} calls were under way"
+
+
+async def test_a_lower_limit_of_calls_acts_within_two_seconds(store: Store, fake: FakeProcess) -> None:
+    """Those under way end; as many as are allowed now follow."""
+    async with account_at(store, fake, rate=100, answering=Rule(status=202, delay_seconds=0.3)) as account:
+        await account.change(max_in_flight=20)
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 2_000))
+        while (await fake.tell()).counts.most < 19:
+            await asyncio.sleep(0.02)
+        await account.change(max_in_flight=3)
+        await asyncio.sleep(2)
+        await fake.forget()
+        await asyncio.sleep(2)
+        told = await fake.tell()
+        worker.dispatch.stop()
+        await sending
+        assert told.counts.most <= 3
+        assert len(told.arrived) >= 10, "it goes on with these"
+
+
+async def test_calls_of_a_lost_worker_count_for_who_takes_over(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=100, answering=Rule(status=202, delay_seconds=1.5)) as account:
+        await account.change(max_in_flight=20)
+        lost = await account.worker(0)
+        sending = lost.start(account.messages(0, 300))
+        while (await fake.tell()).counts.most < 19:
+            await asyncio.sleep(0.02)
+        await account.take_over(lost.batch.id, now_us=lost.clock.now_us())
+        pace = account.pace(lost.batch.id, lost.clock)
+        got = await pace.reserve(Wish(count=100, left=100, ahead_us=80_000, lasting_us=1_500_000))
+        while isinstance(got, Wait) and got.limit is Limit.RATE:
+            await asyncio.sleep(0.02)
+            await lost.clock.look()
+            got = await pace.reserve(Wish(count=100, left=100, ahead_us=80_000, lasting_us=1_500_000))
+        assert isinstance(got, Wait)
+        assert got.limit is Limit.IN_FLIGHT
+        lost.dispatch.stop()
+        await sending
+        while isinstance(got, Wait):
+            await asyncio.sleep(0.1)
+            await lost.clock.look()
+            got = await pace.reserve(Wish(count=100, left=100, ahead_us=80_000, lasting_us=1_500_000))
+        assert got.calls >= 10, "they count until the time of the lost one is over"
+
+
+async def test_who_was_overtaken_changes_no_place(store: Store, fake: FakeProcess) -> None:
+    """It was frozen while another worker took the batch, and is to count none of that one's calls as its own."""
+    async with account_at(store, fake, rate=100) as account:
+        frozen = await account.worker(0)
+        holder, clock = frozen.batch.id, frozen.clock
+        await account.take_over(holder, now_us=clock.now_us(), turn=2)
+        wish = Wish(count=10, left=10, ahead_us=80_000, lasting_us=500_000)
+        got = await account.pace(holder, clock, turn=2).reserve(wish)
+        while isinstance(got, Wait):
+            await asyncio.sleep(0.1)
+            await clock.look()
+            got = await account.pace(holder, clock, turn=2).reserve(wish)
+        assert await frozen.start(account.messages(0, 5)) is DispatchEnd.FORBIDDEN
+        await CredentialFeed(store, MemoryBroker()).leave(account.credential_id, holder, turn=1)
+        place = await account.place_of(holder)
+        assert (place.turn, place.calls) == (2, got.calls)
+        assert await account.arrivals() == []
+
+
+async def test_a_place_is_yielded_at_once_however_long_a_call_lasts(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=100, answering=Rule(status=202, delay_seconds=1.8)) as account:
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 500))
+        while len((await fake.tell()).arrived) < 15:
+            await asyncio.sleep(0.02)
+        await account.have_yield(worker.batch.id)
+        async with asyncio.timeout(1.2):
+            while not (await account.place_of(worker.batch.id)).ends:
+                await asyncio.sleep(0.02)
+        assert not sending.done(), "calls are under way"
+        assert (await account.place_of(worker.batch.id)).calls > 0
+        assert await sending is DispatchEnd.YIELDED
+        states = Counter(await account.states(0))
+        assert set(states) <= {MessageState.SENT, MessageState.UNSENT}

@@ -14,6 +14,7 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
+from shared.store.messages.credentials import Credentials
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
@@ -62,6 +63,30 @@ async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> 
     assert after.pace.last_us - before.pace.last_us <= 25_000_000, "one instant of the other job at most"
     assert {place.rank[2] for place in after.places} <= {waiting.key}
     assert len(await post.called()) <= 2
+
+
+async def test_it_takes_no_place_and_no_job_waits_behind_it(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.flow.messages.dry_runs._JOBS_LOOKED_AT", 3)
+    credential = await post.credential()
+    dry = [await post.job(credential, 60, dry_run=True) for _ in range(5)]
+    jobs = post.store.message_jobs
+    assert {job.key for job in await jobs.find_running(credential.id, limit=9)} == set()
+    assert {job.key for job in await jobs.find_dry_runs(credential.id, limit=9)} <= {job.key for job in dry}
+    sent = await post.job(credential, 5)
+    for job in (*dry, sent):
+        await post.closed(job)
+    assert len(await post.called()) == 5
+
+
+async def test_it_is_found_as_one_and_changes_nothing_of_the_account(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def change_nothing(*_: object) -> bool:
+        raise AssertionError("a dry run has changed the account's places")
+
+    credential = await post.credential()
+    monkeypatch.setattr(Credentials, "change_traffic", change_nothing)
+    await post.closed(await post.job(credential, 60, dry_run=True))
 
 
 async def test_a_worker_that_fails_in_between_counts_nothing_twice(post: Post) -> None:

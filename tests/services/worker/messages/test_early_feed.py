@@ -23,7 +23,29 @@ async def test_a_credential_is_fed_once_at_a_time_and_the_end_waits_for_it() -> 
     assert not closing.done()
     may_end.set()
     await closing
-    assert sorted(fed) == ["a", "b"]
+    assert sorted(fed) == ["a", "a", "b"]
+
+
+async def test_a_feed_that_is_wanted_meanwhile_follows_once() -> None:
+    """What it would find may have come behind the look of the first one."""
+    running, fed = 0, list[int]()
+
+    class Feed:
+        async def feed_credential(self, _: str) -> None:
+            nonlocal running
+            running += 1
+            fed.append(running)
+            await asyncio.sleep(0.01)
+            running -= 1
+
+    feed: Any = Feed()
+    early = EarlyFeed(feed)
+    early.begin("a")
+    await asyncio.sleep(0)
+    for _ in range(5):
+        early.begin("a")
+    await early.close()
+    assert fed == [1, 1], "one after the other"
 
 
 async def test_what_fails_is_nobodys_fault_and_may_begin_again() -> None:

@@ -46,6 +46,7 @@ async def is_redacted(post: Post, job: Job) -> bool:
     return all(entry.redacted_at is not None and not entry.to for entry in await post.entries(job))
 
 
+@pytest.mark.alone
 async def test_messages_reach_everybody_while_they_are_redacted(post: Post, sandbox: Path) -> None:
     job = await post.job(await post.credential(kind="sandbox", fields={}, rate=30), MESSAGES)
 
@@ -55,8 +56,11 @@ async def test_messages_reach_everybody_while_they_are_redacted(post: Post, sand
             await asyncio.sleep(0.03)
 
     redacting = asyncio.create_task(redact_again_and_again())
-    await post.closed(job)
-    redacting.cancel()
+    try:
+        await post.closed(job, seconds=60)
+    finally:
+        redacting.cancel()
+        await asyncio.wait((redacting,))
     assert reached(sandbox) == {f"r{row}@example.com": 1 for row in range(MESSAGES)}
     assert await post.states(job) == {MessageState.SENT: MESSAGES}
     assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": MESSAGES}

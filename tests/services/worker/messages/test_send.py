@@ -1,6 +1,8 @@
 """Jobs that send messages, from their file to the provider and the ledger."""
 
+import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
+from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime import faults
 from tests.broker.eventually import eventually
 from tests.providers.rules import Rule
@@ -39,6 +42,16 @@ async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
     assert tally == {"sent": 100}
     bodies = {one.body for one in (await post.fake.tell()).arrived}
     assert bodies == {f'{{"text":"Hi n{row}"}}' for row in range(100)}
+
+
+async def test_a_job_that_has_ended_is_told_as_it_ended(post: Post) -> None:
+    """However short before somebody looked."""
+    figures = post.parts.of(MessagesPart).figures
+    job = await post.job(await post.credential(), 3)
+    early = await figures.measure(job)
+    ended = await post.closed(job)
+    late = await figures.measure(ended)
+    assert (early.counts.by_state["sent"] < 3, late.counts.by_state["sent"]) == (True, 3)
 
 
 async def test_who_cannot_be_written_to_is_told_and_not_called(post: Post) -> None:
@@ -128,12 +141,15 @@ async def test_a_stopped_job_leaves_the_rest_unsent(post: Post) -> None:
 
 async def test_the_older_job_of_a_credential_goes_first(post: Post) -> None:
     credential = await post.credential(rate=100)
-    older, younger = await post.job(credential, 120), await post.job(credential, 60)
+    older = await post.job(credential, 120)
+    await post.has_calls(1)
+    younger = await post.job(credential, 60)
     await post.closed(older)
     await post.closed(younger)
     jobs = [message.partition(".")[0] for message in await post.called()]
-    last_of_older = max(place for place, name in enumerate(jobs) if name == older.incarnation)
-    younger_before = jobs[:last_of_older].count(younger.incarnation)
+    tail = 20  # what is late for its instant gets another one, behind those that were granted meanwhile
+    theirs = [place for place, name in enumerate(jobs) if name == older.incarnation]
+    younger_before = jobs[: theirs[-tail]].count(younger.incarnation)
     assert younger_before <= 40, "no more than what is in hand when the older one has no batch left to be queued"
 
 
@@ -232,21 +248,29 @@ async def test_a_task_that_comes_twice_changes_nothing(post: Post) -> None:
 
 async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post) -> None:
     credential = await post.credential(rate=100, order=SendOrder.SHARES)
-    large = await post.job(credential, 400)
-    await post.has_calls(30)
+    large = await post.job(credential, 1_500)
+    await post.has_calls(30, seconds=60)
     small = await post.job(credential, 60)
-    await post.closed(small)
-    jobs = Counter(message.partition(".")[0] for message in await post.called())
+
+    async def is_planned() -> bool:
+        return await post.store.batches.get(small.key, 2) is not None  # the last of three
+
+    await eventually(is_planned, seconds=60)
+    before = len(await post.called())
+    await post.closed(small, seconds=60)
+    called = [message.partition(".")[0] for message in await post.called()]
+    last = len(called) - called[::-1].index(small.incarnation)
     had_instants, in_hand = 50, 5 * 20
-    assert jobs[large.incarnation] <= 30 + had_instants + in_hand + 60, "as many as the small one"
-    await post.closed(large)
+    assert called[:last].count(large.incarnation) <= before + had_instants + in_hand + 60, "as many as the small one"
+    await post.parts.of(JobsPart).flow.stop(large.key)
+    await post.closed(large, seconds=60)
 
 
 @pytest.mark.parametrize("order", SendOrder)
 async def test_jobs_that_wait_for_another_attempt_hide_no_other(
     post: Post, monkeypatch: pytest.MonkeyPatch, order: SendOrder
 ) -> None:
-    monkeypatch.setattr("shared.flow.messages.feeding._JOBS_LOOKED_AT", 3)
+    monkeypatch.setattr("shared.flow.messages.job_order._PAGE", 3)
     retry = SendRetry(first_delay_seconds=300, cap_seconds=300)
     credential = await post.credential(order=order, retry=retry)
     await post.fake.answer(always=Rule(status=503))
@@ -260,6 +284,60 @@ async def test_jobs_that_wait_for_another_attempt_hide_no_other(
     await eventually(all_wait)
     await post.fake.answer(always=Rule(status=202))
     await post.closed(await post.job(credential, 5))
+
+
+async def test_who_loses_a_race_for_a_place_does_not_look_for_a_batch_anew(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, looks, change, find = 0, 0, CredentialFeed._change, CredentialFeed._find_next
+
+    async def lose(self: CredentialFeed, *args: Any) -> bool:
+        nonlocal lost
+        lost += 1
+        return lost > 12 and await change(self, *args)
+
+    async def look(self: CredentialFeed, *args: Any, **kwargs: Any) -> Any:
+        nonlocal looks
+        looks += 0 < lost <= 12
+        return await find(self, *args, **kwargs)
+
+    monkeypatch.setattr(CredentialFeed, "_change", lose)
+    monkeypatch.setattr(CredentialFeed, "_find_next", look)
+    await post.closed(await post.job(await post.credential(), 5))
+    assert lost > 12
+    assert looks <= 3, "one for each who feeds"
+
+
+async def test_a_batch_that_is_due_again_when_it_is_put_back_is_sent_at_once(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task comes while the process that has put it back still feeds."""
+    publish = CredentialFeed._publish
+
+    async def publish_and_be_slow(self: CredentialFeed, found: Any) -> Any:
+        published = await publish(self, found)
+        await asyncio.sleep(0.1)
+        return published
+
+    monkeypatch.setattr(CredentialFeed, "_publish", publish_and_be_slow)
+    credential = await post.credential(rate=20, retry=SendRetry(first_delay_seconds=1, cap_seconds=1))
+    await post.fake.answer(*[Rule(status=503)] * 2, always=Rule(status=202))
+    job = await post.job(credential, 2)
+    await post.closed(job, seconds=20)
+    assert await post.states(job) == {MessageState.SENT: 2}
+    batch = await post.store.batches.get(job.key, 0)
+    assert batch.turn <= 3, "nobody had to find it again"
+
+
+async def test_another_attempt_does_not_wait_for_the_whole_job(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.flow.messages.feeding._REMEMBERED_SECONDS", 0.2)
+    credential = await post.credential(rate=50, retry=SendRetry(first_delay_seconds=0.2, cap_seconds=0.2))
+    await post.fake.answer(Rule(status=503), always=Rule(status=202))
+    job = await post.job(credential, 400)
+    await post.closed(job, seconds=60)
+    calls = await post.called()
+    [again] = [place for place, message in enumerate(calls) if message in calls[:place]]
+    assert again < 360, "its batch is put back into a plan that has others"
 
 
 async def test_credentials_do_not_wait_for_each_other(post: Post) -> None:

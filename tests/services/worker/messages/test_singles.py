@@ -182,6 +182,17 @@ async def test_singles_pass_by_a_job_that_has_the_whole_rate(post: Post) -> None
     assert (await post.store.jobs.view(job.key)).open
 
 
+async def test_singles_pass_by_a_job_though_one_call_at_a_time_is_allowed(post: Post) -> None:
+    await post.fake.answer(always=Rule(status=202, delay_seconds=0.05))
+    credential = await post.credential(rate=100, max_in_flight=1)
+    job = await post.job(credential, 300)
+    await post.has_calls(5)
+    assert await post.ended(await post.accept(credential, ["ana"]), seconds=5) == {MessageState.SENT: 1}
+    assert (await post.store.jobs.view(job.key)).open
+    told = await post.fake.tell()
+    assert told.counts.most == 1
+
+
 async def test_a_lost_wake_up_is_found(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     credential = await post.credential()
     faults.arm("single.after_insert=raise")

@@ -18,10 +18,7 @@ from shared.domain.jobs.batches import Batch, Receipt
 from shared.domain.jobs.groups import make_group, zone_jobs
 from shared.domain.jobs.jobs import Job, Plan
 from shared.store import Store
-from tests.store.conftest import store
 from tests.store.made import a_job
-
-__all__ = ["store"]
 
 pytestmark = pytest.mark.native
 

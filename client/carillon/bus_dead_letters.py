@@ -1,0 +1,109 @@
+"""`client.bus_dead_letters`: events that no receiver has taken, to be delivered again or given up."""
+
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Raw, Struct
+
+from carillon.addresses import path_of, query_of
+from carillon.calls import M, Resource, call, listing
+from carillon.paging import PAGE_SIZE, items
+
+_EVERY = "/bus/dead-letters"
+_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+
+
+class BusAttempt(Struct, frozen=True, kw_only=True):
+    """One call of a receiver, which took so many `ms`: the `status` of its answer, or 0 and the `error`; `excerpt` is
+    the beginning of the answer's body."""
+
+    at: datetime
+    ms: int
+    status: int
+    error: str
+    excerpt: str
+
+
+class BusDeadLetter(Struct, frozen=True, kw_only=True):
+    """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts`, `age` or `backlog`: in the last
+    case there is no delivery, and a retry replays the events while the log has them; where it is not known in which
+    log they lie, nothing `can_be_retried`. Of the `made` attempts the first three and the last three are shown.
+    `redacted` says that excerpts and events are left out: the caller is a viewer.
+    """
+
+    id: str
+    namespace: str
+    key: str
+    reason: str
+    died_at: datetime
+    count: int
+    bytes: int
+    first_at: datetime
+    last_at: datetime | None = None
+    made: int
+    attempts: tuple[BusAttempt, ...] = ()
+    can_be_retried: bool
+    redacted: bool = False
+
+
+class WholeBusDeadLetter(BusDeadLetter, frozen=True, kw_only=True):
+    """A dead letter with its events: each the JSON that its receiver would have got."""
+
+    events: tuple[Raw, ...] = ()
+
+
+class BusRetried(Struct, frozen=True):
+    """How many deliveries are open again. Where there are `more`, ask again."""
+
+    retried: int
+    more: bool
+
+
+_page = msgspec.json.Decoder(list[BusDeadLetter])
+_letter = msgspec.json.Decoder(WholeBusDeadLetter)
+_retried = msgspec.json.Decoder(BusRetried)
+
+
+class BusDeadLetters(Resource[M]):
+    """The caller's own, or those of another `namespace` over which the caller has a role. All methods raise
+    `CarillonError`."""
+
+    @listing
+    def list(
+        self, *, key: str = "", namespace: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[BusDeadLetter]:
+        """All of them, or those of one key, the newest first; read page by page."""
+        query = query_of(key=key, namespace=namespace)
+        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
+
+    @call
+    async def get(self, id: str, *, namespace: str = "") -> WholeBusDeadLetter:
+        """A dead letter with its events. Raises `NotFound`."""
+        return (await self._transport.call("GET", _one(id), query=query_of(namespace=namespace))).read(_letter)
+
+    @call
+    async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
+        """Deliver one again, with the id that it had. Raises `NotFound`, `Conflict` if that cannot be."""
+        query = query_of(namespace=namespace)
+        await self._transport.call("POST", f"{_one(id)}/retry", query=query, reason=reason, done_before=_GONE)
+
+    @call
+    async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> BusRetried:
+        """Deliver them again, or those of one key: about 500 a call. None is delivered twice by it; but after an
+        attempt whose answer was lost, those that it dealt with are not counted."""
+        content = msgspec.json.encode({"key": key} if key else {})
+        query = query_of(namespace=namespace)
+        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
+        return answer.read(_retried)
+
+    @call
+    async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
+        """Give one up. Raises `NotFound`."""
+        query = query_of(namespace=namespace)
+        await self._transport.call("POST", f"{_one(id)}/discard", query=query, reason=reason, done_before=_GONE)
+
+
+def _one(id: str) -> str:
+    return _EVERY + path_of(id)

@@ -1,0 +1,62 @@
+"""`verify`: whether a delivery that a receiver got is the bus's, by its signature (Standard Webhooks).
+
+It needs no client and no connection: a receiver knows its subscription's secret, and has the request's headers and the
+bytes of its body.
+"""
+
+import base64
+import binascii
+import hmac
+import time
+from collections.abc import Mapping, Sequence
+
+TOLERANCE_SECONDS = 300.0
+
+_PREFIX, _VERSION = "whsec_", "v1,"
+_ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+
+
+class NotVerified(Exception):
+    """The request is not one that the bus has signed with this secret, or it is too old."""
+
+
+def verify(
+    body: bytes,
+    headers: Mapping[str, str],
+    secret: str | Sequence[str],
+    *,
+    tolerance_seconds: float = TOLERANCE_SECONDS,
+    now: float | None = None,
+) -> str:
+    """The id of a delivery, `webhook-id`, which is the same on every attempt: whoever has seen it drops the repetition.
+
+    `body` is the body as it came, before anything has read it. Of several secrets one has to fit. A timestamp that is
+    further from `now`, in epoch seconds, than the tolerance is refused: somebody may have kept the request.
+
+    Raises:
+        NotVerified: nothing of it is to be believed.
+        ValueError: a secret is none.
+    """
+    named = {name.lower(): text for name, text in headers.items()}
+    id_, timestamp, signatures = (named.get(name, "") for name in (_ID, _TIMESTAMP, _SIGNATURE))
+    if not (id_ and signatures and timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 15):
+        raise NotVerified(f"the headers {_ID}, {_TIMESTAMP} and {_SIGNATURE} are needed")
+    if abs((time.time() if now is None else now) - int(timestamp)) > tolerance_seconds:
+        raise NotVerified("it was signed too long ago, or ahead of time")
+    signed = f"{id_}.{timestamp}.".encode() + body
+    shown = [text[len(_VERSION) :].encode() for text in signatures.split(" ") if text.startswith(_VERSION)]
+    wanted = [_sign(signed, each) for each in ([secret] if isinstance(secret, str) else secret)]
+    # All pairs are compared, so that how long it takes tells nothing.
+    if not sum(hmac.compare_digest(one, other) for one in shown for other in wanted):
+        raise NotVerified("no signature fits")
+    return id_
+
+
+def _sign(signed: bytes, secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise ValueError(f"a secret is {_PREFIX} and base64")
+    return base64.b64encode(hmac.digest(key, signed, "sha256"))

@@ -1,0 +1,112 @@
+"""`/ui/access`: users, tokens, and the browsers in which the reader is signed in."""
+
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+from services.api.accounts.pages.grants import read_grants, write_grants
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.visits import SHOWN, Visit
+
+_ACCESS = "/access"
+_USER, _TOKEN = "/users/{}", "/tokens/{}"
+_SECRET = "accounts/secret.html"
+_DIGITS = 9
+
+
+class AccessPages(PageSet):
+    """Who may do what."""
+
+    section = NavSection("Access", _ACCESS, order=300)
+
+    @PageRoute("/access", template="accounts/access.html")
+    async def show_access(self, visit: Visit) -> Values:
+        """Who the reader is, and where they are signed in; for admins also all users and tokens."""
+        who, sessions = await visit.read_all(visit.read("/whoami"), visit.read("/sessions"))
+        values: dict[str, Any] = {"title": "Access", "who": who, "sessions": sessions, "users": [], "tokens": []}
+        values |= {"next": "", "user_next": "", "own_grants": write_grants(who).splitlines(), "grants": write_grants}
+        if visit.caller.is_admin:
+            users, tokens = await visit.read_all(
+                visit.read_list("/users", cursor=visit.query("users")), visit.read_list("/tokens")
+            )
+            values |= {"users": users.value, "tokens": tokens.value, "next": tokens.next, "user_next": users.next}
+        return values
+
+    @PageRoute("/access/users/{user_id:str}", template="accounts/user.html")
+    async def show_user(self, visit: Visit) -> Values:
+        """What one person may do."""
+        user = await visit.read(_USER, visit.path("user_id"))
+        acts = await visit.read("/audit", on=user["id"], limit=SHOWN // 5)
+        return {"title": user["email"], "user": user, "grants": write_grants(user), "acts": acts}
+
+    @FormRoute("/access/users", page="show_access")
+    async def add_user(self, visit: Visit) -> Moved:
+        """Make a user."""
+        made = await visit.send("POST", "/users", body={"email": visit.read_field("email")} | _read_access(visit))
+        return Moved(f"{_ACCESS}/users/{made['id']}", "made")
+
+    @FormRoute("/access/users/{user_id:str}", page="show_user")
+    async def change_user(self, visit: Visit) -> Moved:
+        """Change what a user may do."""
+        user_id = visit.path("user_id")
+        user = await visit.read(_USER, user_id)
+        await visit.send("PUT", _USER, user_id, body={"email": user["email"]} | _read_access(visit))
+        return Moved(f"{_ACCESS}/users/{user_id}", "saved")
+
+    @FormRoute("/access/users/{user_id:str}/delete", page="show_user")
+    async def delete_user(self, visit: Visit) -> Moved:
+        """Take a user out."""
+        await visit.send("DELETE", _USER, visit.path("user_id"))
+        return Moved(_ACCESS, "deleted")
+
+    @FormRoute("/access/tokens", page="show_access", template=_SECRET)
+    async def create_token(self, visit: Visit) -> Values:
+        """Make a token, and show its secret for this one time."""
+        body = {"name": visit.read_field("name"), "namespace": visit.read_field("namespace")}
+        issued = await visit.send("POST", "/tokens", body=body | _read_access(visit) | _read_expiry(visit))
+        return _show_secret(issued)
+
+    @FormRoute("/access/tokens/{token_id:str}/rotate", page="show_access", template=_SECRET)
+    async def rotate_token(self, visit: Visit) -> Values:
+        """Give a token another secret, and show it for this one time."""
+        body = {"overlapSeconds": _read_count(visit, "overlap")}
+        return _show_secret(await visit.send("POST", _TOKEN + "/rotate", visit.path("token_id"), body=body))
+
+    @FormRoute("/access/tokens/{token_id:str}/revoke", page="show_access")
+    async def revoke_token(self, visit: Visit) -> Moved:
+        """End a token."""
+        await visit.send("DELETE", _TOKEN, visit.path("token_id"))
+        return Moved(_ACCESS, "revoked")
+
+    @FormRoute("/access/sessions/{session_id:str}/delete", page="show_access")
+    async def end_session(self, visit: Visit) -> Moved:
+        """Sign one of the reader's browsers out."""
+        await visit.send("DELETE", "/sessions/{}", visit.path("session_id"))
+        return Moved(_ACCESS, "ended")
+
+
+def _read_access(visit: Visit) -> dict[str, Any]:
+    apps, roles = read_grants(visit.form.get("roles", ""))
+    return {"isAdmin": "admin" in visit.form, "allowedApps": apps, "roles": roles}
+
+
+def _read_expiry(visit: Visit) -> dict[str, Any]:
+    days = _read_count(visit, "days")
+    if not days:
+        return {}
+    ends = datetime.now(UTC) + timedelta(days=min(days, 3_650))
+    return {"expiresAt": ends.isoformat(timespec="seconds").replace("+00:00", "Z")}
+
+
+def _read_count(visit: Visit, field: str) -> int:
+    """A whole number, 0 where nothing was typed. Raises `ApiProblem` for anything else: read as 0, it would make a
+    token that never ends, or end a secret at once."""
+    typed = visit.read_field(field) or "0"
+    if not (typed.isascii() and typed.isdecimal() and len(typed) <= _DIGITS):
+        raise ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "a whole number is needed", field)
+    return int(typed)
+
+
+def _show_secret(issued: Any) -> Values:
+    return {"title": "A new secret", "here": _ACCESS, "token": issued}

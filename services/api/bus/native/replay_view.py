@@ -1,0 +1,91 @@
+"""Replays as the API takes and shows them. Instants are RFC 3339 in UTC."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from services.api.bus.native.subscription_body import FilterBody, read_filter
+from services.api.bus.native.subscription_view import show_filter
+from services.api.http.strict_bodies import decode_body
+from services.api.http.wire import Timestamp
+from shared.domain.bus.replays import Replay, ReplayState
+from shared.domain.bus.topics import check_topic_name
+from shared.domain.errors import Invalid
+from shared.domain.instants import format_instant, format_maybe, read_instant
+from shared.flow.bus.replays import ReplayWish
+
+MOST_TOPICS = 1_000
+
+
+class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events are delivered again: those that arrived `from` this time to before `to`, or until now. Without
+    `topics` and `filter`, those of the subscription hold."""
+
+    since: Annotated[str, Meta(examples=["2026-12-24T14:00:00Z"])] = msgspec.field(name="from")
+    until: Annotated[str, Meta(examples=["2026-12-24T15:00:00Z"])] | UnsetType = msgspec.field(name="to", default=UNSET)
+    topics: Annotated[tuple[str, ...], Meta(max_length=MOST_TOPICS)] = ()
+    filter: FilterBody | UnsetType = UNSET
+
+
+class ReplayView(Struct, frozen=True, kw_only=True):
+    """A replay. One that began by itself, as its subscription was resumed, or by the retry of a dead letter has no
+    `from`. Of the `total` records of the log, of all topics, it has `read` some, and brought so many `events`; `lost`
+    counts those that the log had no more. `begins_late`: the log does not reach back to where it was to begin. `reason`
+    says why it waits, or why it is over."""
+
+    number: int
+    state: ReplayState
+    reason: str
+    since: Timestamp | None = msgspec.field(name="from")
+    until: Timestamp | None = msgspec.field(name="to")
+    topics: tuple[str, ...]
+    filter: FilterBody | None
+    total: int
+    read: int
+    events: int
+    lost: int
+    begins_late: bool
+    created_at: Timestamp
+    ended_at: Timestamp | None
+
+
+_replay = msgspec.json.Decoder(ReplayBody)
+
+
+def read_replay_wish(content: bytes) -> ReplayWish:
+    """What a body asks for. Raises `Invalid`."""
+    body = decode_body(content, _replay)
+    for name in body.topics:
+        check_topic_name(name, field="topics")
+    since = read_instant(body.since, field="from")
+    until = None if isinstance(body.until, UnsetType) else read_instant(body.until, field="to")
+    if until is not None and until <= since:
+        raise Invalid("must be later than 'from'", field="to", value=body.until)
+    wanted = read_filter(body.filter)
+    return ReplayWish(
+        since=since,
+        until=until,
+        topics=tuple(sorted(set(body.topics))),
+        filter=None if isinstance(wanted, UnsetType) else wanted,
+    )
+
+
+def replay_view(replay: Replay) -> ReplayView:
+    """A replay as it is shown."""
+    return ReplayView(
+        number=replay.number,
+        state=replay.state,
+        reason=replay.reason,
+        since=format_maybe(replay.since),
+        until=format_maybe(replay.until),
+        topics=replay.topics,
+        filter=None if replay.filter is None else show_filter(replay.filter),
+        total=replay.total,
+        read=replay.read,
+        events=replay.events,
+        lost=replay.lost,
+        begins_late=replay.begins_late,
+        created_at=format_instant(replay.created_at),
+        ended_at=format_maybe(replay.ended_at),
+    )

@@ -1,0 +1,92 @@
+"""`/ui/bus/topics`: what is published, by whom, and who of a namespace gets it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.api.bus.pages.bus import SECTION
+from services.api.bus.pages.whose import below, read_namespace, tell_whose
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
+from services.api.http.pages.typed import MANY_THINGS, check_name, read_json
+from services.api.http.pages.visits import Visit
+
+COUNTED = 200
+"""Among so many subscriptions of the namespace those of a topic are looked for."""
+
+_TOPIC = "/bus/topics/{}"
+_PAGE = "/bus/topics/{topic:str}"
+
+
+class BusTopicPages(PageSet):
+    """The pages of topics."""
+
+    @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5, section=SECTION.path)
+    async def show_topics(self, visit: Visit) -> Values:
+        """Topics by name."""
+        found = await visit.read_list("/bus/topics")
+        keys, is_whole = await self._find_subscribers(visit)
+        counts = {each["name"]: sum(each["name"] in topics for topics in keys.values()) for each in found.value}
+        return tell_whose(visit) | {
+            "title": "Topics",
+            "found": found.value,
+            "next": found.next,
+            "counts": counts,
+            "is_whole": is_whole,
+        }
+
+    @PageRoute(_PAGE, template="bus/topic.html", refresh_seconds=5, section=SECTION.path)
+    async def show_topic(self, visit: Visit) -> Values:
+        """One topic, and what can be done with it."""
+        topic = await visit.read(_TOPIC, visit.path("topic"))
+        keys, is_whole = await self._find_subscribers(visit)
+        is_mine = topic["owner"] == visit.caller.namespace
+        return tell_whose(visit) | {
+            "title": topic["name"],
+            "topic": topic,
+            "name": _name_to_type(topic),
+            "keys": [key for key, topics in keys.items() if topic["name"] in topics],
+            "is_whole": is_whole,
+            "is_mine": is_mine,
+            "publishes": is_mine or topic["owner"] is None,
+            "changes": is_mine or topic["owner"] is None or visit.caller.is_admin,
+        }
+
+    @FormRoute(_PAGE + "/events", page="show_topic")
+    async def publish_event(self, visit: Visit) -> Moved:
+        """Publish one event."""
+        topic = visit.path("topic")
+        event = {"type": visit.read_field("type"), "url": visit.read_field("url")}
+        data = read_json(visit.form, "data")
+        await visit.send("POST", _TOPIC + "/events", topic, body=event if data is None else {**event, "data": data})
+        return Moved(below(visit, _TOPIC, topic), "published")
+
+    @FormRoute(_PAGE + "/describe", page="show_topic")
+    async def describe_topic(self, visit: Visit) -> Moved:
+        """Say what a topic is about."""
+        topic = visit.path("topic")
+        await visit.send("PUT", _TOPIC, topic, body={"description": visit.read_field("description")})
+        return Moved(below(visit, _TOPIC, topic), "saved")
+
+    @FormRoute(_PAGE + "/delete", page="show_topic")
+    async def delete_topic(self, visit: Visit) -> Moved:
+        """Delete a topic."""
+        topic = visit.path("topic")
+        check_name(visit.form, _name_to_type(await visit.read(_TOPIC, topic)))
+        await visit.send("DELETE", _TOPIC, topic)
+        return Moved(below(visit, "/bus/topics"), "deleted")
+
+    async def _find_subscribers(self, visit: Visit) -> tuple[Mapping[str, Any], bool]:
+        """The topics of each of the namespace's subscriptions by its key, and whether these are all of them."""
+        try:
+            found = await visit.read_list(
+                "/bus/subscriptions", namespace=read_namespace(visit), limit=COUNTED, cursor=""
+            )
+        except ApiProblem as problem:
+            visit.unknown.append(("Who subscribes", problem.detail))
+            return {}, False
+        return {each["key"]: each["topics"] for each in found.value}, not found.next
+
+
+def _name_to_type(topic: Mapping[str, Any]) -> str:
+    """What is typed before it is deleted, `""` where little was published on it."""
+    return str(topic["name"]) if topic["events"] > MANY_THINGS else ""

@@ -1,0 +1,57 @@
+"""The body of a subscription, as Routemaster's clients send it."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from services.api.http.strict_bodies import decode_body
+from shared.domain.bus.wishes import SubscriptionWish
+from shared.flow.bus.published_wishes import LONGEST_TIMEOUT_MS, read_published_wish
+
+
+class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client subscribes to. `timeout` and `max` stay as they are where they are not given."""
+
+    topics: Annotated[list[str], Meta(description="All topics of the subscription; those left out are left.")]
+    callback: Annotated[
+        str,
+        Meta(
+            description="Where events are sent: an `https` URL without a query. A user in it stands for `uuid`.",
+            pattern="^https?://",
+            examples=["https://app.example.com/events"],
+        ),
+    ]
+    uuid: Annotated[str | None, Meta(description="The user name of deliveries' basic auth.")] = None
+    timeout: Annotated[
+        Annotated[int, Meta(ge=0, le=LONGEST_TIMEOUT_MS)] | None,
+        Meta(description="For how long an event waits for others, in milliseconds; of a new one 500."),
+    ] = None
+    max: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="How many events a delivery has at most; of a new one 100. None has over 10,000."),
+    ] = None
+
+
+_decoder = msgspec.json.Decoder(PublishedSubscriptionBody)
+
+
+def read_subscription(
+    content: bytes, namespace: str, *, allowed_networks: tuple[str, ...], allow_http: bool
+) -> SubscriptionWish:
+    """What a body wishes of the namespace's published subscription.
+
+    Raises:
+        Invalid: it is no such body, or a field breaks a rule.
+    """
+    body = decode_body(content, _decoder)
+    return read_published_wish(
+        namespace,
+        topics=body.topics,
+        callback=body.callback,
+        uuid=body.uuid,
+        timeout_ms=body.timeout,
+        max_events=body.max,
+        allowed_networks=allowed_networks,
+        allow_http=allow_http,
+    )

@@ -1,0 +1,126 @@
+"""`/ui/dead-letters`: instants of schedules that were refused to the last attempt: to be tried again or discarded."""
+
+from http import HTTPStatus
+from typing import Any
+
+from services.api.clock.pages.words import tell_callback
+from services.api.http.pages.filters import query_of
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.namespaces import chosen_namespace, read_choice, read_names, tell_namespace
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, NavTab, PageRoute, PageSet, Values
+from services.api.http.pages.visits import SHOWN, Visit
+
+LETTERS = "/dead-letters"
+_ONE = "/dead-letters/{letter_id:str}"
+_READ, _READS = 200, 5
+_MOST = 1_000  # of one form
+
+Letters = list[dict[str, Any]]
+
+
+class DeadLetterPages(PageSet):
+    """All dead letters of a namespace, and one of them."""
+
+    section = NavSection("Dead letters", LETTERS, order=200)
+    tab = NavTab("Of schedules", LETTERS, under=LETTERS, order=0)
+
+    @PageRoute(LETTERS, template="clock/dead-letters.html", refresh_seconds=5)
+    async def show_letters(self, visit: Visit) -> Values:
+        """The newest first, and what the last of them died of."""
+        chosen, key = chosen_namespace(visit), visit.query("key")
+        errors, choice, (letters, following) = await visit.read_all(
+            visit.read("/dead-letters/errors", namespace=chosen, key=key),
+            read_choice(visit, chosen),
+            _find(visit, chosen, key, visit.query("error")),
+        )
+        return {
+            "title": "Dead letters",
+            "choice": choice,
+            "errors": errors,
+            "counted": sum(each["count"] for each in errors),
+            "letters": letters,
+            "next": following,
+            "redacted": any(letter["redacted"] for letter in letters),
+        }
+
+    @FormRoute(LETTERS + "/retry", page="show_letters")
+    async def retry_letters(self, visit: Visit) -> Moved:
+        """Try those that were chosen again."""
+        return await _act_on_chosen(visit, "retry", "retried-some")
+
+    @FormRoute(LETTERS + "/discard", page="show_letters")
+    async def discard_letters(self, visit: Visit) -> Moved:
+        """Discard those that were chosen."""
+        return await _act_on_chosen(visit, "discard", "discarded-some")
+
+    @PageRoute(_ONE, template="clock/dead-letter.html", refresh_seconds=5)
+    async def show_letter(self, visit: Visit) -> Values:
+        """One of them, and what a retry would do now."""
+        namespace = visit.query("namespace") or visit.caller.namespace
+        letter, names = await visit.read_all(
+            visit.read("/dead-letters/{}", visit.path("letter_id"), namespace=namespace), read_names(visit)
+        )
+        callback = letter["callback"]
+        return {
+            "title": f"Dead letter of {letter['key']}",
+            "letter": letter,
+            "whose": tell_namespace(letter["namespace"], names),
+            "does": tell_callback(callback) if callback else "",
+        }
+
+    @FormRoute(_ONE + "/retry", page="show_letter")
+    async def retry_letter(self, visit: Visit) -> Moved:
+        """Try it again."""
+        await _act(visit, "retry", visit.query("namespace"), visit.path("letter_id"))
+        return Moved(_back(visit), "retried")
+
+    @FormRoute(_ONE + "/discard", page="show_letter")
+    async def discard_letter(self, visit: Visit) -> Moved:
+        """Discard it."""
+        await _act(visit, "discard", visit.query("namespace"), visit.path("letter_id"))
+        return Moved(_back(visit), "discarded")
+
+
+async def _find(visit: Visit, namespace: str, key: str, error: str) -> tuple[Letters, str]:
+    """A page of letters, and where the next one begins. The API does not look for errors, so for one of them, some
+    pages are read until a page is full."""
+    if not error:
+        answer = await visit.read_list("/dead-letters", namespace=namespace, key=key)
+        return answer.value, answer.next
+    found: Letters = []
+    cursor = visit.query("cursor")
+    for _ in range(_READS):
+        answer = await visit.read_list("/dead-letters", namespace=namespace, key=key, limit=_READ, cursor=cursor)
+        found += [letter for letter in answer.value if letter["error"] == error]
+        cursor = answer.next
+        if not cursor or len(found) >= SHOWN:
+            break
+    return found, cursor
+
+
+async def _act_on_chosen(visit: Visit, act: str, said: str) -> Moved:
+    """Do it to each that was chosen. What cannot be done to one leaves it as it is; where that is so of all, the first
+    refusal is raised. Of more than one form takes, nothing is done: nobody would know which ones were."""
+    chosen = [each.partition(" ") for each in visit.lists.get("chosen", ())]
+    if len(chosen) > _MOST:
+        raise ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"choose up to {_MOST:,} at a time", "chosen")
+    refused: list[ApiProblem] = []
+    for namespace, _, letter_id in chosen:
+        try:
+            await _act(visit, act, namespace, letter_id)
+        except ApiProblem as problem:
+            if not problem.is_refusal and problem.status != HTTPStatus.NOT_FOUND:
+                raise
+            refused.append(problem)
+    if refused and len(refused) == len(chosen):
+        raise refused[0]
+    return Moved(_back(visit), "letters-left" if refused else said, len(refused) or len(chosen))
+
+
+async def _act(visit: Visit, act: str, namespace: str, letter_id: str) -> None:
+    await visit.send("POST", "/dead-letters/{}/" + act, letter_id, query={"namespace": namespace})
+
+
+def _back(visit: Visit) -> str:
+    """The list as it was looked at."""
+    return LETTERS + query_of(**{name: visit.query(name) for name in ("namespace", "key", "error")})

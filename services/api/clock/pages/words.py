@@ -1,0 +1,87 @@
+"""A schedule's definition in words, as people say it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from services.api.http.pages.filters import known_time, number, span
+
+_DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MISFIRE = {"fire": "It fires all the same.", "skip": "It is left out."}
+
+Definition = Mapping[str, Any]
+
+
+def tell_when(definition: Definition) -> str:
+    """When it fires."""
+    if "every" in definition:
+        return f"Every {span(definition['every'])}"
+    if "cron" in definition:
+        zone = definition.get("timezone") or "UTC"
+        return f"{_tell_cron(definition['cron'])}, by the clock of {zone}"
+    count = len(definition.get("schedules", ()))
+    if not count:
+        return "At instants of a list"
+    return "Once" if count == 1 else f"At {number(count)} instants"
+
+
+def tell_callback(callback: Mapping[str, Any]) -> str:
+    """What is done then."""
+    data = callback["data"]
+    match callback["type"]:
+        case "http":
+            return f"{data['method']} {data['url']}"
+        case "rabbitmq" if data.get("queue"):
+            return f"A message to the queue {data['queue']}"
+        case "rabbitmq":
+            return f"A message to the exchange {data.get('exchange')}, routing key “{data.get('routing_key') or ''}”"
+        case _:
+            return f"A record to the topic {data['topic']}" + (f", key {data['key']}" if data.get("key") else "")
+
+
+def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
+    """What is done with an instant that comes late."""
+    if isinstance(misfire, str):
+        return _MISFIRE[misfire]
+    return f"It fires if it is at most {span(misfire['fire_within_seconds'])} late, and is left out otherwise."
+
+
+def tell_retry(retry: Mapping[str, Any]) -> str:
+    """How often it is tried, and the pauses between."""
+    attempts = retry["attempts"]
+    if attempts == 1:
+        return "Once. What is refused becomes a dead letter at once."
+    first, cap = span(retry["first_delay_seconds"]), span(retry["cap_seconds"])
+    grows = f", each next one {retry['factor']:g} times as long, at most {cap}" if retry["factor"] > 1 else ""
+    return f"Up to {attempts} times. The first pause is {first}{grows}."
+
+
+def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
+    """Each instant, and what the clocks of that zone show then, `""` without a zone."""
+    if not timezone:
+        return [(instant, "") for instant in instants]
+    zone = ZoneInfo(timezone)
+    return [(instant, f"{known_time(instant).astimezone(zone):%a %d %b %H:%M}") for instant in instants]
+
+
+def _tell_cron(line: str) -> str:
+    """The commonest lines in words; others as they are."""
+    minute, hour, day, month, weekday = line.split()
+    if month != "*" or not minute.isdigit():
+        return f"By the line “{line}”"
+    if hour == "*" and day == weekday == "*":
+        return f"Every hour at minute {minute}"
+    days = _tell_days(day, weekday)
+    if not hour.isdigit() or days is None:
+        return f"By the line “{line}”"
+    return f"{days} at {int(hour):02}:{int(minute):02}"
+
+
+def _tell_days(day: str, weekday: str) -> str | None:
+    if weekday == "*":
+        return "Every day" if day == "*" else f"On day {day} of each month" if day.isdigit() else None
+    if day != "*":
+        return None
+    if weekday in {"1-5", "mon-fri", "MON-FRI"}:
+        return "Monday to Friday"
+    return f"Every {_DAYS[int(weekday)]}" if weekday in set("01234567") else None

@@ -1,0 +1,1 @@
+"""The console's pages: the overview, what runs, and who did what."""

@@ -1,0 +1,86 @@
+"""`/ui`: whether all is well, what runs, and what waits."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from services.api.http.pages.filters import known_time
+from services.api.http.pages.pictures import Piece
+from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.visits import Visit
+
+HOUR = 60
+
+_LATE_TONES = ((1.0, "good"), (5.0, "wait"))
+_FAILED = "failed"
+
+Minutes = Sequence[Mapping[str, Any]]
+
+
+class OverviewPages(PageSet):
+    """The first page."""
+
+    section = NavSection("Overview", "", order=0)
+
+    @PageRoute("/", template="console/overview.html", refresh_seconds=2, shared_by_roles=True)
+    async def show_overview(self, visit: Visit) -> Values:
+        """The overview."""
+        seen = await visit.read("/overview")
+        minutes = spread(seen["minutes"], known_time(seen["asOf"]))
+        return {
+            "title": "Overview",
+            "seen": seen,
+            "minutes": minutes,
+            "recipients": [total(minute["recipients"]) for minute in minutes],
+            "fired": [total(minute["fired"]) for minute in minutes],
+            "lateness": lateness(minutes),
+            "failures": failures(minutes),
+            "processes": count_roles(seen["processes"]),
+        }
+
+
+def spread(minutes: Minutes, now: datetime) -> list[Mapping[str, Any]]:
+    """The last hour, minute by minute. Minutes in which nothing happened are left out of the answer; here they are
+    empty."""
+    known = {minute["at"][:16]: minute for minute in minutes}
+    starts = [now - timedelta(minutes=ago) for ago in range(HOUR - 1, -1, -1)]
+    empty = {"recipients": {}, "fired": {}, "lateness": {}, "retries": 0, "serverErrors": 0}
+    return [known.get(f"{start:%Y-%m-%dT%H:%M}", empty) for start in starts]
+
+
+def total(counts: Mapping[str, int]) -> int:
+    """The sum of counts."""
+    return sum(counts.values())
+
+
+def lateness(minutes: Minutes) -> list[Piece]:
+    """How late occurrences fired, by the ends of the buckets, the earliest first."""
+    counts: dict[int, int] = {}
+    for minute in minutes:
+        for end, count in minute["lateness"].items():
+            counts[int(end)] = counts.get(int(end), 0) + count
+    return [Piece(f"up to {_words(end)}", counts[end], _tone(end / 1e6)) for end in sorted(counts)]
+
+
+def failures(minutes: Minutes) -> int:
+    """How much went wrong for good in these minutes: devices not reached, and callbacks that were given up."""
+    return sum(minute["recipients"].get(_FAILED, 0) + int(minute.get("deadLetters", 0)) for minute in minutes)
+
+
+def count_roles(processes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """How many processes of each role there are, by state."""
+    roles: dict[str, dict[str, int]] = {}
+    for process in processes:
+        for role in process["roles"]:
+            states = roles.setdefault(role, {})
+            states[process["state"]] = states.get(process["state"], 0) + 1
+    return dict(sorted(roles.items()))
+
+
+def _words(microseconds: int) -> str:
+    seconds = microseconds / 1e6
+    return f"{seconds * 1_000:g} ms" if seconds < 1 else f"{seconds:g} s"
+
+
+def _tone(seconds: float) -> str:
+    return next((tone for limit, tone in _LATE_TONES if seconds <= limit), "bad")

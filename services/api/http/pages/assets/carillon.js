@@ -1,0 +1,201 @@
+// What pages do beyond HTML: times in the reader's zone, the state of the refresh, the theme, and a few conveniences.
+// Every page works without this file.
+"use strict";
+
+(() => {
+  const DAY = 86_400_000;
+  const root = document.documentElement;
+
+  // Times -------------------------------------------------------------------------------------------------------------
+
+  const inUtc = () => localStorage.getItem("carillon.zone") === "utc";
+  const zone = () => (inUtc() ? "UTC" : undefined);
+  const formats = new Map();
+
+  function format(shape, date) {
+    const key = `${shape}/${inUtc()}`;
+    if (!formats.has(key)) {
+      const time = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: zone() };
+      const day = { year: "numeric", month: "2-digit", day: "2-digit", timeZone: zone() };
+      const options = { time, day, full: { ...day, ...time }, short: { ...time, second: undefined } };
+      formats.set(key, new Intl.DateTimeFormat("sv-SE", options[shape]));
+    }
+    return formats.get(key).format(date);
+  }
+
+  function ago(milliseconds) {
+    const seconds = Math.round(Math.abs(milliseconds) / 1000);
+    const [count, unit] =
+      seconds < 60 ? [seconds, "s"] : seconds < 3600 ? [Math.round(seconds / 60), "min"]
+        : seconds < 86_400 ? [Math.round(seconds / 3600), "h"] : [Math.round(seconds / 86_400), "d"];
+    return milliseconds >= 0 ? `${count} ${unit} ago` : `in ${count} ${unit}`;
+  }
+
+  function text(element) {
+    const date = new Date(element.dateTime);
+    switch (element.dataset.shape) {
+      case "ago": return ago(Date.now() - date);
+      case "time": return format("time", date);
+      case "full": return format("full", date);
+      default: {
+        const isToday = format("day", date) === format("day", new Date());
+        const isNear = Math.abs(Date.now() - date) < DAY;
+        return isToday && isNear ? format("time", date) : `${format("day", date)} ${format("short", date)}`;
+      }
+    }
+  }
+
+  function tellTimes(within) {
+    for (const element of within.querySelectorAll("time[datetime]")) {
+      const shown = text(element);
+      if (element.textContent !== shown) element.textContent = shown;
+    }
+  }
+
+  // The refresh ---------------------------------------------------------------------------------------------------------
+
+  const main = () => document.getElementById("main");
+  const inside = () => document.getElementById("inside");
+  let failures = 0;
+  let pausedUntil = 0;
+  let asOf = new Date();
+  // A session ends when nobody has used it for an hour, also where a page goes on asking for itself.
+  let isUsed = true;
+  for (const kind of ["pointermove", "pointerdown", "keydown", "wheel", "scroll"]) {
+    addEventListener(kind, () => { isUsed = true; }, { capture: true, passive: true });
+  }
+
+  function tellRefresh() {
+    const element = document.getElementById("refresh");
+    if (!element) return;
+    const live = failures === 0;
+    element.className = live ? "live" : "stale";
+    element.textContent = live ? "live" : `as of ${format("time", asOf)}`;
+    element.title = live ? `as of ${format("time", asOf)}` : "Carillon does not answer; this page goes on asking.";
+  }
+
+  function answered(status) {
+    if (status < 400) {
+      failures = 0;
+      pausedUntil = 0;
+      asOf = new Date();
+    } else {
+      failures += 1;
+      pausedUntil = Date.now() + Math.min(30_000, 2_000 * 2 ** failures);
+    }
+    tellRefresh();
+  }
+
+  const isTyping = () => {
+    const focus = document.activeElement;
+    return focus && inside()?.contains(focus) && focus.matches("input:not([type=checkbox]), textarea, select");
+  };
+  const isChoosing = () => inside()?.querySelector("dialog[open], details.menu[open], details.ask[open], input[name=chosen]:checked");
+
+  document.addEventListener("htmx:config:request", (event) => {
+    const { ctx } = event.detail;
+    if (ctx.sourceElement !== main()) return;
+    if (document.hidden || Date.now() < pausedUntil || isTyping() || isChoosing() || getSelection()?.toString()) {
+      event.preventDefault();
+      return;
+    }
+    ctx.request.headers["X-Shown"] = inside()?.dataset.digest ?? "";
+    if (isUsed) ctx.request.headers["X-Used"] = "1";
+    isUsed = false;
+  });
+
+  document.addEventListener("htmx:before:response", (event) => {
+    const { ctx } = event.detail;
+    if (ctx.sourceElement !== main()) return;
+    answered(ctx.response.status);
+    if (ctx.response.status >= 400) event.preventDefault();
+  });
+
+  document.addEventListener("htmx:error", () => answered(599));
+  document.addEventListener("htmx:after:swap", () => prepare(document));
+
+  // Theme and zone --------------------------------------------------------------------------------------------------------
+
+  const theme = localStorage.getItem("carillon.theme");
+  if (theme) root.dataset.theme = theme;
+
+  function flip(name) {
+    if (name === "theme") {
+      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = dark ? "light" : "dark";
+      localStorage.setItem("carillon.theme", root.dataset.theme);
+    } else {
+      localStorage.setItem("carillon.zone", inUtc() ? "local" : "utc");
+      tellTimes(document);
+    }
+    tellSwitches();
+  }
+
+  function tellSwitches() {
+    for (const button of document.querySelectorAll("[data-flip=zone]")) button.textContent = inUtc() ? "UTC" : "local time";
+  }
+
+  // Conveniences ------------------------------------------------------------------------------------------------------------
+
+  document.addEventListener("click", (event) => {
+    const flipper = event.target.closest("[data-flip]");
+    if (flipper) flip(flipper.dataset.flip);
+    const opener = event.target.closest("[data-opens]");
+    const dialog = opener && document.getElementById(opener.dataset.opens);
+    if (dialog?.showModal) {
+      event.preventDefault();
+      dialog.showModal();
+    }
+    if (event.target.closest("[data-closes]")) event.target.closest("dialog")?.close();
+    const copier = event.target.closest("[data-copies]");
+    if (copier) navigator.clipboard?.writeText(copier.dataset.copies).then(() => copier.classList.add("copied"));
+  });
+
+  document.addEventListener("change", (event) => {
+    const all = event.target.closest("[data-chooses]");
+    if (all) {
+      for (const box of document.querySelectorAll(`input[name="${all.dataset.chooses}"]`)) box.checked = all.checked;
+    }
+    if (event.target.closest("[data-submits]")) event.target.form.requestSubmit();
+    tellChosen();
+  });
+
+  document.addEventListener("submit", (event) => {
+    // Twice pressed is once meant.
+    for (const button of event.target.querySelectorAll("button[type=submit]")) {
+      setTimeout(() => { button.disabled = true; });
+    }
+  });
+  addEventListener("pageshow", () => {
+    for (const button of document.querySelectorAll("button[type=submit]:disabled")) button.disabled = false;
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && !event.target.closest("input, textarea, select") && !event.ctrlKey && !event.metaKey) {
+      const search = document.querySelector("input[type=search]");
+      if (search) {
+        event.preventDefault();
+        search.focus();
+      }
+    }
+  });
+
+  function tellChosen() {
+    const count = document.querySelectorAll("input[name=chosen]:checked").length;
+    for (const element of document.querySelectorAll("[data-chosen]")) element.textContent = String(count);
+    for (const element of document.querySelectorAll("[data-needs-chosen]")) element.disabled = count === 0;
+  }
+
+  function prepare(within) {
+    tellTimes(within);
+    tellChosen();
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    root.classList.add("scripted");
+    prepare(document);
+    tellSwitches();
+    tellRefresh();
+    setInterval(() => tellTimes(document), 5_000);
+  });
+})();

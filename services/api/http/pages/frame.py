@@ -1,0 +1,262 @@
+"""The frame around every page: who may look, navigation, what went wrong, and what a refresh answers.
+
+A refresh is the same request with `HX-Request`. It gets the inside of the page only, and nothing at all (204) where
+that is what the browser shows already: it says so by the digest of what it has.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from string import punctuation
+from typing import Any
+from urllib.parse import quote
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from markupsafe import Markup
+
+from services.api.http import errors
+from services.api.http.identity import name_caller
+from services.api.http.pages.files import PageFiles
+from services.api.http.pages.filters import query_of, with_query
+from services.api.http.pages.html import answer_html, compress, digest_of, load_templates
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
+from services.api.http.pages.said import REMEDIES, SAID
+from services.api.http.pages.sessions import REFRESH, Visitors
+from services.api.http.pages.visits import FORM_BYTES, Visit
+from services.api.http.paging import PUBLIC_PATH
+from services.api.http.rights import EVERYBODY
+from shared.domain.errors import Unavailable
+
+ROOT = "/ui"
+_SHOWN = "x-shown"
+_COUNT_DIGITS = 12
+_LINKED = punctuation.replace("\\", "")  # what an address may have beside letters and digits, as it is
+
+Method = Callable[[Visit], Awaitable[Any]]
+Answer = Callable[[Visit], Awaitable[Response[Any]]]
+
+
+class PageFrame:
+    """Serves the pages of all subjects."""
+
+    def __init__(self, pages: Sequence[PageSet], visitors: Visitors, *, demands_reasons: bool) -> None:
+        self._pages = pages
+        self._visitors = visitors
+        self._files = PageFiles()
+        self._sections = sorted((each.section for each in pages if each.section), key=lambda section: section.order)
+        self._tabs = sorted((each.tab for each in pages if each.tab), key=lambda tab: tab.order)
+        self._templates = load_templates(self._files, demands_reasons=demands_reasons)
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The routes of all pages and forms."""
+        handlers = [self._files.handler(), self._handler("/{path:path}", "GET", self._show_nothing)]
+        for pages in self._pages:
+            shown = {route.path for route, _ in pages.page_routes()}
+            for route, method in pages.page_routes():
+                handlers.append(self._handler(route.path, "GET", self._page(pages, route, method)))
+            for form, method in pages.form_routes():
+                handlers.append(self._handler(form.path, "POST", self._form(pages, form, method)))
+                if form.path not in shown:
+                    handlers.append(self._handler(form.path, "GET", self._show_nothing))
+        return handlers
+
+    def door(self, request: Request[Any, Any, Any], template: str, status: HTTPStatus, values: Values) -> Response[Any]:
+        """A page for strangers."""
+        html = self._templates.get_template(template).render(self._links(request) | values)
+        return answer_html(html, status)
+
+    def move(
+        self, request: Request[Any, Any, Any], moved: Moved, headers: dict[str, str] | None = None
+    ) -> Response[Any]:
+        """Send the browser on to another page."""
+        said = query_of(said=moved.said, count=moved.count) if moved.said else ""
+        target = self._base(request) + moved.to + (said.replace("?", "&", 1) if "?" in moved.to else said)
+        location = {"location": quote(target, safe=_LINKED)}
+        return Response(b"", status_code=HTTPStatus.SEE_OTHER, headers=location | (headers or {}))
+
+    def show_away(self, request: Request[Any, Any, Any], title: str, error: Unavailable) -> Response[Any]:
+        """A page for whoever cannot come in now. It does not tell a stranger which server is away, nor where."""
+        values = {"title": title, "reason": errors.problem_of(error).detail}
+        errors.report(errors.problem_of(error), error)
+        return self.door(request, "frame/away.html", HTTPStatus.SERVICE_UNAVAILABLE, values)
+
+    def _handler(self, path: str, method: Any, answer: Answer) -> HTTPRouteHandler:
+        async def answer_visitor(request: Request[Any, Any, Any]) -> Response[Any]:
+            try:
+                visitor = await self._visitors.find(request)
+            except Unavailable as error:
+                return self.show_away(request, "Carillon cannot tell who you are", error)
+            if visitor is None:
+                return self._ask_to_sign_in(request)
+            # So the log tells who looked.
+            name_caller(request.scope, visitor.caller, visitor.session_id)
+            visit = Visit(request, visitor.caller, visitor.session_id)
+            try:
+                return await compress(request, await answer(visit))
+            except Exception as error:  # noqa: BLE001 - the table of errors knows what to tell
+                return self._show_fault(visit, error)
+
+        return HTTPRouteHandler(
+            f"{ROOT}{path}".rstrip("/"),
+            http_method=[method],
+            opt={"who": EVERYBODY},
+            request_max_body_size=FORM_BYTES,
+            status_code=HTTPStatus.OK,
+        )(answer_visitor)
+
+    def _page(self, pages: PageSet, route: PageRoute, method: Method) -> Answer:
+        async def show(visit: Visit) -> Response[Any]:
+            try:
+                values = await _read_values(visit, route, method)
+            except ApiProblem as problem:
+                return self._show_problem(visit, problem)
+            return self._show_page(visit, pages, route, values)
+
+        return show
+
+    def _form(self, pages: PageSet, form: FormRoute, method: Method) -> Answer:
+        async def take(visit: Visit) -> Response[Any]:
+            try:
+                await visit.take_form()
+                done = await method(visit)
+            except ApiProblem as problem:
+                return await self._show_again(visit, pages, form, problem)
+            if isinstance(done, Moved):
+                return self.move(visit.request, done)
+            return await self._show_done(visit, pages, form, done)
+
+        return take
+
+    async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
+        """What a form shows instead of moving on."""
+        part = form.fragment if REFRESH in visit.request.headers else ""
+        bearer = pages.page_of(form)
+        if part or form.template or bearer is None:
+            html = self._templates.get_template(part or form.template).render(self._context(visit) | done)
+            return answer_html(html)
+        route, method = bearer
+        try:
+            values = await method(visit)
+        except ApiProblem as problem:
+            return self._show_problem(visit, problem)
+        return self._show_page(visit, pages, route, values | done | {"refresh_seconds": 0})
+
+    async def _show_again(self, visit: Visit, pages: PageSet, form: FormRoute, problem: ApiProblem) -> Response[Any]:
+        """The page with what was typed, and beside it what is wrong."""
+        bearer = pages.page_of(form)
+        if bearer is None or not problem.is_refusal:
+            return self._show_problem(visit, problem)
+        route, method = bearer
+        try:
+            values = await method(visit)
+        except ApiProblem as other:
+            return self._show_problem(visit, other)
+        return self._show_page(visit, pages, route, values, problem=problem)
+
+    def _show_page(
+        self, visit: Visit, pages: PageSet, route: PageRoute, values: Values, *, problem: ApiProblem | None = None
+    ) -> Response[Any]:
+        context = {
+            "here": route.section or (pages.section.path if pages.section else ""),
+            "refresh_seconds": route.refresh_seconds,
+        }
+        shown, status = self._context(visit) | context | values, HTTPStatus.OK
+        if problem is not None:
+            # A refresh would take away what is told here, and what was typed.
+            shown, status = shown | {"problem": problem, "refresh_seconds": 0}, HTTPStatus(problem.status)
+        return self._show(visit, route.template, shown, status)
+
+    def _show_problem(self, visit: Visit, problem: ApiProblem) -> Response[Any]:
+        status = HTTPStatus(problem.status)
+        context = {"here": "", "problem": problem, "title": status.phrase, "remedy": REMEDIES.get(status, "")}
+        return self._show(visit, "frame/problem.html", self._context(visit) | context, status)
+
+    def _show_fault(self, visit: Visit, error: Exception) -> Response[Any]:
+        """A page in the place of one that could not be made."""
+        problem = errors.problem_of(error)
+        errors.report(problem, error)
+        return self._show_problem(visit, ApiProblem(problem.status, problem.detail))
+
+    async def _show_nothing(self, visit: Visit) -> Response[Any]:
+        return self._show_problem(visit, ApiProblem(HTTPStatus.NOT_FOUND, "there is nothing at this path"))
+
+    def _ask_to_sign_in(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
+        wanted = quote(path) + (f"?{query}" if query else "")
+        after = quote(wanted, safe="/") if request.method == "GET" and path != ROOT else ""
+        target = f"{self._base(request)}/sign-in" + (f"?after={after}" if after else "")
+        if REFRESH in request.headers:
+            # A refresh puts what it gets into the middle of a page.
+            return Response(b"", status_code=HTTPStatus.OK, headers={"hx-redirect": target})
+        return Response(b"", status_code=HTTPStatus.SEE_OTHER, headers={"location": target})
+
+    def _show(self, visit: Visit, template: str, context: Values, status: HTTPStatus) -> Response[Any]:
+        body = self._templates.get_template(template).render(context)
+        digest = digest_of(body)
+        inside = f'<div id="inside" data-digest="{digest}">\n{body}\n</div>'
+        if REFRESH not in visit.request.headers:
+            whole = self._templates.get_template("frame/whole.html")
+            return answer_html(whole.render(context | {"inside": Markup(inside)}), status)  # noqa: S704
+        if status is HTTPStatus.OK and not context["refresh_seconds"]:
+            # Nothing moves here any more: the browser loads the whole page, once, which does not ask again.
+            target = quote(context["here_url"].unescape().removesuffix("?"), safe=punctuation)
+            return Response(b"", status_code=HTTPStatus.OK, headers={"hx-redirect": target})
+        if visit.request.headers.get(_SHOWN) == digest:
+            return Response(b"", status_code=HTTPStatus.NO_CONTENT)
+        return answer_html(inside, status)
+
+    def _context(self, visit: Visit) -> Values:
+        said = SAID.get(visit.query("said"), "").format(count=_read_count(visit.query("count")))
+        query = _read_query(visit)
+        return self._links(visit.request) | {
+            "visit": visit,
+            "caller": visit.caller,
+            "may": visit.may,
+            "is_session": bool(visit.session_id),
+            "sections": [section for section in self._sections if section.is_seen(visit)],
+            "tabs": [tab for tab in self._tabs if tab.is_seen(visit)],
+            "said": said,
+            "typed": visit.form,
+            "unknown": visit.unknown,
+            "problem": None,
+            "refresh_seconds": 0,
+            "query": query,
+            "here_url": self._base(visit.request)
+            + quote(visit.request.scope["path"].removeprefix(ROOT))
+            + with_query(query, said="", count=""),
+        }
+
+    def _links(self, request: Request[Any, Any, Any]) -> Values:
+        return {"base": self._base(request), "root": request.app.state[PUBLIC_PATH], "now": datetime.now(UTC)}
+
+    def _base(self, request: Request[Any, Any, Any]) -> str:
+        return f"{request.app.state[PUBLIC_PATH]}{ROOT}"
+
+
+async def _read_values(visit: Visit, route: PageRoute, method: Method) -> Values:
+    """What the page shows. A refresh takes what was read for somebody who sees the same, since the last one was due."""
+    if not route.refresh_seconds:
+        return await method(visit)  # type: ignore[no-any-return]
+
+    async def read() -> tuple[Values, list[tuple[str, str]]]:
+        return await method(visit), visit.unknown
+
+    whose = visit.caller.rights if route.shared_by_roles else visit.caller.identity
+    key = (visit.request.scope["path"], with_query(_read_query(visit), said="", count=""), whose)
+    values, visit.unknown = await visit.read_shared(key, read, seconds=route.refresh_seconds)
+    return dict(values)
+
+
+def _read_query(visit: Visit) -> dict[str, str]:
+    """The page's own query: the first value of each parameter."""
+    query: dict[str, str] = {}
+    for name, value in visit.request.query_params.multi_items():
+        query.setdefault(name, str(value))
+    return query
+
+
+def _read_count(text: str) -> int | str:
+    """The number that an address has for a sentence, `""` for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else ""

@@ -1,0 +1,83 @@
+"""Templates, and answers in HTML.
+
+Everything that a template writes is escaped. A name that a template uses and that nobody gave is an error.
+"""
+
+import asyncio
+import gzip
+import hashlib
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, FileSystemLoader, PrefixLoader, StrictUndefined
+from litestar import Request, Response
+
+from services.api.http.pages import filters, pictures
+from services.api.http.pages.files import PageFiles
+from services.api.http.pages.visits import address
+from shared.domain.console.audit import ends_something
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "vary": "cookie, hx-request, accept-encoding",
+}
+_ROOMS = Path(__file__).parents[2]
+_DIGEST_CHARACTERS = 16
+_COMPRESSED_BYTES = 1_000
+_LONG_BYTES = 50_000  # what takes a millisecond or more to be compressed
+_LEVEL = 5
+
+
+def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environment:
+    """The templates of all subjects: `jobs/job.html` lies in `services/api/jobs/pages`, and `frame/…` beside here."""
+    rooms = {room.name: FileSystemLoader(room / "pages") for room in _ROOMS.iterdir() if (room / "pages").is_dir()}
+    rooms["frame"] = FileSystemLoader(Path(__file__).parent / "templates")
+    templates = Environment(
+        loader=PrefixLoader(rooms), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for name in ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly"):
+        templates.filters[name] = getattr(filters, name)
+    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip", "Piece", "Mark"):
+        templates.globals[name] = getattr(pictures, name)
+    templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
+    templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
+    templates.globals["percent"] = filters.percent
+    templates.globals["ui"] = templates.get_template("frame/parts.html").module
+    return templates
+
+
+def _needs_reason(demands_reasons: bool, action: str) -> bool:
+    """Whether a form with this address is refused without a reason: the address ends with the act's verb."""
+    return demands_reasons and ends_something(urlsplit(action).path.rpartition("/")[2])
+
+
+def answer_html(html: str, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
+    """The answer with a page or a part of one."""
+    return Response(html.encode(), status_code=status, media_type="text/html", headers=_HEADERS)
+
+
+async def compress(request: Request[Any, Any, Any], answer: Response[bytes]) -> Response[bytes]:
+    """The same answer, compressed where the browser reads that; a long one beside the event loop, which has others to
+    answer meanwhile."""
+    content = answer.content
+    if len(content) <= _COMPRESSED_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
+        return answer
+    pressed = partial(gzip.compress, content, _LEVEL, mtime=0)
+    answer.content = await asyncio.to_thread(pressed) if len(content) > _LONG_BYTES else pressed()
+    answer.set_header("content-encoding", "gzip")
+    return answer
+
+
+def digest_of(html: str) -> str:
+    """What tells one state of a page from another."""
+    return hashlib.sha256(html.encode()).hexdigest()[:_DIGEST_CHARACTERS]

@@ -1,0 +1,81 @@
+"""Whose things a page shows: the namespace in its address, and those that its reader may choose from."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from services.api.http.pages.inner import ApiAnswer
+from services.api.http.pages.visits import Visit
+
+EVERY = "*"
+_TOKENS = 200
+_KEPT_SECONDS = 30
+_CHOICES = 20
+"""How many namespaces there are to choose from. Others are typed."""
+
+
+class NamespaceChoice(Struct, frozen=True):
+    """What a page needs to let its reader choose: the namespaces, a page of them, `next` where that ends, and `names`
+    of their tokens, as far as this reader may know them. Only where it shows them, `all` tells what each has."""
+
+    chosen: str
+    own: str
+    every: bool
+    all: list[dict[str, Any]]
+    next: str
+    names: dict[str, str]
+
+    def tell(self, namespace: str) -> str:
+        """The namespace as people know it."""
+        return tell_namespace(namespace, self.names)
+
+
+def tell_namespace(namespace: str, names: Mapping[str, str]) -> str:
+    """The namespace by the name of its tokens or its person, as far as that is known."""
+    return "all namespaces" if namespace == EVERY else names.get(namespace) or namespace.removeprefix("user:")
+
+
+def chosen_namespace(visit: Visit) -> str:
+    """The namespace that the page's address names. Without one: all, for whoever has a role over everything, and else
+    the reader's own."""
+    return visit.query("namespace") or (EVERY if visit.may("viewer") else visit.caller.namespace)
+
+
+async def read_choice(visit: Visit, chosen: str, *, cursor: str = "", counts: bool = False) -> NamespaceChoice:
+    """What there is to choose from; with `counts`, what each has. Raises `ApiProblem`."""
+    listed, names = await visit.read_all(_read_namespaces(visit, cursor, counts=counts), read_names(visit))
+    found: ApiAnswer = listed
+    return NamespaceChoice(
+        chosen=chosen,
+        own=visit.caller.namespace,
+        every=visit.may("viewer"),
+        all=found.value,
+        next=found.next,
+        names=names,
+    )
+
+
+async def _read_namespaces(visit: Visit, cursor: str, *, counts: bool) -> ApiAnswer:
+    """A page of the namespaces. There is no list of them to read, so a refresh does not look for them again."""
+    whose = EVERY if visit.may("viewer") else visit.caller.namespace
+    key = ("/namespaces", whose, *sorted(visit.caller.namespaces_with_role), cursor, counts)
+    found: ApiAnswer = await visit.read_shared(
+        key,
+        lambda: visit.read_list("/namespaces", cursor=cursor, limit=_CHOICES, counts=counts),
+        seconds=_KEPT_SECONDS,
+    )
+    return found
+
+
+async def read_names(visit: Visit) -> dict[str, str]:
+    """The names of tokens by the namespaces that are theirs alone. Only admins may know them."""
+    if not visit.caller.is_admin:
+        return {}
+    names: dict[str, str] = {}
+    read = partial(visit.read, "/tokens", limit=_TOKENS)
+    for token in await visit.read_shared(("/tokens",), read, seconds=_KEPT_SECONDS):
+        known = names.get(token["namespace"])
+        names[token["namespace"]] = token["name"] if known is None else f"{known}, {token['name']}"
+    return names

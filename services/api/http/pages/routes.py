@@ -1,0 +1,115 @@
+"""What a page is, and what a form does. Each stands over the method that answers it.
+
+    class JobPages(PageSet):
+        section = NavSection("Jobs", "/jobs", order=20)
+
+        @PageRoute("/jobs/{job_id:str}", template="jobs/job.html", refresh_seconds=1)
+        async def show_job(self, visit: Visit) -> Values: ...
+
+        @FormRoute("/jobs/{job_id:str}/stop", page="show_job")
+        async def stop_job(self, visit: Visit) -> Moved: ...
+
+A page's method returns what its template shows. A form's method does one thing by the API's routes, and says where to
+go on. Where the API refuses, the page named by `page` is shown again with the refusal, and with what was typed.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from services.api.http.pages.visits import Visit
+
+_PAGE, _FORM = "page", "form"
+
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
+Values = dict[str, Any]
+
+
+class NavSection(Struct, frozen=True):
+    """An entry of the navigation: `path` is below `/ui`. `is_seen` tells to whom it is shown."""
+
+    label: str
+    path: str
+    order: int
+    is_seen: Callable[[Visit], bool] = lambda _: True
+
+
+class NavTab(Struct, frozen=True):
+    """A page that stands beside those of other sets in one section, whose path is `under`."""
+
+    label: str
+    path: str
+    under: str
+    order: int
+    is_seen: Callable[[Visit], bool] = lambda _: True
+
+
+class PageRoute(Struct, frozen=True):
+    """A page below `/ui`. `template` is `subject/name.html`: it lies in that subject's folder `pages`. The page asks
+    for itself every `refresh_seconds`, never where that is 0; the value `refresh_seconds` that its method returns comes
+    before this one, such as 0 for what has ended. `shared_by_roles` says that whoever has the same roles sees the same:
+    then all of them share what a refresh reads."""
+
+    path: str
+    template: str
+    refresh_seconds: float = 0
+    section: str = ""
+    shared_by_roles: bool = False
+
+    def __call__(self, function: Function) -> Function:
+        setattr(function, _PAGE, self)
+        return function
+
+
+class FormRoute(Struct, frozen=True):
+    """What a form does. `page` names the method of the page that bears it.
+
+    One that shows something instead of moving on returns values. Its `template` is a page of its own with these; or, as
+    a preview, a script gets a `fragment` with them, and a browser without scripts its page with them.
+    """
+
+    path: str
+    page: str = ""
+    template: str = ""
+    fragment: str = ""
+
+    def __call__(self, function: Function) -> Function:
+        setattr(function, _FORM, self)
+        return function
+
+
+class Moved(Struct, frozen=True):
+    """Where to go on after a form has done its work, and what to say there: the name of a sentence in `SAID`, and a
+    number for it."""
+
+    to: str
+    said: str = ""
+    count: int | None = None
+
+
+class PageSet:
+    """Pages that belong together. `section` is their entry in the navigation, and `tab` the one in a section that
+    several sets fill, if they have such."""
+
+    section: NavSection | None = None
+    tab: NavTab | None = None
+
+    def page_routes(self) -> list[tuple[PageRoute, Callable[[Visit], Awaitable[Values]]]]:
+        """Each page, and the method that answers it."""
+        return [(route, getattr(self, name)) for name, route in self._find_marked(_PAGE)]
+
+    def form_routes(self) -> list[tuple[FormRoute, Callable[[Visit], Awaitable[Any]]]]:
+        """Each form, and the method that answers it."""
+        return [(route, getattr(self, name)) for name, route in self._find_marked(_FORM)]
+
+    def page_of(self, form: FormRoute) -> tuple[PageRoute, Callable[[Visit], Awaitable[Values]]] | None:
+        """The page that bears this form."""
+        if not form.page:
+            return None
+        method = getattr(self, form.page)
+        return getattr(method, _PAGE), method
+
+    def _find_marked(self, kind: str) -> list[tuple[str, Any]]:
+        marked = ((name, getattr(method, kind, None)) for name, method in vars(type(self)).items())
+        return [(name, route) for name, route in marked if route is not None]

@@ -1,0 +1,186 @@
+"""Who is looking: a browser that is signed in, or the person whom a trusted proxy names.
+
+Somebody signs in with a token. The cookie holds 256 random bits, of which the store knows the SHA-256. It opens pages
+only: the API's own routes do not look at it.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from litestar import Request
+from msgspec import Struct
+
+from services.api.http.identity import SESSION, Directory, count_sign_in
+from services.api.http.pages.open_sessions import OpenSessions
+from services.api.http.request_ids import header_values
+from shared.domain.accounts.callers import Caller, secret_digest
+from shared.domain.accounts.sessions import LONGEST, WebSession
+from shared.domain.errors import Unauthorized
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+HTTPS = "https"
+"""The key in the application's state that tells whether `api.public_url` is an `https` one."""
+
+REFRESH = "hx-request"
+"""The header of what a script asks for."""
+
+_USED = "x-used"
+_PLAIN, _SECURE = "carillon", "__Host-carillon"
+_AGENT_CHARACTERS, _COOKIE_CHARACTERS = 200, 100
+
+
+class Visitor(Struct, frozen=True):
+    """Who is looking. `session_id` is `""` for whom a proxy names."""
+
+    caller: Caller
+    session_id: str = ""
+
+
+class SignedIn(Struct, frozen=True):
+    """A session, and whose it is."""
+
+    session: WebSession
+    caller: Caller
+
+
+class Visitors:
+    """Knows who looks at a page."""
+
+    def __init__(self, store: Store, directory: Directory, clock: Clock) -> None:
+        self._sessions = store.sessions
+        self._directory = directory
+        self._clock = clock
+        self._open_sessions = OpenSessions(self._find_all)
+
+    async def find(self, request: Request[Any, Any, Any]) -> Visitor | None:
+        """Who is looking; `None` for a stranger, who has to sign in. A session whose token or user is gone is none.
+        Raises `Unavailable`."""
+        shown = _read_cookie(request)
+        found = await self._find_signed_in(request, secret_digest(shown)) if shown else None
+        if found is not None:
+            await self._note_use(request, found.session)
+            return Visitor(found.caller, found.session.id)
+        peer = request.client
+        with suppress(Unauthorized):
+            return Visitor(await self._directory.person(request.headers, peer.host if peer else None))
+        return None
+
+    async def _find_signed_in(self, request: Request[Any, Any, Any], session_id: str) -> SignedIn | None:
+        if is_refresh(request):
+            found = await self._open_sessions.get(session_id)
+            # What we remember may be old: another window may have prolonged the session.
+            if found is None or not found.session.is_over(self._clock.now()):
+                return found
+        return (await self._find_all([session_id])).get(session_id)
+
+    async def _find_all(self, session_ids: Sequence[str]) -> Mapping[str, SignedIn]:
+        now, known = self._clock.now(), await self._sessions.with_ids(session_ids)
+        sessions = [each for each in known.values() if not each.is_link and not each.is_over(now)]
+        owners = await asyncio.gather(*map(self._find_owner, sessions))
+        pairs = zip(sessions, owners, strict=True)
+        return {session.id: SignedIn(session, owner) for session, owner in pairs if owner is not None}
+
+    async def _find_owner(self, session: WebSession) -> Caller | None:
+        with suppress(Unauthorized):
+            if session.email:
+                return await self._directory.user(session.email)
+            return await self._directory.service(session.token_digest)
+        return None
+
+    async def _note_use(self, request: Request[Any, Any, Any], session: WebSession) -> None:
+        """Note that somebody uses the session. A page that asks for itself, while nobody is at it, is nobody."""
+        now = self._clock.now()
+        if session.is_sight_unnoted(now) and _is_attended(request):
+            await self._sessions.note_sight(session, now)
+
+    async def sign_in(self, request: Request[Any, Any, Any], token: str) -> str:
+        """Begin a session for who shows this token: the value of `Set-Cookie`. It is a new one each time, so nobody can
+        make another person's browser use a session that they know. The browser's last one ends.
+
+        Raises:
+            Unauthorized: nobody knows this token.
+        """
+        digest = secret_digest(token)
+        try:
+            caller = await self._directory.service(digest)
+        except Unauthorized:
+            count_sign_in(SESSION, known=False)
+            raise
+        count_sign_in(SESSION, known=True)
+        return await self._begin(request, caller, token_digest=digest)
+
+    async def open_link(self, request: Request[Any, Any, Any], secret: str) -> str:
+        """Begin a session for whom a link was made: the value of `Set-Cookie`. It serves once.
+
+        Raises:
+            Unauthorized: there is no such link any more.
+        """
+        link = await self._sessions.take_link(secret_digest(secret)) if secret else None
+        is_good = link is not None and link.ends_at > self._clock.now()
+        count_sign_in(SESSION, known=is_good)
+        if link is None or not is_good:
+            raise Unauthorized("this link has been used, or is over: it serves once, within ten minutes")
+        return await self._begin(request, await self._directory.user(link.email), email=link.email)
+
+    async def _begin(
+        self, request: Request[Any, Any, Any], caller: Caller, *, token_digest: str = "", email: str = ""
+    ) -> str:
+        secret, now, peer = secrets.token_urlsafe(32), self._clock.now(), request.client
+        session = WebSession(
+            id=secret_digest(secret),
+            namespace=caller.namespace,
+            token_digest=token_digest,
+            email=email,
+            began_at=now,
+            seen_at=now,
+            ends_at=now + LONGEST,
+            address=peer.host if peer else "",
+            agent=request.headers.get("user-agent", "")[:_AGENT_CHARACTERS],
+        )
+        await self._sessions.add(session)
+        await self._end(request)
+        return _cookie(request, secret, int(LONGEST.total_seconds()))
+
+    async def sign_out(self, request: Request[Any, Any, Any]) -> str:
+        """End this browser's session: the value of `Set-Cookie`."""
+        await self._end(request)
+        return _cookie(request, "", 0)
+
+    async def _end(self, request: Request[Any, Any, Any]) -> None:
+        shown = _read_cookie(request)
+        known = await self._sessions.with_ids([secret_digest(shown)]) if shown else {}
+        for session in known.values():
+            await self._sessions.remove(session.id, session.namespace)
+
+
+def is_refresh(request: Request[Any, Any, Any]) -> bool:
+    """Whether a page that is open asks for itself."""
+    return request.method == "GET" and REFRESH in request.headers
+
+
+def _is_attended(request: Request[Any, Any, Any]) -> bool:
+    """Whether a person makes this request: a script says so where they touched the page since its last refresh."""
+    return not is_refresh(request) or _USED in request.headers
+
+
+def _cookie(request: Request[Any, Any, Any], value: str, seconds: int) -> str:
+    secure = _is_https(request)
+    name, also = (_SECURE, "; Secure") if secure else (_PLAIN, "")
+    return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{also}"
+
+
+def _read_cookie(request: Request[Any, Any, Any]) -> str:
+    """What the cookie holds; `""` without one. Where several have its name, somebody else may have set one of them."""
+    name = _SECURE if _is_https(request) else _PLAIN
+    pairs = [pair.strip() for header in header_values(request.scope, b"cookie") for pair in header.split(";")]
+    found = [value for pair in pairs for cookie, _, value in [pair.partition("=")] if cookie == name]
+    return found[0] if len(found) == 1 and len(found[0]) <= _COOKIE_CHARACTERS else ""
+
+
+def _is_https(request: Request[Any, Any, Any]) -> bool:
+    """Whether the browser speaks HTTPS, be it with a proxy in front: then `api.public_url` says so."""
+    return request.url.scheme == "https" or bool(request.app.state[HTTPS])

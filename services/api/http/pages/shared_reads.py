@@ -1,0 +1,68 @@
+"""What all who look at a page share: however many have it open, a reading is made once in a while.
+
+Only refreshes take what was read for somebody else. Whoever opens a page sees it as it is: they may have just changed
+something.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from http import HTTPStatus
+from itertools import count
+from typing import Any
+
+from cachetools import LRUCache
+
+from services.api.http.pages.inner import ApiProblem
+from shared.domain.errors import Unavailable
+
+SHARED_READS = "shared_reads"
+"""The key in the application's state of what its pages have read."""
+
+_REMEMBERED = 300
+
+
+class SharedReads:
+    """Readings by their keys. A key names all that the reading depends on: what is asked, and what of its reader."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._turns = count()
+        self._kept: LRUCache[Hashable, _Kept] = LRUCache(_REMEMBERED)
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:
+        """What `read` gives, or gave at most so many seconds ago: 0 for a new reading. Who comes while it is read waits
+        for that, and shares what comes next, be it that a server is away. Nobody may change it. Raises what `read`
+        raises."""
+        asked, kept = next(self._turns), self._kept.setdefault(key, _Kept())
+        if self._is_fresh(kept, seconds):
+            return kept.value
+        async with kept.lock:
+            # One that began after we had asked is as new as our own would be.
+            if not self._is_fresh(kept, seconds) and kept.turn < asked:
+                await self._read(kept, read)
+            if kept.problem is not None:
+                raise kept.problem.with_traceback(None)
+            return kept.value
+
+    async def _read(self, kept: "_Kept", read: Callable[[], Awaitable[Any]]) -> None:
+        turn, began_at = next(self._turns), self._monotonic()
+        try:
+            kept.value, kept.problem, kept.began_at = await read(), None, began_at
+        except (ApiProblem, Unavailable) as problem:
+            if isinstance(problem, ApiProblem) and problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise  # it is about who asks
+            kept.problem, kept.began_at = problem, float("-inf")
+        kept.turn = turn
+
+    def _is_fresh(self, kept: "_Kept", seconds: float) -> bool:
+        return self._monotonic() - kept.began_at < seconds
+
+
+class _Kept:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.turn = -1
+        self.began_at = float("-inf")
+        self.value: Any = None
+        self.problem: ApiProblem | Unavailable | None = None

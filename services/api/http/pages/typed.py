@@ -1,0 +1,102 @@
+"""What was typed into a form, as the API takes it. What no route could take is refused here, beside its field.
+
+An empty field is `None`, or an empty list or dictionary. `form` has the last text of each field by its name.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import msgspec
+
+from services.api.http.pages.inner import ApiProblem
+
+MANY_THINGS, MANY_DEVICES = 1_000, 100_000
+"""Whoever ends or sends something that concerns more than these types a name first."""
+
+_EXACT = 2**53
+"""Up to here a float is exact."""
+
+Form = Mapping[str, str]
+
+
+def refuse(field: str, why: str) -> ApiProblem:
+    """A refusal of what stands in a field, as the API gives it."""
+    return ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, why, field)
+
+
+def check_name(form: Form, name: str) -> None:
+    """Raise `ApiProblem` unless this name was typed in the question that `ui.ask` puts; any will do for `""`."""
+    if name and form.get("named", "").strip() != name:
+        raise refuse("named", f"type {name} to go on: nothing was done")
+
+
+def read_number(form: Form, field: str) -> int | float | None:
+    """A number, which may have commas between thousands. Raises `ApiProblem`."""
+    text = form.get(field, "").strip().replace(",", "")
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        raise refuse(field, "a number is needed here") from None
+    if not math.isfinite(number):
+        raise refuse(field, "a number is needed here")
+    return int(number) if number.is_integer() and abs(number) < _EXACT else number
+
+
+def read_instant(form: Form, field: str) -> datetime | None:
+    """An instant, in UTC unless it says otherwise. Raises `ApiProblem`."""
+    text = form.get(field, "").strip()
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise refuse(field, "an instant is needed, as in 2027-01-31T18:00") from None
+
+
+def read_json(form: Form, field: str) -> msgspec.Raw | None:
+    """JSON as it was typed: the API tells what it does not like of it, such as a key that stands twice. Raises
+    `ApiProblem` for what is none."""
+    text = form.get(field, "").strip()
+    if text:
+        _decode(text, field)
+    return msgspec.Raw(text.encode("utf-8", "replace")) if text else None
+
+
+def read_object(form: Form, field: str) -> msgspec.Raw | None:
+    """A JSON object as it was typed. Raises `ApiProblem` for what is none."""
+    text = form.get(field, "").strip()
+    if text and not isinstance(_decode(text, field), dict):
+        raise refuse(field, 'an object is needed, as in {"name": "Ana"}')
+    return msgspec.Raw(text.encode("utf-8", "replace")) if text else None
+
+
+def read_lines(form: Form, field: str) -> list[str]:
+    """What stands on each line that is not blank."""
+    return [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
+
+
+def read_pairs(form: Form, field: str, between: str = ":") -> dict[str, str]:
+    """A name and its value on each line. Raises `ApiProblem`."""
+    pairs: dict[str, str] = {}
+    for line in read_lines(form, field):
+        name, found, value = line.partition(between)
+        if not found:
+            raise refuse(field, f"each line is a name, {between!r} and a value")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _decode(text: str, field: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise refuse(field, f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at {where}") from None
+    except (ValueError, RecursionError):
+        raise refuse(field, "this is nested too deep, or has too long a number") from None

@@ -1,0 +1,163 @@
+"""One person's look at one page: who they are, what they typed, and what the API tells them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from litestar import Request
+from litestar.datastructures import UploadFile
+from litestar.enums import RequestEncodingType
+from litestar.exceptions import HTTPException
+
+from services.api.http import paging
+from services.api.http.pages.inner import ApiAnswer, ApiProblem, InnerApi
+from services.api.http.pages.sessions import is_refresh
+from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
+from shared.domain.accounts.callers import Caller
+from shared.domain.accounts.roles import Role
+
+FORM_BYTES = 4 * 2**20
+SHOWN = 50
+"""How many things a list shows at once."""
+
+_MOST_FIELDS = 2_000
+
+
+class Visit:
+    """A person who looks at a page, or sends a form."""
+
+    def __init__(self, request: Request[Any, Any, Any], caller: Caller, session_id: str = "") -> None:
+        self.request = request
+        self.caller = caller
+        self.session_id = session_id
+        self.form: dict[str, str] = {}
+        self.lists: dict[str, list[str]] = {}
+        self.files: dict[str, bytes] = {}
+        self.unknown: list[tuple[str, str]] = []
+        self._api = InnerApi(request, caller, session_id)
+
+    def path(self, name: str) -> str:
+        """What stands in the path by this name."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str:
+        """A parameter of the page's own address, `""` without it."""
+        return paging.first(self.request, name)
+
+    async def take_form(self) -> None:
+        """Read what was typed: `form` has the last value of each field, `lists` all of them, and `files` what was
+        chosen. Raises `ApiProblem` for more than a form may have."""
+        try:
+            fields = await self._read_fields()
+        except HTTPException as error:
+            is_too_large = error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            rule = f"a form with its files may have {FORM_BYTES:,} bytes" if is_too_large else error.detail
+            raise ApiProblem(error.status_code, rule) from error
+        except ValueError as error:
+            raise ApiProblem(HTTPStatus.BAD_REQUEST, f"a form may have {_MOST_FIELDS:,} fields") from error
+        for name, value in fields:
+            self.form[name] = value.replace("\r\n", "\n")
+            self.lists.setdefault(name, []).append(self.form[name])
+
+    async def _read_fields(self) -> list[tuple[str, str]]:
+        if self.request.content_type[0] != RequestEncodingType.MULTI_PART:
+            text = (await self.request.body()).decode("utf-8", "replace")
+            return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        fields = []
+        for name, value in (await self.request.form()).multi_items():
+            if not isinstance(value, UploadFile):
+                fields.append((name, str(value)))
+            elif content := await value.read():
+                self.files[name] = content
+        return fields
+
+    def read_field(self, name: str) -> str:
+        """What was typed into this field, without spaces around it."""
+        return self.form.get(name, "").strip()
+
+    async def read(self, path: str, *parts: str, **query: Any) -> Any:
+        """What GET answers. Each `{}` in the path takes one of the parts, whatever characters it has.
+
+        Raises:
+            ApiProblem: the API refuses, or does not know.
+        """
+        return (await self._api.ask("GET", fill(path, parts), query=query)).value
+
+    async def read_list(self, path: str, *parts: str, **query: Any) -> ApiAnswer:
+        """A page of a list, and where the next one begins. It begins where the page's own `?cursor=` says. Raises
+        `ApiProblem`."""
+        asked = {"limit": SHOWN, "cursor": self.query("cursor")} | query
+        return await self._api.ask("GET", fill(path, parts), query=asked)
+
+    async def try_read(self, what: str, path: str, *parts: str, **query: Any) -> Any:
+        """The same as `read`, where the page can do without (`attempt`)."""
+        return await self.attempt(what, self.read(path, *parts, **query))
+
+    async def attempt(self, what: str, reading: Awaitable[Any]) -> Any:
+        """What a reading gives that the page can do without: `None`, and the page tells that `what` is unknown and why,
+        while a server is away; `None` alone for what is not there, or not for this reader. Raises `ApiProblem` where
+        this reader asks too often."""
+        try:
+            return await reading
+        except ApiProblem as problem:
+            if problem.status == HTTPStatus.TOO_MANY_REQUESTS:
+                raise
+            if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                self.unknown.append((what, problem.detail))
+            return None
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *parts: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        reason: str = "",
+        key: str = "",
+    ) -> Any:
+        """Do something by a route: what it answers. Raises `ApiProblem`."""
+        answer = await self._api.ask(
+            method,
+            fill(path, parts),
+            query=query,
+            body=body,
+            reason=reason or self.read_field("reason"),
+            key=key or self.form.get("key", ""),
+        )
+        return answer.value
+
+    async def read_all(self, *reads: Any) -> Sequence[Any]:
+        """Several reads at the same time."""
+        return await asyncio.gather(*reads)
+
+    async def read_shared(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:
+        """What `read` gives: where the page only asks for itself, what it gave to somebody at most so many seconds ago.
+        All who have the same `key` share it, so their rights must be the same, as far as it goes by them. Nobody may
+        change it."""
+        reads: SharedReads = self.request.app.state[SHARED_READS]
+        return await reads.get(key, read, seconds=seconds if is_refresh(self.request) else 0)
+
+    def may(self, role: str, *, app: str | None = None, namespace: str | None = None) -> bool:
+        """Whether this person has this role over an app, over a namespace, or else over everything."""
+        if app is not None:
+            held = self.caller.role_over_app(app)
+        elif namespace is not None:
+            held = self.caller.role_over_namespace(namespace)
+        else:
+            held = self.caller.role_over_everything
+        return held is not None and held.covers(Role(role))
+
+
+def fill(path: str, parts: Sequence[str]) -> str:
+    """The path, with these parts in the place of each `{}`. Raises `ApiProblem` for one that no path can have."""
+    if any(not part or part in {".", ".."} or "/" in part for part in parts):
+        raise ApiProblem(HTTPStatus.NOT_FOUND, "there is nothing at this path")
+    return path.format(*parts)
+
+
+def address(path: str, *parts: str) -> str:
+    """The same as `fill`, as a link has it: with what a link cannot hold encoded."""
+    return path.format(*(quote(part, safe="") for part in parts))

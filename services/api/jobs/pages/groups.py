@@ -1,0 +1,189 @@
+"""`/ui/groups/…`: a localized push, whose zones start one after the other around the globe."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from services.api.http.pages.filters import UNKNOWN, known_time, percent, read_time
+from services.api.http.pages.pictures import StripBlock
+from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
+from services.api.http.pages.typed import MANY_DEVICES, check_name
+from services.api.http.pages.visits import Visit, address
+from services.api.jobs.pages.job import SAID, refuse_plainly
+from services.api.jobs.pages.job_words import Json, Shown, device_pieces, show_job, zone_name
+from shared.domain.jobs.jobs import JobStatus
+
+PATH = "/groups/{app_id:str}/{group_id:str}"
+_TONES = {
+    "waiting": "wait",
+    "running": "busy",
+    "paused": "accent",
+    "tripped": "bad",
+    "failed": "bad",
+    "stopped": "idle",
+    "completed": "good",
+}
+_MARATHON = {"paused": JobStatus.PAUSED, "circuitbreak": JobStatus.TRIPPED, "stopped": JobStatus.STOPPED}
+_SHORTEST, _STEP = timedelta(hours=24), timedelta(hours=4)
+_QUARTERS = 4
+
+
+class ZoneRow(Struct, frozen=True):
+    """A zone: its job as the API tells it, how it stands, and when it starts."""
+
+    job: Json
+    shown: Shown
+    starts: datetime
+
+
+class DayAxis(Struct, frozen=True):
+    """The time in which all zones start: whole hours, a day or somewhat more."""
+
+    begin: datetime
+    length: timedelta
+
+    def place(self, at: datetime) -> float:
+        """Where this instant is on the axis: 0 is its begin, 1 its end."""
+        return (at - self.begin) / self.length
+
+    @property
+    def ticks(self) -> list[datetime]:
+        """The instants that are written below it, at like distances."""
+        return [self.begin + self.length * quarter / _QUARTERS for quarter in range(_QUARTERS + 1)]
+
+
+class GroupPages(PageSet):
+    """A localized push."""
+
+    @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, section="/jobs", shared_by_roles=True)
+    async def show_group(self, visit: Visit) -> Values:
+        """The zones, their sums, and what may be done to all of them."""
+        app_id, group_id = visit.path("app_id"), visit.path("group_id")
+        group = await visit.read("/apps/{}/groups/{}", app_id, group_id)
+        app = await visit.try_read("The app", "/apps/{}", app_id)
+        rows, starts = zone_rows(group), read_time(group["startsAt"])
+        axis = day_axis(rows)
+        left = group["totalTokens"] - group["completedTokens"]
+        has_ended = all(row.shown.has_ended for row in rows)
+        return {
+            "title": group["templateName"] or "Localized push",
+            "group": group,
+            "app": app,
+            "rows": rows,
+            "zone_name": zone_name,
+            "word": _word_for_all(rows),
+            "local_time": f"{starts:%H:%M}" if starts else UNKNOWN,
+            "counts": _count_words(rows),
+            "waiting": sum(row.shown.waits for row in rows),
+            "tones": _TONES,
+            "axis": axis,
+            "blocks": strip_blocks(rows, axis),
+            "at": axis.place(datetime.now(UTC)),
+            "pieces": device_pieces(group, left, has_ended=has_ended),
+            "left": left,
+            "may_move": {move: _count_movable(rows, move) for move in SAID},
+            "name": _name_to_type(group, app),
+            "here_path": address("/groups/{}/{}", app_id, group_id),
+        } | ({"refresh_seconds": 0} if has_ended else {})
+
+    @FormRoute(PATH + "/pause", page="show_group")
+    async def pause_group(self, visit: Visit) -> Moved:
+        """Hold all its jobs."""
+        return await self._move(visit, "pause")
+
+    @FormRoute(PATH + "/resume", page="show_group")
+    async def resume_group(self, visit: Visit) -> Moved:
+        """Let all its held jobs go on."""
+        return await self._move(visit, "resume")
+
+    @FormRoute(PATH + "/stop", page="show_group")
+    async def stop_group(self, visit: Visit) -> Moved:
+        """End all its jobs for good."""
+        app_id, group_id = visit.path("app_id"), visit.path("group_id")
+        group = await visit.read("/apps/{}/groups/{}", app_id, group_id)
+        check_name(visit.form, _name_to_type(group, await visit.try_read("The app", "/apps/{}", app_id)))
+        return await self._move(visit, "stop")
+
+    async def _move(self, visit: Visit, move: str) -> Moved:
+        ids = visit.path("app_id"), visit.path("group_id")
+        await refuse_plainly(visit.send("PUT", "/apps/{}/groups/{}/" + move, *ids))
+        return Moved(address("/groups/{}/{}", *ids), said=SAID[move])
+
+
+def zone_rows(group: Json) -> list[ZoneRow]:
+    """The zones of a group, each as a job, the first to start first."""
+    return sorted((_zone_row(zone, group) for zone in group["zones"]), key=lambda row: row.starts)
+
+
+def day_axis(rows: Sequence[ZoneRow]) -> DayAxis:
+    """An axis of a day, or as long as the starts of these zones need."""
+    first, last = min(row.starts for row in rows), max(row.starts for row in rows)
+    begin = first.replace(minute=0, second=0, microsecond=0)
+    length = _SHORTEST
+    while begin + length <= last + timedelta(hours=1):
+        length += _STEP
+    return DayAxis(begin, length)
+
+
+def strip_blocks(rows: Sequence[ZoneRow], axis: DayAxis) -> list[StripBlock]:
+    """A block for each zone, where it starts: those east of Greenwich above the others, since a day's turn can bring
+    one of each to the same moment. What a zone's job has done fills it from below."""
+    return [
+        StripBlock(
+            at=axis.place(row.starts),
+            share=row.job["completedTokens"] / row.job["totalTokens"] if row.job["totalTokens"] else 0,
+            tone=_TONES[row.shown.word],
+            label=_describe(row),
+            lane=int(not row.job["zone"].startswith("+")),
+        )
+        for row in rows
+    ]
+
+
+def _zone_row(zone: dict[str, Any], group: Json) -> ZoneRow:
+    starts = known_time(zone["startsAt"])
+    job = zone | {"state": _state_of(zone, starts), "createdAt": group["createdAt"], "updatedAt": zone["startsAt"]}
+    return ZoneRow(job, show_job(job), starts)
+
+
+def _state_of(zone: Json, starts: datetime) -> JobStatus:
+    """The state of a zone's job. Marathon's `status` is empty for one that waits, runs or is completed."""
+    if zone["completedAt"]:
+        return _MARATHON.get(zone["status"], JobStatus.COMPLETED)
+    has_begun = zone["totalTokens"] or starts <= datetime.now(UTC)
+    return _MARATHON.get(zone["status"], JobStatus.RUNNING if has_begun else JobStatus.SCHEDULED)
+
+
+def _describe(row: ZoneRow) -> str:
+    done, planned = row.job["completedTokens"], row.job["totalTokens"]
+    share = f", {percent(done, planned)} of {planned:,} devices" if planned else ""
+    return f"{zone_name(row.job['zone'])}, {row.shown.word}: starts {row.starts:%Y-%m-%d %H:%M} UTC{share}"
+
+
+def _count_words(rows: Sequence[ZoneRow]) -> dict[str, int]:
+    counts = dict.fromkeys(_TONES, 0)
+    for row in rows:
+        counts[row.shown.word] += 1
+    return {word: count for word, count in counts.items() if count}
+
+
+def _word_for_all(rows: Sequence[ZoneRow]) -> str:
+    """One word for the whole push: what needs somebody comes first, what has ended last."""
+    words = _count_words(rows)
+    order = ("tripped", "failed", "running", "paused", "waiting", "stopped", "completed")
+    found = next(word for word in order if word in words)
+    return "running" if found == "waiting" and "completed" in words else found
+
+
+def _count_movable(rows: Sequence[ZoneRow], move: str) -> int:
+    return sum(bool(getattr(row.shown, f"may_{move}")) for row in rows)
+
+
+def _name_to_type(group: Json, app: Json | None) -> str:
+    """What is typed before all is stopped. Zones that have not started are not counted yet, so it is asked for while
+    there are such."""
+    is_large = group["totalTokens"] - group["completedTokens"] > MANY_DEVICES
+    waits = any(row.shown.waits for row in zone_rows(group))
+    return str(app["name"]) if app and (is_large or waits) else ""

@@ -1,0 +1,106 @@
+"""Reads the form of a new job: what was typed, as the API's body has it, and what is said of it before it is made."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from services.api.http.pages.typed import read_number, refuse
+from services.api.http.pages.visits import Visit
+from services.api.jobs.pages.fields import read_instant_ns, read_object_or_empty
+
+NOW, AT, LOCALIZED = "now", "at", "localized"
+FILTER, WANTED = "filter-column", "filter-value"
+BLANK_ROWS = 2
+
+_OWN = {"named", "key"}
+_DRY_RUN = "dryRun"
+
+Filters = list[tuple[str, str]]
+
+
+def read_names(visit: Visit) -> str:
+    """The names of the chosen templates, as the API takes them. Raises `ApiProblem` for none, and for one that a job
+    cannot name."""
+    names = [*visit.lists.get("template", ()), *visit.read_field("templates").split(",")]
+    chosen = [name for name in dict.fromkeys(names) if name]
+    if not chosen:
+        raise refuse("template", "choose one template or more")
+    if any("," in name for name in visit.lists.get("template", ())):
+        raise refuse("template", "a template with a comma in its name cannot be sent")
+    return ",".join(chosen)
+
+
+def read_filters(visit: Visit) -> Filters:
+    """The rows of filters in which anything was typed."""
+    rows = zip(visit.lists.get(FILTER, ()), visit.lists.get(WANTED, ()), strict=False)
+    stripped = ((column.strip(), value.strip()) for column, value in rows)
+    return [(column, value) for column, value in stripped if column or value]
+
+
+def blank_rows(filters: Filters) -> Filters:
+    """These rows, and some for more."""
+    return filters + [("", "")] * max(BLANK_ROWS, 3 - len(filters))
+
+
+def read_job(visit: Visit) -> dict[str, Any]:
+    """The body of the job. Raises `ApiProblem` for the first field that cannot be read."""
+    when = visit.read_field("when") or NOW
+    body = {
+        "service": visit.read_field("service"),
+        "filters": _read_columns(visit),
+        "csvPath": visit.read_field("csvPath"),
+        "context": read_object_or_empty(visit, "context"),
+        "metadata": _read_metadata(visit),
+        "controlGroup": _read_share(visit),
+        "startsAt": 0 if when == NOW else read_instant_ns(visit, "startsAt"),
+        "localized": when == LOCALIZED,
+        "pastTimeStrategy": visit.read_field("pastTimeStrategy") if when == LOCALIZED else "",
+        "expiresAt": read_instant_ns(visit, "expiresAt"),
+    }
+    if when != NOW and not body["startsAt"]:
+        raise refuse("startsAt", "say when it starts")
+    return body
+
+
+def keep_typed(visit: Visit) -> Iterable[tuple[str, str]]:
+    """Everything that was typed, for the form that makes the job."""
+    for name, values in visit.lists.items():
+        if name not in _OWN:
+            yield from ((name, value) for value in values)
+
+
+def count_devices(preview: dict[str, Any]) -> int | None:
+    """About how many devices a job would reach; `None` where nobody can tell."""
+    audience = preview["audience"]
+    if audience is None:
+        return None
+    estimate: int | None = audience["estimatedDevices"]
+    counted: int = audience["devices"]
+    return counted if audience["exact"] else estimate
+
+
+def _read_columns(visit: Visit) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for column, value in read_filters(visit):
+        if not column:
+            raise refuse("filters", f"name the column that has to be {value!r}")
+        if column in columns:
+            raise refuse("filters", f"{column} stands twice: write its values in one row, joined by commas")
+        columns[column] = value
+    return columns
+
+
+def _read_metadata(visit: Visit) -> msgspec.Raw | dict[str, Any]:
+    metadata = read_object_or_empty(visit, "metadata")
+    if not visit.read_field(_DRY_RUN):
+        return metadata
+    return {**json.loads(bytes(metadata)), _DRY_RUN: True}
+
+
+def _read_share(visit: Visit) -> float:
+    percent = read_number({"controlGroup": visit.read_field("controlGroup").removesuffix("%")}, "controlGroup") or 0
+    if not 0 <= percent < 100:
+        raise refuse("controlGroup", "it must be at least 0 and less than 100")
+    return percent / 100

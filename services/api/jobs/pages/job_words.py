@@ -1,0 +1,111 @@
+"""How the pages of jobs say what the API tells: states, times and shares."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from services.api.http.pages.filters import known_time, read_time
+from services.api.http.pages.pictures import Piece
+from shared.domain.audience.zones import REST
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, TRANSITIONS, JobStatus
+from shared.domain.transitions import final
+
+Json = Mapping[str, Any]
+
+STATES = {
+    JobStatus.SCHEDULED: "waiting",
+    JobStatus.RUNNING: "running",
+    JobStatus.PAUSED: "paused",
+    JobStatus.TRIPPED: "tripped",
+    JobStatus.STOPPED: "stopped",
+    JobStatus.COMPLETED: "completed",
+}
+"""What each state is called on a page."""
+
+FAILED = "failed"
+BAR_TONES = {"completed": "good", "paused": "wait", "tripped": "bad", FAILED: "bad"}
+_FINAL = final(TRANSITIONS)
+
+
+class Shown(Struct, frozen=True):
+    """How a job stands, in words, and what may be done to it. It `waits` while its start lies ahead, be it held or not.
+    `began` is `None` for one that has not begun, or never did, `ended` for one that is open; `left` devices of its plan
+    have got nothing."""
+
+    word: str
+    bar: str
+    began: datetime | None
+    ended: datetime | None
+    waits: bool
+    has_ended: bool
+    may_pause: bool
+    may_resume: bool
+    may_stop: bool
+    left: int
+
+
+def show_job(job: Json) -> Shown:
+    """How a job stands."""
+    status = JobStatus(job["state"])
+    has_ended = status in _FINAL
+    word = FAILED if job["failure"] and has_ended else STATES[status]
+    start = known_time(max(job["startsAt"], job["createdAt"]))
+    ended = read_time(job["completedAt"] or job["updatedAt"]) if has_ended else None
+    is_unplanned = job["startsAt"] != 0 and not job["totalTokens"]
+    waits = status in STARTABLE or (status in RESUMABLE and is_unplanned)
+    never_began = waits or (ended is not None and is_unplanned and start > ended)
+    return Shown(
+        word=word,
+        bar=BAR_TONES.get(word, ""),
+        began=None if never_began else start,
+        ended=ended,
+        waits=waits,
+        has_ended=has_ended,
+        may_pause=status in PAUSABLE,
+        may_resume=status in RESUMABLE,
+        may_stop=status in STOPPABLE,
+        left=max(job["totalTokens"] - job["completedTokens"], 0),
+    )
+
+
+def zone_name(zone: str) -> str:
+    """What a zone is called: `+0545` is `UTC+05:45`."""
+    if zone == REST:
+        return "no zone"
+    sign = zone[:1].replace("-", "\N{MINUS SIGN}")
+    return f"UTC{sign}{zone[1:3]}:{zone[3:]}"
+
+
+def mean_rate(job: Json, shown: Shown) -> float | None:
+    """Devices a second of a job that has ended, over all its time."""
+    if shown.began is None or shown.ended is None or not job["completedTokens"]:
+        return None
+    seconds = (shown.ended - shown.began).total_seconds()
+    return job["completedTokens"] / seconds if seconds >= 1 else None
+
+
+def device_pieces(sums: Json, left: int, *, has_ended: bool) -> Sequence[Piece]:
+    """What became of each device: `sums` are those of a job, or of many."""
+    return (
+        Piece("sent", sums["sent"], "good"),
+        Piece("failed", sums["failed"], "bad"),
+        Piece("skipped", sums["skipped"], "wait"),
+        Piece("held out", sums["heldOut"], "accent"),
+        Piece("not reached" if has_ended else "to come", left, "rest"),
+    )
+
+
+def message_pieces(messages: Json) -> Sequence[Piece]:
+    """What became of each message of a job that sends by a provider account."""
+    return (
+        Piece("read", messages["read"], "accent"),
+        Piece("delivered", messages["delivered"], "good"),
+        Piece("sent", messages["sent"], "busy"),
+        Piece("sending", messages["sending"], "busy pale"),
+        Piece("failed", messages["failed"], "bad"),
+        Piece("invalid", messages["invalid"], "bad"),
+        Piece("unknown", messages["unknown"], "wait"),
+        Piece("to come", messages["unsent"], "rest"),
+    )

@@ -1,0 +1,108 @@
+"""`/ui/jobs/new`: a job from the choice of its app to its first message, on one page.
+
+The form is sent to be previewed, and comes back with what was typed in it. Beside the preview stands what makes the
+job: the same fields, and a key by which a form that is sent twice makes one job.
+"""
+
+import secrets
+
+from services.api.http.pages.apps import ShownApp, read_apps, require_app
+from services.api.http.pages.filters import UNKNOWN
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
+from services.api.http.pages.typed import MANY_DEVICES, check_name
+from services.api.http.pages.visits import FORM_BYTES, Visit, address
+from services.api.jobs.pages.job_form import (
+    blank_rows,
+    count_devices,
+    keep_typed,
+    read_filters,
+    read_job,
+    read_names,
+)
+from services.api.jobs.pages.template_texts import group_by_name, notification_of
+from services.api.jobs.pages.templates import READ_AT_ONCE
+from shared.domain.push.records import SERVICES
+
+SHOWN_NAMES = 60
+_PAGE = "show_form"
+
+
+class JobMakingPages(PageSet):
+    """Makes jobs."""
+
+    @PageRoute("/jobs/new", template="jobs/making.html", section="/jobs")
+    async def show_form(self, visit: Visit) -> Values:
+        """The form, with what was typed."""
+        app_id = visit.form.get("app") or visit.query("app")
+        apps = await read_apps(visit, "operator")
+        app = await require_app(visit, app_id) if app_id else apps[0] if len(apps) == 1 else None
+        values = {"title": "New job", "apps": apps, "app": app, "preview": None}
+        return values if app is None else values | await self._read_choices(visit, app)
+
+    @FormRoute("/jobs/new/preview", page=_PAGE)
+    async def preview_job(self, visit: Visit) -> Values:
+        """Who would get it and what, after the chosen file has been brought to where a job finds it."""
+        await self._bring_file(visit)
+        return await self._foresee(visit) | {"key": secrets.token_urlsafe(16)}
+
+    @FormRoute("/jobs/new", page=_PAGE)
+    async def make_job(self, visit: Visit) -> Values | Moved:
+        """Make the job."""
+        app = await require_app(visit, visit.read_field("app"))
+        foreseen = await self._foresee(visit)
+        try:
+            check_name(visit.form, app["name"] if foreseen["needs_name"] else "")
+        except ApiProblem as problem:
+            return foreseen | {"key": visit.form.get("key", ""), "problem": problem}
+        query = {"template": read_names(visit)}
+        job = await visit.send("POST", "/apps/{}/jobs", app["id"], query=query, body=read_job(visit))
+        if job["localized"]:
+            return Moved(address("/groups/{}/{}", app["id"], job["jobGroupId"]), "made")
+        return Moved(address("/jobs/{}/{}", app["id"], job["id"]), "made")
+
+    async def _read_choices(self, visit: Visit, app: ShownApp) -> Values:
+        """What can be chosen for the app, and what is."""
+        answer = await visit.read_list("/apps/{}/templates", app["id"], limit=READ_AT_ONCE, cursor="")
+        accounts = await visit.try_read("Provider accounts", "/apps/{}/credentials", app["id"], limit=1)
+        sendable = [named for named in group_by_name(answer.value) if named.has_english and "," not in named.name]
+        chosen = visit.lists.get("template") or [name for name in [visit.query("template")] if name]
+        chosen += [name for name in visit.read_field("templates").split(",") if name]
+        listed = sorted(sendable, key=lambda named: named.name not in chosen)[:SHOWN_NAMES]
+        return {
+            "names": listed,
+            "has_more_names": bool(answer.next) or len(listed) < len(sendable),
+            "chosen": chosen,
+            "others": ",".join(name for name in chosen if name not in {named.name for named in listed}),
+            "services": list(SERVICES),
+            "has_accounts": bool(accounts),
+            "filters": blank_rows(read_filters(visit)),
+            "file_bytes": FORM_BYTES,
+        }
+
+    async def _bring_file(self, visit: Visit) -> None:
+        """Upload the file that was chosen, and keep its path in the form."""
+        content = visit.files.get("file")
+        if not content:
+            return
+        app_id = visit.read_field("app")
+        part = await visit.send("PUT", "/apps/{}/uploads", app_id, query={"part": 1}, body=content)
+        upload = await visit.send(
+            "POST", "/apps/{}/uploads/{}/complete", app_id, part["uploadId"], body={"bytes": len(content)}
+        )
+        visit.form["csvPath"] = upload["csvPath"]
+        visit.lists["csvPath"] = [upload["csvPath"]]
+
+    async def _foresee(self, visit: Visit) -> Values:
+        query, body = {"template": read_names(visit)}, read_job(visit)
+        app_id = visit.read_field("app")
+        preview = await visit.send("POST", "/apps/{}/jobs/preview", app_id, query=query, body=body)
+        devices = count_devices(preview)
+        return {
+            "preview": preview,
+            "devices": UNKNOWN if devices is None else devices,
+            "needs_name": devices is None or devices > MANY_DEVICES,
+            "body": body,
+            "notification_of": notification_of,
+            "kept": list(keep_typed(visit)),
+        }

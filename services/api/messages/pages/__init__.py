@@ -1,0 +1,1 @@
+"""Pages of messages: accounts that send, what became of a job's messages, and recipients."""

@@ -1,0 +1,156 @@
+"""What became of a job's messages, and of one message."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.api.http.pages.pictures import Piece
+from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
+from services.api.http.pages.typed import MANY_THINGS, check_name, refuse
+from services.api.http.pages.visits import SHOWN, Visit, address
+from services.api.messages.pages.accounts import SECTION
+
+STATES = {
+    "read": "accent",
+    "delivered": "good",
+    "sent": "good pale",
+    "sending": "busy",
+    "unsent": "idle",
+    "unknown": "wait",
+    "failed": "bad",
+    "invalid": "bad pale",
+}
+"""The states of messages in the order in which a bar shows them, with the classes of their colours."""
+REASONS = {
+    "malformed": "no address of this kind",
+    "suppressed": "a bar stands against it",
+    "unsubscribed": "the recipient wants no more of these",
+    "refused": "the provider does not take this content or this recipient",
+    "unregistered": "the address is nobody's any more",
+    "hard-bounce": "the recipient's server will never take it",
+    "soft-bounce": "the recipient's server did not take it this time",
+    "complaint": "the recipient called it spam",
+    "undelivered": "the provider took it and could not deliver it",
+    "address-changed": "the recipient's row has another address by now",
+    "unrendered": "what the template makes of it cannot be sent",
+    "gave-up": "not taken in any of its attempts",
+    "expired": "it was to be sent by an instant that has passed",
+    "cancelled": "taken back before it was sent",
+    "other": "the provider's own words are with each message",
+}
+RETRIED = {
+    "failed": "failed: refused, not delivered, or given up",
+    "unsent": "unsent: what a stop has left",
+    "unknown": "unknown: these may reach somebody a second time",
+}
+FOUND = 200
+"""How many messages to one recipient are searched for those of a job."""
+
+_ENDED = frozenset({"completed", "stopped"})
+_JOB = "/apps/{}/jobs/{}"
+_MESSAGE = "/apps/{}/messages/{}"
+_JOB_PAGE = "/messages/jobs/{app_id:str}/{job_id:str}"
+_MESSAGE_PAGE = "/messages/{app_id:str}/messages/{message_id:str}"
+
+Answer = Mapping[str, Any]
+
+
+class LedgerPages(PageSet):
+    """The ledger."""
+
+    @PageRoute(_JOB_PAGE, template="messages/ledger.html", refresh_seconds=2, section=SECTION)
+    async def show_ledger(self, visit: Visit) -> Values:
+        """A job's messages: how many stand where, and which."""
+        app_id, job_id = visit.path("app_id"), visit.path("job_id")
+        job = await visit.read(_JOB, app_id, job_id)
+        state, recipient = visit.query("state"), visit.query("recipient").strip()
+        if recipient:
+            found, next_cursor, more = await self._search(visit, recipient)
+        else:
+            listed = await visit.read_list(f"{_JOB}/messages", app_id, job_id, state=state)
+            found, next_cursor, more = listed.value, listed.next, False
+        account = None
+        if job.get("credentialId"):
+            account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, job["credentialId"])
+        counts = job.get("messages") or {}
+        return {
+            "title": f"Messages of {job['templateName'] or job_id}",
+            "job": job,
+            "account": account,
+            "counts": counts,
+            "pieces": pieces_of(counts),
+            "reasons": sorted(job["reasons"].items(), key=lambda each: -each[1]),
+            "meanings": REASONS,
+            "states": [name for name in STATES if name != "unsent"],
+            "state": state,
+            "recipient": recipient,
+            "messages": found,
+            "more": more,
+            "next": next_cursor,
+            "retried": {name: says for name, says in RETRIED.items() if counts.get(name)} if _may_retry(job) else {},
+            "many": MANY_THINGS,
+        }
+
+    @FormRoute(_JOB_PAGE + "/retry", page="show_ledger")
+    async def retry_messages(self, visit: Visit) -> Moved:
+        """Send messages of an ended job again."""
+        app_id, job_id = visit.path("app_id"), visit.path("job_id")
+        states = [state for state in visit.lists.get("states", []) if state in RETRIED]
+        if not states:
+            raise refuse("states", "choose which messages are sent again")
+        job = await visit.read(_JOB, app_id, job_id, exact=True)
+        counts = job.get("messages") or {}
+        count = sum(counts.get(state, 0) for state in states)
+        check_name(visit.form, job["templateName"] if count > MANY_THINGS else "")
+        await visit.send("POST", f"{_JOB}/retry", app_id, job_id, body={"states": states})
+        return Moved(address("/messages/jobs/{}/{}", app_id, job_id), "retrying")
+
+    @PageRoute(_MESSAGE_PAGE, template="messages/message.html", refresh_seconds=2, section=SECTION)
+    async def show_message(self, visit: Visit) -> Values:
+        """A message with its attempts, and what the provider said."""
+        app_id = visit.path("app_id")
+        app, message = await visit.read_all(
+            visit.read("/apps/{}", app_id), visit.read(_MESSAGE, app_id, visit.path("message_id"))
+        )
+        account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, message["credentialId"])
+        return {
+            "title": "Message",
+            "app": app,
+            "message": message,
+            "account": account,
+            "attempts": [*message["earlier"], last_attempt(message)] if message["attempt"] else message["earlier"],
+            "meanings": REASONS,
+            "job_id": visit.query("job"),
+        }
+
+    @FormRoute(_MESSAGE_PAGE + "/cancel", page="show_message")
+    async def cancel_message(self, visit: Visit) -> Moved:
+        """Take back a message that has not been sent."""
+        parts = visit.path("app_id"), visit.path("message_id")
+        await visit.send("DELETE", _MESSAGE, *parts)
+        return Moved(address("/messages/{}/messages/{}", *parts), "cancelled")
+
+    async def _search(self, visit: Visit, recipient: str) -> tuple[Sequence[Answer], str, bool]:
+        """The job's messages to this recipient, and whether not all of theirs were looked at. The ids of all messages
+        of a job begin alike."""
+        app_id = visit.path("app_id")
+        some = await visit.read_list(f"{_JOB}/messages", app_id, visit.path("job_id"), limit=1, cursor="")
+        if not some.value:
+            return [], "", False
+        begins = some.value[0]["id"].partition(".")[0] + "."
+        found = await visit.read_list("/apps/{}/messages", app_id, recipient=recipient, limit=FOUND, cursor="")
+        of_job = [message for message in found.value if message["id"].startswith(begins)]
+        return of_job[:SHOWN], "", bool(found.next)
+
+
+def pieces_of(counts: Mapping[str, int]) -> list[Piece]:
+    """The parts of a bar of all messages of a job."""
+    return [Piece(state, counts.get(state, 0), tone) for state, tone in STATES.items()]
+
+
+def last_attempt(message: Answer) -> Answer:
+    """The attempt that a message's own fields tell of."""
+    return {name: message[name] for name in ("attempt", "state", "reason", "detail", "providerId")}
+
+
+def _may_retry(job: Answer) -> bool:
+    return job["state"] in _ENDED and not job["metadata"].get("dryRun")

@@ -1,0 +1,46 @@
+"""`carillon deliveries`."""
+
+import click
+
+from services.cli import options
+from services.cli.bus_attempts import describe_last_answer, describe_sent
+from services.cli.output.tables import TableColumn
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("deliveries")
+
+
+@command.verb("list")
+@click.argument("key", metavar="KEY")
+@click.option("--status", type=click.Choice(["open", "delivered", "dead", "discarded"]), help="Only those.")
+@click.option("--since", type=options.SequenceOrPast(),
+              help="Only those behind this sequence, or cut then or later: 17, 2h (ago), 2025-12-24.")  # fmt: skip
+@options.namespace
+@options.limit
+def list_deliveries(
+    session: Session, key: str, status: str | None, since: str | None, namespace: str, limit: int | None
+) -> None:
+    """List the deliveries of a subscription, the newest first."""
+    columns = (
+        TableColumn("ID", lambda each: each["id"], "id"),
+        TableColumn("SEQUENCE", lambda each: each["sequence"], "number"),
+        TableColumn("STATUS", lambda each: each["status"], "word"),
+        TableColumn("CUT", lambda each: session.out.when(each["cut_at"]), "word"),
+        TableColumn("EVENTS", lambda each: each["count"], "number"),
+        TableColumn("TRIES", lambda each: each["made"], "number"),
+        TableColumn("LAST ANSWER", describe_last_answer),
+    )
+    path = ("bus", "subscriptions", key, "deliveries")
+    found = session.api.items(*path, limit=limit, status=status, since=since, namespace=namespace)
+    session.out.show_list(found, columns, id="id", limit=limit)
+
+
+@command.verb("show")
+@click.argument("id_", metavar="ID")
+@click.option("--events", is_flag=True, help="With its events, while they are kept.")
+@options.namespace
+def show(session: Session, id_: str, events: bool, namespace: str) -> None:
+    """Show a delivery, and what came of its attempts."""
+    found = session.api.get("bus", "deliveries", id_, events="true" if events else "", namespace=namespace)
+    session.out.show(found, lambda: describe_sent(session.out, found), id="id")

@@ -1,0 +1,65 @@
+"""`carillon publish`."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import click
+
+from services.cli import options
+from services.cli.exits import Exit, Failure
+from services.cli.output.tables import Json
+from services.cli.session import Session
+from services.cli.verb import Verb
+
+_AT_ONCE = 5_000
+
+
+@click.command("publish", cls=Verb)
+@click.argument("topic")
+@click.option("--type", "type_", metavar="TYPE", help="What happened: create, order.paid, or any other word.")
+@click.option("--url", help="The URL of what it happened to, by https or http.")
+@click.option("--data", type=options.JsonText(), help="Anything more: JSON, or @FILE.")
+@click.option("--id", "event_id", metavar="ID", help="By this, receivers know a repetition; otherwise one is made.")
+@click.option("--file", metavar="FILE", help="Events as the API takes them: one, an array or one a line (`-`: stdin).")
+@click.pass_obj
+def command(
+    session: Session,
+    topic: str,
+    type_: str | None,
+    url: str | None,
+    data: Any,
+    event_id: str | None,
+    file: str | None,
+) -> None:
+    """Publish events on a topic of the bus. A topic belongs to whoever does so first.
+
+    One event by --type and --url, or those of a --file. What is published again, receivers get again.
+    """
+    given = {"type": type_, "url": url, "data": data, "id": event_id}
+    event = {name: value for name, value in given.items() if value is not None}
+    if bool(file) == bool(event) or (event and not (type_ and url)):
+        raise click.UsageError("either --type and --url, or --file")
+    events = options.read_documents(file) if file else [event]
+    published, refused = list[Json](), 0
+    for start in range(0, len(events), _AT_ONCE):
+        results = session.api.post("bus", "topics", topic, "events", body=events[start : start + _AT_ONCE], once=True)
+        published += [each for each in results if each["status"] < HTTPStatus.BAD_REQUEST]
+        refused += _tell_refused(session, start, results)
+    ids = " ".join(str(each["id"]) for each in published)
+    session.out.confirm({"published": len(published), "refused": refused, "ids": ids}, _sentence(published), id="ids")
+    if refused:
+        rest = "the others are published" if published else "nothing is published"
+        raise Failure(Exit.REFUSED, f"Refused: {refused:,} of {len(events):,}; {rest}.")
+
+
+def _tell_refused(session: Session, start: int, results: Sequence[Json]) -> int:
+    """Tell which were refused, by their places among all; returns how many."""
+    bad = [each for each in results if each["status"] >= HTTPStatus.BAD_REQUEST]
+    for each in bad:
+        session.out.tell(f"{start + each['index'] + 1}: {each['error']['field']}: {each['error']['reason']}")
+    return len(bad)
+
+
+def _sentence(published: Sequence[Json]) -> str:
+    return f"Published {published[0]['id']}." if len(published) == 1 else f"Published {len(published):,} events."

@@ -1,0 +1,65 @@
+"""`carillon replays`."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from services.cli import options
+from services.cli.options import Past
+from services.cli.output.tables import TableColumn
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("replays")
+
+_key = click.argument("key", metavar="KEY")
+_PATH = ("bus", "subscriptions")
+
+
+@command.verb("create", changes=True)
+@_key
+@click.option("--from", "since", type=Past(), required=True, help="Since when: 2h (ago), 2025-12-24.")
+@click.option("--to", "until", type=Past(), help="Until when; by default until now.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME",
+              help="Only of this topic; may be given several times. By default, of the subscription's.")  # fmt: skip
+@options.namespace
+def create(
+    session: Session, key: str, since: datetime, until: datetime | None, topics: tuple[str, ...], namespace: str
+) -> None:
+    """Have past events delivered once more, as far back as the log goes."""
+    body: dict[str, Any] = {"from": since.isoformat()}
+    body |= {"to": until.isoformat()} if until else {}
+    body |= {"topics": list(topics)} if topics else {}
+    made = session.api.post(*_PATH, key, "replays", body=body, once=True, namespace=namespace)
+    cut = " The log does not reach back to the beginning." if made["begins_late"] else ""
+    session.out.confirm(made, f"Replay {made['number']} of {key} reads {made['total']:,} records.{cut}", id="number")
+
+
+@command.verb("list")
+@_key
+@options.namespace
+@options.limit
+def list_replays(session: Session, key: str, namespace: str, limit: int | None) -> None:
+    """List the replays of a subscription, and how far they are."""
+    columns = (
+        TableColumn("NUMBER", lambda each: each["number"], "number"),
+        TableColumn("STATE", lambda each: each["state"], "word"),
+        TableColumn("READ", lambda each: f"{each['read']:,} of {each['total']:,}", "number"),
+        TableColumn("EVENTS", lambda each: f"{each['events']:,}", "number"),
+        TableColumn("LOST", lambda each: f"{each['lost']:,}", "number"),
+        TableColumn("CREATED", lambda each: session.out.when(each["created_at"]), "word"),
+        TableColumn("REASON", lambda each: each["reason"]),
+    )
+    found = session.api.items(*_PATH, key, "replays", limit=limit, namespace=namespace)
+    session.out.show_list(found, columns, id="number", limit=limit)
+
+
+@command.verb("cancel", destroys=True)
+@_key
+@options.namespace
+def cancel(session: Session, key: str, namespace: str) -> None:
+    """Cancel the replays of a subscription. What they have brought stays in its queue."""
+    session.ask(f"This cancels what is being delivered again to {key}.")
+    session.api.delete(*_PATH, key, "replays", namespace=namespace)
+    session.out.confirm({"key": key}, f"Cancelled the replays of {key}.", id="key")

@@ -1,0 +1,152 @@
+"""`carillon subscriptions`."""
+
+from http import HTTPStatus
+from typing import Any
+
+import click
+
+from services.cli import options
+from services.cli.bus_attempts import describe_answer
+from services.cli.exits import Exit, Failure
+from services.cli.options import JsonText
+from services.cli.output.tables import Json, TableColumn
+from services.cli.output.text import as_json
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("subscriptions")
+
+_key = click.argument("key", metavar="KEY")
+_PATH = ("bus", "subscriptions")
+
+
+@command.verb("list")
+@options.namespace
+@options.limit
+def list_subscriptions(session: Session, namespace: str, limit: int | None) -> None:
+    """List subscriptions by key."""
+    columns = (
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("STATE", lambda each: each["state"], "word"),
+        TableColumn("CALLBACK", lambda each: each["callback"]),
+        TableColumn("TOPICS", lambda each: ", ".join(each["topics"])),
+    )
+    found = session.api.items(*_PATH, limit=limit, namespace=namespace)
+    session.out.show_list(found, columns, id="key", limit=limit)
+
+
+@command.verb("show")
+@_key
+@options.namespace
+def show(session: Session, key: str, namespace: str) -> None:
+    """Show a subscription."""
+    found = session.api.get(*_PATH, key, namespace=namespace)
+    session.out.show(found, lambda: _fields(session, found), id="key")
+
+
+@command.verb("health")
+@_key
+@options.namespace
+def health(session: Session, key: str, namespace: str) -> None:
+    """Tell how a subscription's receiver stands, and what waits for it."""
+    found = session.api.get(*_PATH, key, "health", namespace=namespace)
+    session.out.show(found, lambda: [(name, _show_one(session, name, each)) for name, each in found.items()], id="key")
+
+
+@command.verb("test", changes=True)
+@_key
+@options.namespace
+def send_test(session: Session, key: str, namespace: str) -> None:
+    """Send one made-up event to the receiver now. Ends with 1 unless it was taken."""
+    told = session.api.post(*_PATH, key, "test", once=True, namespace=namespace)
+    session.out.confirm(told, f"After {told['ms']:,} ms: {describe_answer(told)}", id="status")
+    if not HTTPStatus.OK <= told["status"] < HTTPStatus.MULTIPLE_CHOICES:
+        raise Failure(Exit.FAILED, f"The receiver of {key} did not take it.")
+
+
+@command.verb("put", changes=True)
+@_key
+@click.option("--callback", metavar="URL", help="Where events are sent. A new one needs it.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; may be given several times.")
+@click.option("--body", type=JsonText(), metavar="JSON|@FILE",
+              help="All fields as the API takes them; the options above go before what it says.")  # fmt: skip
+def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...], body: Any) -> None:
+    """Make a subscription, or change it; what is not named stays.
+
+    The secret of a new one is printed for this one time. --body has the fields that have no option here: '{"filter":
+    {"types": ["create"]}, "max_events": 50}'.
+    """
+    if body is not None and not isinstance(body, dict):
+        raise click.UsageError("--body holds an object")
+    given = {"callback": callback, "topics": list(topics)}
+    made = session.api.put(*_PATH, key, body={**(body or {}), **{name: each for name, each in given.items() if each}})
+    _confirm(session, made, f"In place: subscription {key}.")
+
+
+@command.verb("pause", changes=True)
+@_key
+@options.namespace
+def pause(session: Session, key: str, namespace: str) -> None:
+    """Have nothing delivered; what comes is collected."""
+    moved = session.api.post(*_PATH, key, "pause", namespace=namespace)
+    session.out.confirm(moved, f"Paused subscription {key}.", id="key")
+
+
+@command.verb("resume", changes=True)
+@_key
+@options.namespace
+def resume(session: Session, key: str, namespace: str) -> None:
+    """Have what waits delivered, after a pause or a suspension."""
+    moved = session.api.post(*_PATH, key, "resume", namespace=namespace)
+    session.out.confirm(moved, f"Resumed subscription {key}.", id="key")
+
+
+@command.verb("secret", changes=True)
+@_key
+@click.option("--keep-hours", type=click.IntRange(0, 168), default=24, show_default=True,
+              help="For how long the secret before it signs beside it.")  # fmt: skip
+@options.namespace
+def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:
+    """Give a subscription a new secret, printed for this one time."""
+    made = session.api.post(*_PATH, key, "secrets", body={"keep_hours": keep_hours}, once=True, namespace=namespace)
+    _confirm(session, made, f"Subscription {key} has another secret.")
+
+
+@command.verb("delete", destroys=True)
+@_key
+@options.namespace
+def delete(session: Session, key: str, namespace: str) -> None:
+    """Remove a subscription, with all that waits for it."""
+    session.ask(f"This removes subscription {key} and all that waits for it; there is no undo.")
+    session.api.delete(*_PATH, key, namespace=namespace)
+    session.out.confirm({"key": key}, f"Removed subscription {key}.", id="key")
+
+
+def _confirm(session: Session, made: Json, sentence: str) -> None:
+    """Tell what was done. Where there is a new secret, it stands on stdout alone, as that of a token does."""
+    secret = made.get("secret")
+    if secret and not session.out.json and not session.out.quiet:
+        session.out.tell(f"{sentence} Its secret is not shown again:")
+        sentence = secret
+    session.out.confirm(made, sentence, id="key")
+
+
+def _show_one(session: Session, name: str, value: Any) -> str:
+    moment = name.endswith(("_at", "_since")) and value
+    return session.out.when(value) if moment else "" if value is None else str(value)
+
+
+def _fields(session: Session, found: Json) -> list[tuple[str, Any]]:
+    plain = ("key", "state", "reason", "callback", "max_events", "max_bytes", "timeout_ms", "ordered", "in_flight")
+    more = ("max_attempts", "max_age_hours", "uuid", "contact")
+    told = [(name, found[name]) for name in (*plain, *more)]
+    headers = [f"{name}: {value}" for name, value in found["headers"].items()]
+    listed = [("topics", list(found["topics"])), ("filter", _describe_filter(found["filter"])), ("headers", headers)]
+    return [*told, *listed, ("created", session.out.when(found["created_at"]))]
+
+
+def _describe_filter(wanted: Json) -> list[str]:
+    """What all must hold of an event, a line each; a value as JSON."""
+    types = [f"types: {', '.join(wanted['types'])}"] if wanted["types"] else []
+    prefix = [f"url_prefix: {wanted['url_prefix']}"] if wanted["url_prefix"] else []
+    return [*types, *prefix, *(f"{each['path']} {each['op']} {as_json(each['value'])}" for each in wanted["data"])]

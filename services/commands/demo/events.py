@@ -1,0 +1,178 @@
+"""The demo's third act: the bus. One publishes, two have subscribed: a receiver that is well, and one that fails at
+first. It goes over Routemaster's published API, as its clients use it, and the receivers listen on this machine."""
+
+import asyncio
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from string import ascii_lowercase
+from typing import Any
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from shared.domain.errors import Refused, Unavailable
+from shared.runtime.serving import HttpServer
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+EVENTS, REFUSALS = 1_000, 3
+
+_AT_ONCE = 20
+_MOST, _TIMEOUT_MS = 100, 200
+_PATIENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+
+
+class BusReceiver:
+    """A receiver that refuses its first requests, and keeps what it accepts. An event is known by its URL."""
+
+    def __init__(self, name: str, *, refusals: int = 0) -> None:
+        self.name = name
+        self.refused = 0
+        self.bodies: dict[str, set[bytes]] = {}
+        self.events: list[str] = []
+        self.requests = 0
+        self.first_at = self.last_at = 0.0
+        self._refusals = refusals
+
+    def take(self, delivery_id: str, body: bytes) -> int:
+        """The status that a delivery is answered with."""
+        self.bodies.setdefault(delivery_id, set()).add(body)
+        if self.refused < self._refusals:
+            self.refused += 1
+            return 503
+        self.requests += 1
+        self.events += [event["url"] for event in msgspec.json.decode(body)]
+        self.last_at = time.monotonic()
+        self.first_at = self.first_at or self.last_at
+        return 204
+
+
+class BusStory(Struct, frozen=True, kw_only=True):
+    """What was seen. Times are in seconds, by the process's clock."""
+
+    began: float
+    published: float
+    well: BusReceiver
+    failing: BusReceiver
+    in_time: bool
+
+
+async def publish_and_receive(api: str, root_key: str) -> BusStory:
+    """Publish, and receive. Raises `Refused` or `Unavailable`."""
+    well, failing = BusReceiver("well"), BusReceiver("failing", refusals=REFUSALS)
+    tokens = dict[BusReceiver, str]()
+    topic = "widgets_" + "".join(secrets.choice(ascii_lowercase) for _ in range(8))  # the last demo's has an owner
+    async with _listen(well, failing) as url, httpx.AsyncClient(base_url=api, trust_env=False) as http:
+        for receiver in (well, failing):
+            tokens[receiver] = await _make_token(http, root_key, receiver.name)
+            wish = {"topics": [topic], "callback": f"{url}/{receiver.name}", "max": _MOST, "timeout": _TIMEOUT_MS}
+            await _ask(http, "POST", "/subscriber", tokens[receiver], wish)
+        publisher = await _make_token(http, root_key, "publisher")
+        began = time.monotonic()
+        await _publish_all(http, publisher, topic)
+        published = time.monotonic()
+        in_time = await _wait_for(well, failing)
+        for token in tokens.values():
+            await _ask(http, "DELETE", "/subscriber", token)  # nobody listens there from now on
+    return BusStory(began=began, published=published, well=well, failing=failing, in_time=in_time)
+
+
+def find_faults(story: BusStory) -> list[str]:
+    """A sentence for each promise that was not kept."""
+    wrong = [] if story.in_time else ["not all events came in time"]
+    for receiver in (story.well, story.failing):
+        known, twice = len(set(receiver.events)), len(receiver.events) - len(set(receiver.events))
+        if known != EVENTS:
+            wrong.append(f"{known:,} of {EVENTS:,} events came to the receiver that is {receiver.name}")
+        if twice:
+            wrong.append(f"{twice:,} events came in two deliveries to the receiver that is {receiver.name}")
+        if any(len(bodies) > 1 for bodies in receiver.bodies.values()):
+            wrong.append(f"a delivery to the receiver that is {receiver.name} had another body the second time")
+    if story.failing.refused != REFUSALS:
+        wrong.append("the failing receiver has refused nothing")
+    if story.well.first_at >= story.failing.first_at:
+        wrong.append("the receiver that is well had to wait for the one that fails")
+    return wrong
+
+
+def summarize(story: BusStory) -> str:
+    """What happened, as a text for people."""
+    well, failing = story.well, story.failing
+    lines = {
+        "published": f"{EVENTS:,} events in {story.published - story.began:.1f} s, one request each",
+        "well": f"{len(well.events):,} in {well.requests:,} requests, all {_after(story, well)}",
+        "failing": f"refused {failing.refused:,} requests, then {len(failing.events):,} in {failing.requests:,}, all "
+        f"{_after(story, failing)}",
+    }
+    return "\n".join(f"  {name:<13} {text}" for name, text in lines.items())
+
+
+def _after(story: BusStory, receiver: BusReceiver) -> str:
+    return f"{max(receiver.last_at - story.published, 0):.1f} s after the last was published"
+
+
+@asynccontextmanager
+async def _listen(*receivers: BusReceiver) -> AsyncIterator[str]:
+    """Where they listen, each below its name."""
+    named = {f"/{receiver.name}": receiver for receiver in receivers}
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        delivery_id = dict(scope["headers"]).get(b"webhook-id", b"").decode()
+        status = named[scope["path"]].take(delivery_id, body)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body"})
+
+    server = HttpServer("receivers", app, host="127.0.0.1", port=0, lifespan="off")
+    await server.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        await server.stop()
+
+
+async def _publish_all(http: httpx.AsyncClient, token: str, topic: str) -> None:
+    numbers = iter(range(EVENTS))
+
+    async def publish() -> None:
+        for number in numbers:
+            event = {"type": "create", "url": f"https://shop.example.com/widgets/{number}"}
+            await _ask(http, "POST", f"/topics/{topic}", token, event)
+
+    await asyncio.gather(*(publish() for _ in range(_AT_ONCE)))
+
+
+async def _wait_for(*receivers: BusReceiver) -> bool:
+    """Whether they got all in time."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while any(len(set(receiver.events)) < EVENTS for receiver in receivers):
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _make_token(http: httpx.AsyncClient, root_key: str, name: str) -> str:
+    return str((await _ask(http, "POST", "/api_tokens", root_key, {"name": name})).json()["token"])
+
+
+async def _ask(http: httpx.AsyncClient, method: str, path: str, token: str, body: object = None) -> httpx.Response:
+    basic = b64encode(f"{token}:x".encode()).decode()
+    try:
+        response = await http.request(method, path, json=body, headers={"authorization": f"Basic {basic}"})
+    except httpx.HTTPError as error:
+        raise Unavailable(f"the API does not answer: {str(error) or type(error).__name__}") from error
+    if response.is_error:
+        raise Refused(f"{method} {path} was answered with {response.status_code}: {response.text[:200]}")
+    return response

@@ -1,0 +1,3 @@
+"""The bus: events, subscriptions, and what is delivered of them."""
+
+PROCESSES = {"fanout": "Run the fan-out of the bus."}

@@ -1,0 +1,85 @@
+"""What the API serves of the bus."""
+
+from collections.abc import Sequence
+
+from services.api.bus.native.dead_letters import BusDeadLettersResource
+from services.api.bus.native.deliveries import BusDeliveriesResource
+from services.api.bus.native.events import BusEventsResource
+from services.api.bus.native.health import BusHealthResource
+from services.api.bus.native.pressure import BusPressureResource
+from services.api.bus.native.replays import BusReplaysResource
+from services.api.bus.native.subscriptions import BusSubscriptionsResource
+from services.api.bus.native.topics import BusTopicsResource
+from services.api.bus.native.trials import BusTrialsResource
+from services.api.bus.pages.bus import BusPages
+from services.api.bus.pages.dead_letters import BusDeadLetterPages
+from services.api.bus.pages.definitions import BusDefinitionPages
+from services.api.bus.pages.deliveries import BusDeliveryPages
+from services.api.bus.pages.replays import BusReplayPages
+from services.api.bus.pages.subscription import BusSubscriptionPages
+from services.api.bus.pages.topics import BusTopicPages
+from services.api.bus.routemaster.api_tokens import ApiTokensResource
+from services.api.bus.routemaster.pulse import PulseResource
+from services.api.bus.routemaster.subscribers import PublishedSubscribersResource
+from services.api.bus.routemaster.topics import PublishedTopicsResource
+from services.api.http.pages.routes import PageSet
+from services.api.http.routes import Resource
+from services.parts import Part
+from services.parts.accounts.common import AccountsPart
+from services.parts.bus.common import BusPart
+from shared.flow.bus.delivery_lookup import DeliveryLookup
+from shared.flow.bus.logged_events import LoggedEvents
+from shared.flow.bus.receivers import Receivers
+from shared.flow.bus.trials import ReceiverTrials
+
+
+class BusApi(Part):
+    """Routemaster's routes, as its clients know them, and the bus's own."""
+
+    def resources(self) -> Sequence[Resource]:
+        bus, given, settings = self.parts.of(BusPart), self.capabilities, self.settings.bus
+        return (
+            PublishedTopicsResource(self.store, bus.topics, bus.publisher, settings),
+            PublishedSubscribersResource(
+                self.store,
+                bus.subscribing,
+                bus.standings,
+                settings,
+                allowed_networks=self.settings.callbacks.allowed_networks,
+            ),
+            ApiTokensResource(self.store, self.parts.of(AccountsPart).revocations, bus.subscribing, given.clock),
+            BusTopicsResource(bus.topics),
+            BusEventsResource(bus.topics, bus.publisher, settings),
+            BusPressureResource(bus.pressure),
+            BusSubscriptionsResource(
+                bus.subscribing, settings, allowed_networks=self.settings.callbacks.allowed_networks
+            ),
+            BusHealthResource(bus.subscribing, bus.standings),
+            BusTrialsResource(self._trials),
+            BusDeliveriesResource(self._deliveries),
+            BusReplaysResource(bus.replays),
+            BusDeadLettersResource(bus.dead_letters),
+            PulseResource([self.store.ping, given.stream.ping], bus.standings, settings, given.clock),
+        )
+
+    def pages(self) -> Sequence[PageSet]:
+        return (
+            BusPages(),
+            BusSubscriptionPages(),
+            BusDefinitionPages(),
+            BusDeliveryPages(),
+            BusReplayPages(),
+            BusDeadLetterPages(),
+            BusTopicPages(),
+        )
+
+    @property
+    def _deliveries(self) -> DeliveryLookup:
+        logged = LoggedEvents(self.store, self.capabilities.stream)
+        return DeliveryLookup(self.store, self.parts.of(BusPart).subscribing, logged)
+
+    @property
+    def _trials(self) -> ReceiverTrials:
+        given = self.capabilities
+        receivers = Receivers(given.bus_outgoing, given.key_ring, given.time)
+        return ReceiverTrials(self.parts.of(BusPart).subscribing, receivers, given.time)

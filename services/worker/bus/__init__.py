@@ -1,0 +1,1 @@
+"""What workers do for the bus: they deliver what waits in queues."""

@@ -1,0 +1,145 @@
+"""The stages behind `bus.deliver` and `bus.slow`: they take a wake-up and work on its queue (`queue_run.py`).
+
+Receivers that take long or fail have a stage of their own, with places of its own, so that they hold up nobody else.
+Those that are about to take long hold up their own namespace alone, which has three quarters of a stage at most.
+Whose wake-up is lost drops the message. After a fault of ours it comes due again, later each time. Where the store is
+away, it is given back to come due soon; if that fails too, its lease ends, and the clock hands it over again.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import ClassVar
+
+import structlog
+from cachetools import TTLCache
+from msgspec import Struct
+
+from services.worker.bus.grouped import GroupedStore
+from services.worker.bus.held_queue import MOMENT_SECONDS, RunTools
+from services.worker.bus.queue_run import QueueRun
+from services.worker.stage import Stage
+from shared.domain.bus.health import Care
+from shared.domain.bus.tasks import DeliverQueue, DeliverSlowly
+from shared.domain.bus.wake_ups import TakenWakeUp
+from shared.domain.errors import Unavailable
+from shared.flow.bus.receivers import Receivers
+from shared.flow.bus.subscribing import Subscribing
+from shared.flow.bus.waking import Waker
+from shared.flow.time import DatabaseTime
+from shared.outgoing import Outgoing
+from shared.runtime.fair_budget import FairBudget
+from shared.runtime.faults import fault
+from shared.runtime.retries import Backoff, next_delay
+from shared.secrets import KeyRing
+from shared.store import Store
+from shared.store.bus.wake_ups import HandedWakeUp
+
+log = structlog.get_logger(__name__)
+
+_SETTLING_SECONDS = 10.0
+_MOST_MOVING = 10_000
+_SOON = timedelta(seconds=2)
+_AFTER_FAULTS = Backoff(first_seconds=2, cap_seconds=300)
+
+
+class DeliveringTools(Struct, frozen=True, kw_only=True):
+    """What both stages deliver with. A call takes `call_seconds` at most. The clock claims what comes due so many
+    seconds `ahead` of its time, and so does it with leases."""
+
+    store: Store
+    time: DatabaseTime
+    waker: Waker
+    outgoing: Outgoing
+    ring: KeyRing
+    subscribing: Subscribing
+    care: Care
+    call_seconds: float
+    ahead: float
+    budget: FairBudget
+
+
+class DeliverQueues(Stage[DeliverQueue]):
+    """Delivers what waits in queues whose receivers are well."""
+
+    task = DeliverQueue
+    for_slow: ClassVar[bool] = False
+
+    def __init__(self, tools: DeliveringTools, *, in_flight: int) -> None:
+        self.in_flight = in_flight
+        self._store = tools.store
+        self._time = tools.time
+        self._is_stopping = False
+        self._tools = _run_tools(tools, in_flight, lambda: self._is_stopping, for_slow=self.for_slow)
+
+    async def run(self, task: DeliverQueue) -> None:
+        """Work on the queue, if its wake-up is still to be taken. Raises `Unavailable` where the store is away and it
+        cannot be given back."""
+        await self._time.now()
+        asked_at = asyncio.get_running_loop().time()
+        taken = await self._tools.store.take((task.wake_up_id, task.token))
+        if taken is None:
+            return
+        await fault("deliver.after_take")
+        try:
+            await QueueRun(taken, self._tools, taken_at=asked_at).run()
+        except Unavailable as error:
+            log.warning("a queue waits for the store", queue=taken.queue, reason=str(error))
+            await self._give_back(taken)
+        except Exception:
+            log.exception("a queue cannot be worked on", queue=taken.queue)
+            await self._put_off(taken)
+
+    async def put_off(self, task: DeliverQueue) -> None:
+        """Let the message go: when the lease ends, the wake-up is handed over again."""
+
+    async def give_up(self, task: DeliverQueue, reason: str) -> None:
+        """Leave the wake-up to its lease: who fails so again and again is suspended."""
+        log.error("a queue cannot be worked on", task=repr(task), reason=reason)
+
+    def stop(self) -> None:
+        """Begin no more calls: the process stops."""
+        self._is_stopping = True
+
+    async def _give_back(self, taken: TakenWakeUp) -> None:
+        handed = HandedWakeUp(taken.id, taken.token, taken.of.slow)
+        with suppress(Unavailable):
+            await self._store.bus_wake_ups.put_back([handed], self._time.reckon() + _SOON)
+
+    async def _put_off(self, taken: TakenWakeUp) -> None:
+        """A fault of ours is no death of a worker: it says nothing about the receiver."""
+        pause = next_delay(_AFTER_FAULTS, taken.of.faults + 1, random.random())
+        with suppress(Unavailable):
+            await self._store.bus_wake_ups.put_off(taken, self._time.reckon() + timedelta(seconds=pause))
+
+    async def close(self) -> None:
+        """End the sessions in which this stage writes."""
+        await self._tools.store.close()
+
+
+class DeliverSlowQueues(DeliverQueues):
+    """The same for receivers that take long or fail."""
+
+    task = DeliverSlowly
+    for_slow: ClassVar[bool] = True
+
+
+def _run_tools(tools: DeliveringTools, in_flight: int, is_stopping: Callable[[], bool], *, for_slow: bool) -> RunTools:
+    lease = tools.call_seconds + _SETTLING_SECONDS
+    return RunTools(
+        store=GroupedStore(tools.store, tools.time, tools.waker, lease=timedelta(seconds=lease + tools.ahead)),
+        receivers=Receivers(tools.outgoing, tools.ring, tools.time),
+        subscribing=tools.subscribing,
+        time=tools.time,
+        care=tools.care,
+        runs=FairBudget(in_flight),
+        moving=TTLCache(_MOST_MOVING, ttl=MOMENT_SECONDS),
+        places=FairBudget(in_flight),
+        budget=tools.budget,
+        for_slow=for_slow,
+        lease_seconds=lease,
+        call_seconds=tools.call_seconds,
+        is_stopping=is_stopping,
+    )

@@ -1,0 +1,255 @@
+"""The store calls of all wake-ups in hand, made together: what many ask for at the same time costs one round trip.
+
+Where one of them is what the call fails of, each is asked for alone, so that it fails alone. A store that is away is
+away for all.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from services.worker.bus.heads import HeadsAsked, read_heads
+from services.worker.bus.locked_queues import LockedQueues
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.cutting import ChunkHead, QueuedChunk
+from shared.domain.bus.deliveries import EventDelivery
+from shared.domain.bus.subscriptions import EventSubscription, subscription_of
+from shared.domain.bus.wake_ups import Rest, TakenWakeUp
+from shared.domain.errors import Unavailable
+from shared.flow.bus.waking import Waker
+from shared.flow.time import DatabaseTime
+from shared.runtime.coalescer import Coalescer
+from shared.store import Store
+from shared.store.bus.cuts import CursorCut
+from shared.store.bus.deliveries import QueueSettlement
+from shared.store.bus.moves import CursorWrites
+from shared.store.bus.wake_ups import HandedWakeUp
+from shared.store.clock.occurrences import fresh_token
+from shared.store.transactions import OwnSession
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE = 200
+"""How many wake-ups one call is for at most."""
+
+BYTES_AT_ONCE = 4 * 2**20
+"""How many bytes of events one call reads or writes at most, unless one delivery alone has more."""
+
+_SOON = timedelta(seconds=2)
+_ONE = BYTES_AT_ONCE // AT_ONCE
+_DOCUMENT_BYTES = 1_024  # what a delivery costs beside its events
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+Work = Callable[[Sequence[Asked]], Awaitable[Sequence[Answered | Exception]]]
+
+
+class GroupedCall(Generic[Asked, Answered]):
+    """One kind of call, made for many at once. Raises `Unavailable` for all, and anything else for who it is about."""
+
+    def __init__(self, work: Work[Asked, Answered], size: Callable[[Asked], int] | None = None) -> None:
+        self._work = work
+        self._coalescer: Coalescer[Asked, Answered | Exception] = (
+            Coalescer(self._answer_all, most=AT_ONCE)
+            if size is None
+            else Coalescer(self._answer_all, most=BYTES_AT_ONCE, size=size)
+        )
+
+    async def __call__(self, asked: Asked) -> Answered:
+        answer = await self._coalescer(asked)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _answer_all(self, asked: Sequence[Asked]) -> Sequence[Answered | Exception]:
+        try:
+            return await self._work(asked)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever it is about
+            return [error] if len(asked) == 1 else [await self._answer_one(one) for one in asked]
+
+    async def _answer_one(self, asked: Asked) -> Answered | Exception:
+        try:
+            return (await self._work([asked]))[0]
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever it is about
+            return error
+
+
+class OpenAsked(Struct, frozen=True):
+    """Whose open deliveries are to be read: all, or only the one that is to be tried first."""
+
+    queue: str
+    only_first: bool
+
+
+class QueueReading(Struct, frozen=True):
+    """A queue's subscription and its cursor, `None` where there is none any more."""
+
+    subscription: EventSubscription | None
+    cursor: Cursor | None
+
+
+class GroupedStore:
+    """What is asked of the store for wake-ups in hand. `lease` is for how long they are ours from each take and renewal
+    on.
+
+    All cuts go in one session and all settlements in another, and each wake-up in hand names both. A process that dies
+    in a transaction leaves locks, for a minute on a server of its own accord. So whoever takes the wake-up of one who
+    has not laid it down ends that one's sessions first.
+    """
+
+    def __init__(self, store: Store, time: DatabaseTime, waker: Waker, *, lease: timedelta) -> None:
+        self._store = store
+        self._time = time
+        self._lease = lease
+        self._waker = waker
+        self._sessions: tuple[OwnSession, OwnSession] | None = None
+        self._locked = LockedQueues()
+        self.take = GroupedCall(self._take)
+        self.renew = GroupedCall(self._renew)
+        self.rest = GroupedCall(self._rest)
+        self.hand_on = GroupedCall(self._hand_on)
+        self.read_queue = GroupedCall(self._read_queues)
+        self.read_open = GroupedCall(self._read_open)
+        self.read_heads = GroupedCall(self._read_heads)
+        self.read_chunks = GroupedCall(self._read_chunks, _size_of_heads)
+        self.read_bodies = GroupedCall(self._read_bodies, _size_of_deliveries)
+        self.cut = GroupedCall(self._cut, _size_of_cut)
+        self.settle = GroupedCall(self._settle, _size_of_settlement)
+
+    async def _take(self, handed: Sequence[tuple[str, str]]) -> Sequence[TakenWakeUp | None]:
+        """Each (id, token); `None` for what is somebody else's."""
+        now, token = await self._time.now(), fresh_token()
+        # Of two messages about one wake-up, the later one has its token.
+        asked, names = list(dict(handed).items()), [session.name for session in self._own_sessions]
+        try:
+            taken = await self._store.bus_wake_ups.take(asked, token, until=now + self._lease, sessions=names)
+            await self._end_sessions({name for wake_up in taken.values() for name in wake_up.of.left}.difference(names))
+        except Exception:
+            # Some are ours, and nobody knows which. Left to their leases, they would count as deaths.
+            ours = [HandedWakeUp(id, token, slow=False) for id, _ in asked]
+            await self._store.bus_wake_ups.put_back(ours, now + _SOON)
+            raise
+        found, given, last = list[TakenWakeUp | None](), set[str](), dict(handed)
+        for id, token in handed:
+            is_last = last[id] == token and id not in given
+            found.append(taken.get(id) if is_last else None)
+            given.add(id) if is_last else None
+        return found
+
+    async def _end_sessions(self, names: Collection[str]) -> None:
+        """End those of workers that are gone. A server that refuses ends them by itself, later. Raises
+        `Unavailable`."""
+        try:
+            await self._store.bus_cuts.end_sessions(names)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("sessions of a worker that is gone cannot be ended", sessions=len(names))
+
+    async def _renew(self, taken: Sequence[TakenWakeUp]) -> Sequence[bool]:
+        """Whether each is still ours."""
+        ours = await self._store.bus_wake_ups.renew(taken, until=await self._time.now() + self._lease)
+        return [wake_up.claim in ours for wake_up in taken]
+
+    async def _rest(self, rests: Sequence[Rest]) -> Sequence[TakenWakeUp | None]:
+        """Each as it is now, where it wants another look."""
+        woken = await self._store.bus_wake_ups.rest(rests)
+        return [woken.get(rest.taken.claim) for rest in rests]
+
+    async def _hand_on(self, taken: Sequence[TakenWakeUp]) -> Sequence[None]:
+        await self._waker.hand_on(taken)
+        return [None] * len(taken)
+
+    async def _read_queues(self, queues: Sequence[str]) -> Sequence[QueueReading]:
+        ids = {queue: subscription_of(queue) for queue in queues}
+        cursors, subscriptions = await asyncio.gather(
+            self._store.bus_cursors.read(queues), self._store.bus_subscriptions.with_ids(list(set(ids.values())))
+        )
+        found = [subscriptions.get(ids[queue]) for queue in queues]
+        return [
+            QueueReading(subscription if _is_of(subscription, queue) else None, cursors.get(queue))
+            for queue, subscription in zip(queues, found, strict=True)
+        ]
+
+    async def _read_open(self, asked: Sequence[OpenAsked]) -> Sequence[list[EventDelivery]]:
+        """The open deliveries of each, without events and attempts, those that are to be tried first at the front."""
+        firsts, every = ([one.queue for one in asked if one.only_first is first] for first in (True, False))
+        found = defaultdict[str, list[EventDelivery]](list)
+        for delivery in await self._store.bus_deliveries.read_open(every) if every else []:
+            found[delivery.queue].append(delivery)
+        for delivery in await self._store.bus_deliveries.read_first_open(firsts) if firsts else []:
+            found[delivery.queue].append(delivery)
+        return [found[one.queue] for one in asked]
+
+    async def _read_heads(self, asked: Sequence[HeadsAsked]) -> Sequence[list[ChunkHead]]:
+        """The first chunks of each."""
+        return await read_heads(self._store.bus_cuts, asked)
+
+    async def _read_chunks(self, asked: Sequence[Sequence[ChunkHead]]) -> Sequence[list[QueuedChunk]]:
+        found = await self._store.bus_cuts.read([head.id for heads in asked for head in heads])
+        by_id = {chunk.id: chunk for chunk in found}
+        return [[by_id[head.id] for head in heads if head.id in by_id] for heads in asked]
+
+    async def _read_bodies(self, asked: Sequence[Sequence[EventDelivery]]) -> Sequence[list[EventDelivery]]:
+        """The same deliveries with their events, as they are now."""
+        found = await self._store.bus_deliveries.with_ids([delivery.id for some in asked for delivery in some])
+        return [[found[delivery.id] for delivery in some if delivery.id in found] for some in asked]
+
+    async def _cut(self, cuts: Sequence[CursorCut]) -> Sequence[bool | Exception]:
+        """Whether each was made."""
+
+        async def cut(some: Sequence[CursorCut], patience: float) -> CursorWrites:
+            return await self._store.bus_cuts.cut(some, self._own_sessions[0], patience)
+
+        return await self._locked.write(cuts, lambda each: each.cursor.id, cut)
+
+    async def _settle(self, settlements: Sequence[QueueSettlement]) -> Sequence[bool | Exception]:
+        """Whether each was written."""
+
+        async def settle(some: Sequence[QueueSettlement], patience: float) -> CursorWrites:
+            return await self._store.bus_deliveries.settle(some, self._own_sessions[1], patience)
+
+        return await self._locked.write(settlements, lambda each: each.before.id, settle)
+
+    @property
+    def _own_sessions(self) -> tuple[OwnSession, OwnSession]:
+        """In which this process cuts, and in which it settles."""
+        if self._sessions is None:
+            self._sessions = self._store.bus_cuts.open_session(), self._store.bus_cuts.open_session()
+        return self._sessions
+
+    async def close(self) -> None:
+        """End our sessions, once nothing is in hand any more."""
+        sessions, self._sessions = self._sessions or (), None
+        for session in sessions:
+            await session.close()
+
+
+def _is_of(subscription: EventSubscription | None, queue: str) -> bool:
+    return subscription is not None and subscription.queue == queue
+
+
+def _size_of_heads(heads: Iterable[ChunkHead]) -> int:
+    return max(sum(head.bytes for head in heads), _ONE)
+
+
+def _size_of_deliveries(deliveries: Iterable[EventDelivery]) -> int:
+    return max(sum(delivery.size for delivery in deliveries), _ONE)
+
+
+def _size_of_cut(cut: CursorCut) -> int:
+    return max(cut.cut.size + len(cut.cut.deliveries) * _DOCUMENT_BYTES, _ONE)
+
+
+def _size_of_settlement(settlement: QueueSettlement) -> int:
+    letters = sum(settled.letter.size for settled in settlement.settled if settled.letter is not None)
+    return max(letters + len(settlement.settled) * _DOCUMENT_BYTES, _ONE)

@@ -1,0 +1,185 @@
+"""A queue whose wake-up is in hand: its lease, and how the queue and its receiver stand."""
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from datetime import datetime
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.worker.bus.bytes_in_hand import ByteShare
+from services.worker.bus.grouped import GroupedStore, QueueReading
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.health import Care
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.bus.wake_ups import Rest, TakenWakeUp
+from shared.flow.bus.receivers import Receivers
+from shared.flow.bus.subscribing import Subscribing
+from shared.flow.time import DatabaseTime
+from shared.runtime.fair_budget import FairBudget
+
+log = structlog.get_logger(__name__)
+
+SECONDS_AT_A_TIME = 10.0
+RENEW_SECONDS = 3.0
+MOMENT_SECONDS = 1.0
+"""How long a queue in hand waits for its namespace's share of the stage, where the namespace's others come and go."""
+
+_SLOW_MS = 1_000
+
+
+class WakeUpLost(Exception):
+    """The wake-up is in other hands."""
+
+
+class RunTools(Struct, frozen=True):
+    """What runs of a stage share, and each namespace has up to three quarters of: `runs` bounds the queues in hand,
+    `places` the calls, `budget` the bytes. `moving` has the namespaces whose queues come and go.
+    `for_slow` tells whether it is the stage of slow receivers, `is_stopping` that the process stops."""
+
+    store: GroupedStore
+    receivers: Receivers
+    subscribing: Subscribing
+    time: DatabaseTime
+    care: Care
+    runs: FairBudget
+    moving: MutableMapping[str, bool]
+    places: FairBudget
+    budget: FairBudget
+    for_slow: bool
+    lease_seconds: float
+    call_seconds: float
+    is_stopping: Callable[[], bool]
+
+
+class HeldQueue:
+    """A queue in hand. `taken_at` is when its wake-up was asked for, by the loop's clock."""
+
+    def __init__(self, taken: TakenWakeUp, tools: RunTools, *, taken_at: float) -> None:
+        self.taken = taken
+        self.tools = tools
+        self.cursor = Cursor(id=taken.queue)
+        self.subscription: EventSubscription | None = None
+        self.share = ByteShare(tools.budget)
+        self._leased_from = taken_at
+        self._began = taken_at
+
+    @property
+    def queue(self) -> str:
+        return self.taken.queue
+
+    @property
+    def active(self) -> EventSubscription:
+        """Its subscription, which has been read."""
+        assert self.subscription is not None, "read first"
+        return self.subscription
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its receiver is to be called at all."""
+        return self.subscription is not None and self.subscription.is_called
+
+    @property
+    def is_well(self) -> bool:
+        """Whether its receiver is to be called, and answers."""
+        return self.is_active and not self.cursor.health.is_failing
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether others have their turn now, or the process stops."""
+        return _now() - self._began >= SECONDS_AT_A_TIME or self.tools.is_stopping()
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether nobody else can have it yet."""
+        return _now() < self._leased_from + self.tools.lease_seconds
+
+    @property
+    def may_call(self) -> bool:
+        """Whether a call that begins now ends within the lease."""
+        return _now() + self.tools.call_seconds < self._leased_from + self.tools.lease_seconds
+
+    async def read(self) -> bool:
+        """Read how the queue stands; returns whether its receiver is to be called."""
+        reading = await self.tools.store.read_queue(self.queue)
+        self.subscription = reading.subscription
+        if reading.cursor is None or not self.is_active:
+            return False
+        self.cursor = reading.cursor
+        return True
+
+    async def read_after_move(self) -> None:
+        """Read it anew, as its cursor has moved: somebody else has written, or we have, and the answer was lost. Raises
+        `WakeUpLost`."""
+        await self.renew()
+        reading = await self._read_all()
+        if reading.cursor is None:
+            raise WakeUpLost
+        self.cursor = reading.cursor
+
+    async def keep(self) -> None:
+        """Renew the lease where it is not fresh, and look whether the receiver is still to be called. Raises
+        `WakeUpLost`."""
+        if _now() - self._leased_from >= RENEW_SECONDS:
+            await self.renew()
+            await self._read_all()
+
+    async def renew(self) -> None:
+        """Renew the lease. Raises `WakeUpLost`."""
+        now = _now()
+        if not await self.tools.store.renew(self.taken):
+            raise WakeUpLost
+        self._leased_from = now
+
+    def can_hold_bytes(self, size: int) -> bool:
+        """Whether it may ask for so many more."""
+        return self.share.can_take(self.active.namespace, size)
+
+    async def hold_bytes(self, size: int) -> None:
+        """Wait until the process may hold so many bytes more. Raises `WakeUpLost`."""
+        waiting = asyncio.create_task(self.share.take(self.active.namespace, size))
+        try:
+            while not (await asyncio.wait([waiting], timeout=RENEW_SECONDS))[0]:
+                await self.keep()
+        finally:
+            waiting.cancel()
+
+    async def rest(self, left: int, fires_at: datetime, not_before: datetime | None = None) -> bool:
+        """Lay the wake-up down; returns whether to look again."""
+        rest = Rest(taken=self.taken, left=left, fires_at=fires_at, not_before=not_before, slow=self._is_slow)
+        woken = await self.tools.store.rest(rest)
+        if woken is not None:
+            self.taken = woken
+        return woken is not None
+
+    async def rest_until(self, moment: datetime) -> bool:
+        """Let the receiver have its pause; returns whether to look again."""
+        return await self.rest(self.taken.of.waiting, moment, not_before=moment)
+
+    async def hand_on(self, *, to_slow: bool = False) -> None:
+        """Give it to whoever has the next turn, among the slow ones if it is to be there."""
+        of = replace(self.taken.of, slow=to_slow or self._is_slow)
+        await self.tools.store.hand_on(replace(self.taken, of=of))
+
+    async def suspend(self, reason: str, callback: str = "") -> None:
+        """Have nobody call its receiver any more, unless another callback than this stands by now."""
+        suspended = await self.tools.subscribing.suspend(self.queue, reason, callback=callback)
+        if suspended is not None:
+            log.warning("a subscription is suspended", queue=self.queue, reason=reason)
+            self.subscription = suspended
+
+    @property
+    def _is_slow(self) -> bool:
+        return self.cursor.mean_ms > _SLOW_MS or self.cursor.health.is_failing
+
+    async def _read_all(self) -> QueueReading:
+        reading = await self.tools.store.read_queue(self.queue)
+        if reading.subscription is None:
+            raise WakeUpLost
+        self.subscription = reading.subscription
+        return reading
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,53 @@
+"""Opening what one sender needs to send by an account: its provider, its clock and its pace."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from services.worker.messages.accounts import OpenAccounts
+from services.worker.messages.dispatch import Dispatch
+from services.worker.messages.entries import EntryWriter
+from services.worker.messages.kept_clock import KeptClock
+from services.worker.messages.pace import AccountPace
+from services.worker.messages.rules import SendRules
+from shared.domain.messages.credentials import Credential
+from shared.store import Store
+
+
+class Dispatches:
+    """Opens dispatches by the accounts and the clock that all senders of this worker share."""
+
+    def __init__(self, store: Store, accounts: OpenAccounts, kept_clock: KeptClock, rules: SendRules) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._kept_clock = kept_clock
+        self._rules = rules
+
+    @asynccontextmanager
+    async def open(
+        self,
+        credential: Credential,
+        writer: EntryWriter,
+        *,
+        holder: str,
+        turn: int = 0,
+        first_in_line: bool = False,
+        let_next_in: Callable[[], None] = lambda: None,
+    ) -> AsyncIterator[Dispatch]:
+        """A dispatch that sends for this holder of a place, by this turn of its batch. Raises `Unavailable`."""
+        guard, call_us = self._rules.guard, self._rules.call_us
+        async with self._kept_clock.keep() as clock, self._accounts.use(credential) as provider:
+            pace = AccountPace(
+                self._store.credentials,
+                clock,
+                guard,
+                credential_id=credential.id,
+                holder=holder,
+                turn=turn,
+                call_us=call_us,
+                first_in_line=first_in_line,
+            )
+            yield Dispatch(pace, writer, provider, clock, guard, call_us=call_us, let_next_in=let_next_in)
+
+    async def close(self) -> None:
+        """Close the accounts, when nobody sends any more."""
+        await self._accounts.close()

@@ -1,0 +1,75 @@
+"""Compaction: many small chunks of a queue become few full ones.
+
+Each flush brings a queue at least a chunk of its own, so a receiver that is away for days has as many as there were
+flushes. What is compacted keeps its events, their order and their places.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from shared.domain.bus.cutting import ChunkHead, QueuedChunk
+from shared.domain.bus.folding import FOLD_LIMITS, MOST_APART, FoldLimits
+
+MANY_CHUNKS = 200
+"""A queue with fewer is left as it is."""
+
+_WORTH = 4  # full chunks alone would be as many as there are now, divided by this
+
+
+def is_worth_it(chunks: int, events: int, size: int, limits: FoldLimits = FOLD_LIMITS) -> bool:
+    """Whether a queue with so many chunks of so many events and bytes would have far fewer."""
+    full = max(-(-events // limits.chunk_events), -(-size // limits.chunk_bytes))
+    return chunks >= MANY_CHUNKS and full * _WORTH <= chunks
+
+
+def choose_small(heads: Sequence[ChunkHead], most_bytes: int, limits: FoldLimits = FOLD_LIMITS) -> list[ChunkHead]:
+    """The first of these chunks that stand together, are not full and came from one source, up to so many bytes of
+    them."""
+    chosen, size = list[ChunkHead](), 0
+    for head in heads:
+        is_small = 2 * head.n <= limits.chunk_events and 2 * head.bytes <= limits.chunk_bytes
+        if chosen and (not is_small or head.source != chosen[0].source):
+            if len(chosen) > 1:
+                break
+            chosen, size = [], 0
+        if not is_small:
+            continue
+        if size + head.bytes > most_bytes:
+            break
+        chosen.append(head)
+        size += head.bytes
+    return chosen if len(chosen) > 1 else []
+
+
+def merge_chunks(chunks: Iterable[QueuedChunk], limits: FoldLimits = FOLD_LIMITS) -> list[QueuedChunk]:
+    """The same events in the same order, in as few chunks as their limits allow: each has the id of the first that went
+    into it."""
+    merged: list[QueuedChunk] = []
+    for chunk in map(_without_what_is_cut, chunks):
+        if merged and _fit(merged[-1], chunk, limits):
+            merged[-1] = replace(
+                merged[-1],
+                events=merged[-1].events + chunk.events,
+                arrivals=merged[-1].arrivals + chunk.arrivals,
+                offsets=merged[-1].offsets + chunk.offsets,
+            )
+        else:
+            merged.append(chunk)
+    return merged
+
+
+def _without_what_is_cut(chunk: QueuedChunk) -> QueuedChunk:
+    first = chunk.skip
+    return replace(
+        chunk, events=chunk.events[first:], arrivals=chunk.arrivals[first:], offsets=chunk.offsets[first:], skip=0
+    )
+
+
+def _fit(first: QueuedChunk, second: QueuedChunk, limits: FoldLimits) -> bool:
+    """Whether two chunks may be one."""
+    arrivals = (*first.arrivals, *second.arrivals)
+    size = sum(map(len, (*first.events, *second.events)))
+    is_near = max(arrivals) - min(arrivals) <= MOST_APART // timedelta(milliseconds=1)
+    return is_near and len(arrivals) <= limits.chunk_events and size <= limits.chunk_bytes

@@ -1,0 +1,203 @@
+"""Cutting: what waits in a queue becomes deliveries.
+
+Events are taken from the front of the queue, in the order of its chunks, so each comes into one delivery, and those of
+one partition stay in their order. A delivery has as many as it may, unless the first of those that are left has waited
+for long enough: then they all go.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.bus.deliveries import EventDelivery, delivery_id, digest_events
+from shared.domain.instants import EPOCH
+
+_BRACKETS, _COMMA = 2, 1
+
+
+class ChunkHead(Struct, frozen=True, kw_only=True):
+    """What is known of a chunk without its events: `n` events of `bytes` are still to be cut from it, the first of
+    which arrived at `first_at`."""
+
+    id: str
+    queue: str
+    n: int
+    bytes: int
+    first_at: datetime
+
+    @property
+    def source(self) -> str:
+        """What its events came from: the number of a replay, or nothing for what was published meanwhile."""
+        return (self.id.split("/", 3)[2:3] or [""])[0].partition("~")[2]
+
+
+class QueuedChunk(Struct, frozen=True, kw_only=True):
+    """A chunk as it is stored: events as their receiver gets them, when each arrived, in epoch milliseconds, and where
+    it stands in the log. The first `skip` are cut already."""
+
+    id: str
+    queue: str
+    events: tuple[bytes, ...]
+    arrivals: tuple[int, ...]
+    offsets: tuple[tuple[str, int], ...]
+    skip: int = 0
+
+
+class CutRules(Struct, frozen=True, kw_only=True):
+    """How a queue is cut: events and bytes of a delivery at most, for how long the first event waits for others, and
+    how many deliveries there may be now."""
+
+    max_events: int
+    max_bytes: int
+    timeout: timedelta
+    deliveries: int
+
+
+class ShortenedChunk(Struct, frozen=True):
+    """A chunk of which only the first `skip` events have been cut: what is still in it."""
+
+    id: str
+    skip: int
+    n: int
+    bytes: int
+    first_at: datetime
+
+
+class QueueCut(Struct, frozen=True, kw_only=True):
+    """What is cut: the deliveries, the chunks that are used up, and the one that was cut through. `left` counts the
+    events that stay of those that were looked at; they are due at `next_due`, `None` where there are none."""
+
+    deliveries: tuple[EventDelivery, ...] = ()
+    used: tuple[str, ...] = ()
+    shortened: ShortenedChunk | None = None
+    left: int = 0
+    next_due: datetime | None = None
+
+    @property
+    def events(self) -> int:
+        """How many events are cut."""
+        return sum(delivery.count for delivery in self.deliveries)
+
+    @property
+    def size(self) -> int:
+        """What they have, in bytes."""
+        return sum(delivery.size for delivery in self.deliveries)
+
+
+class _Item(Struct, frozen=True, gc=False):
+    """An event in its chunk."""
+
+    chunk: int
+    index: int
+    event: bytes
+    arrival: int
+
+
+def choose_chunks(heads: Sequence[ChunkHead], rules: CutRules, *, most_bytes: int) -> list[ChunkHead]:
+    """The first chunks, as many as a cut can use: until they fill all deliveries, or have `most_bytes`, or what one
+    delivery may have where that is more. The last one may go beyond by itself. This bounds one queue; what all queues
+    hold together is bounded by the budget of their process."""
+    chosen, events, size = list[ChunkHead](), 0, 0
+    for head in heads:
+        if events >= rules.deliveries * rules.max_events or size >= max(most_bytes, rules.max_bytes):
+            break
+        chosen.append(head)
+        events, size = events + head.n, size + head.bytes
+    return chosen
+
+
+def fills_one(heads: Sequence[ChunkHead], rules: CutRules) -> bool:
+    """Whether these chunks fill a delivery."""
+    events, size = sum(head.n for head in heads), sum(head.bytes for head in heads)
+    return bool(heads) and (
+        events >= rules.max_events or size + events * _COMMA + _BRACKETS - _COMMA >= rules.max_bytes
+    )
+
+
+def is_due(heads: Sequence[ChunkHead], rules: CutRules, now: datetime) -> bool:
+    """Whether something is to be cut of these chunks, the first ones of a queue."""
+    return fills_one(heads, rules) or any(head.first_at + rules.timeout <= now for head in heads)
+
+
+def cut(
+    queue: str, chunks: Sequence[QueuedChunk], rules: CutRules, *, sequence: int, now: datetime, more: bool = False
+) -> QueueCut:
+    """Cut what is due by now of the first chunks of a queue, whose last delivery has this `sequence`. `more` chunks
+    follow these: then the last delivery may be larger than these chunks show, and waits for the next cut, unless it is
+    the only one."""
+    items = list(_items(chunks))
+    deliveries, at = list[EventDelivery](), 0
+    while at < len(items) and len(deliveries) < rules.deliveries:
+        batch, is_full = _fill(items, at, rules)
+        if not is_full and not (not deliveries if more else _first_at(batch) + rules.timeout <= now):
+            break
+        deliveries.append(_make(queue, sequence + len(deliveries) + 1, batch, chunks, now))
+        at += len(batch)
+    return _describe(chunks, items, at, tuple(deliveries), rules, now)
+
+
+def _items(chunks: Sequence[QueuedChunk]) -> Iterator[_Item]:
+    for number, chunk in enumerate(chunks):
+        for index in range(chunk.skip, len(chunk.events)):
+            yield _Item(number, index, chunk.events[index], chunk.arrivals[index])
+
+
+def _fill(items: Sequence[_Item], at: int, rules: CutRules) -> tuple[list[_Item], bool]:
+    """The next delivery's events, and whether nothing more goes into it."""
+    size, end = _BRACKETS - _COMMA, at
+    while end < len(items) and end - at < rules.max_events:
+        size += len(items[end].event) + _COMMA
+        if size > rules.max_bytes and end > at:
+            return list(items[at:end]), True
+        end += 1
+    return list(items[at:end]), end - at == rules.max_events or size >= rules.max_bytes
+
+
+def _make(
+    queue: str, sequence: int, batch: Sequence[_Item], chunks: Sequence[QueuedChunk], now: datetime
+) -> EventDelivery:
+    events = tuple(item.event for item in batch)
+    return EventDelivery(
+        id=delivery_id(queue, sequence),
+        queue=queue,
+        sequence=sequence,
+        events=events,
+        offsets=tuple(chunks[item.chunk].offsets[item.index] for item in batch),
+        count=len(batch),
+        size=sum(map(len, events)),
+        digest=digest_events(events),
+        first_at=_first_at(batch),
+        cut_at=now,
+        retry_at=now,
+    )
+
+
+def _describe(
+    chunks: Sequence[QueuedChunk],
+    items: Sequence[_Item],
+    at: int,
+    deliveries: tuple[EventDelivery, ...],
+    rules: CutRules,
+    now: datetime,
+) -> QueueCut:
+    rest = items[at:]
+    if not rest:
+        return QueueCut(deliveries=deliveries, used=tuple(chunk.id for chunk in chunks))
+    first = rest[0]
+    used = tuple(chunk.id for chunk in chunks[: first.chunk])
+    shortened = None
+    if first.index > chunks[first.chunk].skip:
+        shortened = _shorten(chunks[first.chunk].id, [item for item in rest if item.chunk == first.chunk])
+    waiting, is_full = _fill(rest, 0, rules)
+    next_due = now if is_full else _first_at(waiting) + rules.timeout
+    return QueueCut(deliveries=deliveries, used=used, shortened=shortened, left=len(rest), next_due=next_due)
+
+
+def _shorten(id: str, rest: Sequence[_Item]) -> ShortenedChunk:
+    size = sum(len(item.event) for item in rest)
+    return ShortenedChunk(id, rest[0].index, len(rest), size, _first_at(rest))
+
+
+def _first_at(batch: Sequence[_Item]) -> datetime:
+    return EPOCH + timedelta(milliseconds=min(item.arrival for item in batch))

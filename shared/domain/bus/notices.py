@@ -1,0 +1,192 @@
+"""Notices: what Carillon itself tells of subscriptions and of the log, on the topic `carillon_notices`.
+
+A notice is stored by the transaction that makes what it tells, and published afterwards. So it is told at least once,
+with the same id each time, whoever dies in between. Those about a subscription's receiver are mailed too
+(`shared/domain/bus/notice_mails.py`). It goes to subscriptions of the namespace that it is about, and to
+nobody else's; what is about the log concerns everybody.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.dead_letters import BusDeadLetter
+from shared.domain.bus.events import EventDraft
+from shared.domain.bus.replays import Replay
+from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
+from shared.domain.bus.topics import EVERYBODY
+from shared.domain.instants import format_instant, ms
+
+LOSSES_WAIT = timedelta(minutes=1)
+"""How long a notice of lost events waits for more of them, so that one tells them all."""
+
+_NOBODYS_URL = "https://carillon.invalid"
+
+
+class NoticeKind(StrEnum):
+    """What a notice is about; the type of its event."""
+
+    SUSPENDED = "subscription.suspended"
+    WARNED = "subscription.warned"  # half of the time to a suspension is over
+    LOST = "events.lost"
+    NEW_LOG = "log.replaced"
+
+
+class NoticeWay(StrEnum):
+    """How a notice is told."""
+
+    EVENT = "event"
+    MAIL = "mail"
+
+
+class BusNotice(Struct, frozen=True, kw_only=True):
+    """A notice that is to be told, from `due_at` on. `queue` and `key` are empty where it is about the log. `events`
+    are lost, which came from `first_at` to `last_at`. `tries` counts those who have set about telling it. A mail goes
+    to `contact`, names the host of the `receiver`, and stays for a while once it `is_told`."""
+
+    id: str
+    way: NoticeWay = NoticeWay.EVENT
+    kind: NoticeKind
+    audience: str
+    queue: str = ""
+    key: str = ""
+    reason: str
+    at: datetime
+    events: int = 0
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    contact: str = ""
+    receiver: str = ""
+    due_at: datetime
+    tries: int = 0
+    is_told: bool = False
+
+
+class LogGap(Struct, frozen=True):
+    """Records of a partition that nobody has read or will: so many at least. `is_new_log`: another log stands in the
+    place of the one that was read."""
+
+    events: int
+    is_new_log: bool = False
+
+
+def notices_of_move(before: EventSubscription | None, after: EventSubscription) -> tuple[BusNotice, ...]:
+    """What is told of a subscription that was changed: that it is suspended."""
+    if before is None or before.state is after.state or after.state is not SubscriptionStatus.SUSPENDED:
+        return ()
+    return _in_both_ways(after, NoticeKind.SUSPENDED, f"{after.version}", after.reason, after.updated_at)
+
+
+def notices_of_settlement(subscription: EventSubscription, before: Cursor, after: Cursor) -> tuple[BusNotice, ...]:
+    """What is told of calls that are settled: that the receiver has failed for half of the time after which its
+    subscription is suspended."""
+    at, since = after.health.warned_at, after.health.failing_since
+    if at is None or since is None or at == before.health.warned_at:
+        return ()
+    reason = f"its receiver has done nothing but fail since {since:%Y-%m-%d %H:%M} UTC"
+    return _in_both_ways(subscription, NoticeKind.WARNED, f"{ms(at)}", reason, at)
+
+
+def notice_of_loss(letter: BusDeadLetter, number: int) -> BusNotice:
+    """What is told of events that a queue has lost, which this letter counts. `number` is another one for each."""
+    return BusNotice(
+        id=f"{letter.queue}/{NoticeKind.LOST}/{number}",
+        kind=NoticeKind.LOST,
+        audience=letter.namespace,
+        queue=letter.queue,
+        key=letter.key,
+        reason=letter.reason.value,
+        at=letter.died_at,
+        events=letter.count,
+        first_at=letter.first_at,
+        last_at=letter.last_at,
+        due_at=letter.died_at + LOSSES_WAIT,
+    )
+
+
+def notice_of_missing(replay: Replay, records: int, at: datetime, reason: str = "log") -> BusNotice:
+    """What is told of records, of all topics, that a replay has not brought. `reason`: `log`, which has them no more,
+    or `fault`: it failed."""
+    return BusNotice(
+        id=f"{replay.id}/{NoticeKind.LOST}/{replay.step}",
+        kind=NoticeKind.LOST,
+        audience=replay.namespace,
+        queue=replay.queue,
+        key=replay.key,
+        reason=reason,
+        at=at,
+        events=records,
+        due_at=at + LOSSES_WAIT,
+    )
+
+
+def notices_of_gaps(flush_id: str, gaps: Collection[LogGap], at: datetime) -> tuple[BusNotice, ...]:
+    """What is told of gaps that one flush passes: each kind once, however many partitions have one."""
+    by_kind: Mapping[NoticeKind, list[int]] = {
+        NoticeKind.LOST: [gap.events for gap in gaps if not gap.is_new_log],
+        NoticeKind.NEW_LOG: [gap.events for gap in gaps if gap.is_new_log],
+    }
+    return tuple(
+        BusNotice(
+            id=f"log/{kind}/{flush_id}",
+            kind=kind,
+            audience=EVERYBODY,
+            reason="log",
+            at=at,
+            events=sum(events),
+            due_at=at,
+        )
+        for kind, events in by_kind.items()
+        if events
+    )
+
+
+def event_of(notice: BusNotice, base_url: str) -> EventDraft:
+    """The event that tells a notice. `base_url` is where the API is, empty where that is not known."""
+    place = f"subscriptions/{notice.key}" if notice.key else "topics"
+    return EventDraft(
+        type=notice.kind.value,
+        url=f"{(base_url or _NOBODYS_URL).rstrip('/')}/bus/{place}",
+        t=Raw(str(ms(notice.at)).encode()),
+        data=Raw(msgspec.json.encode(_facts(notice))),
+        id=notice.id,
+        audience=notice.audience,
+    )
+
+
+def _facts(notice: BusNotice) -> Mapping[str, Any]:
+    facts = {
+        "subscription": notice.key,
+        "reason": notice.reason,
+        "at": format_instant(notice.at),
+        "events": notice.events,
+        "first_at": notice.first_at and format_instant(notice.first_at),
+        "last_at": notice.last_at and format_instant(notice.last_at),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _in_both_ways(
+    subscription: EventSubscription, kind: NoticeKind, number: str, reason: str, at: datetime
+) -> tuple[BusNotice, ...]:
+    """An event, and a mail, of which there is one at a time."""
+    event = BusNotice(
+        id=f"{subscription.queue}/{kind}/{number}",
+        kind=kind,
+        audience=subscription.namespace,
+        queue=subscription.queue,
+        key=subscription.key,
+        reason=reason,
+        at=at,
+        due_at=at,
+    )
+    host, contact = urlsplit(subscription.callback).hostname or "", subscription.contact
+    mail_id = f"{subscription.id}/{kind}/{NoticeWay.MAIL}"
+    return event, replace(event, id=mail_id, way=NoticeWay.MAIL, contact=contact, receiver=host)

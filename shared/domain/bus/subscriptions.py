@@ -1,0 +1,155 @@
+"""Subscriptions: who gets which events, where and in what portions.
+
+    active <──> paused
+    active ───> suspended ──> active         (removed can follow each of them; a removed one can be made again)
+
+A subscription belongs to a namespace, in which its `key` is unique. Each time it is made it has a fresh `generation`.
+What waits for it is its **queue**, which is named by both: one that was removed and is made again begins with an empty
+queue, whatever a late process may still store for the old one.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.bus.filters import EventFilter
+from shared.domain.transitions import sources
+
+PUBLISHED_KEY = "routemaster"
+"""The key of the one subscription that a client of Routemaster's API has."""
+
+MOST_EVENTS = 10_000
+MOST_BYTES = 2**20
+LONGEST_TIMEOUT = timedelta(hours=1)
+MOST_IN_FLIGHT = 32
+OPEN_DELIVERIES = 100
+"""How many deliveries of a subscription may be open at a time; of an ordered one, one."""
+
+
+class SubscriptionStatus(StrEnum):
+    """Where a subscription stands."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"  # by its owner: it goes on collecting, nobody is called
+    SUSPENDED = "suspended"  # by Carillon, as its receiver fails: it collects nothing
+    REMOVED = "removed"  # kept for an hour, so that what comes late finds it
+
+
+SUBSCRIPTION_TRANSITIONS: dict[SubscriptionStatus, frozenset[SubscriptionStatus]] = {
+    SubscriptionStatus.ACTIVE: frozenset(
+        {SubscriptionStatus.PAUSED, SubscriptionStatus.SUSPENDED, SubscriptionStatus.REMOVED}
+    ),
+    SubscriptionStatus.PAUSED: frozenset({SubscriptionStatus.ACTIVE, SubscriptionStatus.REMOVED}),
+    SubscriptionStatus.SUSPENDED: frozenset({SubscriptionStatus.ACTIVE, SubscriptionStatus.REMOVED}),
+    SubscriptionStatus.REMOVED: frozenset({SubscriptionStatus.ACTIVE}),
+}
+
+COLLECTING = frozenset({SubscriptionStatus.ACTIVE, SubscriptionStatus.PAUSED})
+"""The states in which events go into the queue."""
+
+REMOVABLE = sources(SUBSCRIPTION_TRANSITIONS, SubscriptionStatus.REMOVED)
+
+
+class EventForm(StrEnum):
+    """In which form a subscription gets its events."""
+
+    PUBLISHED = "routemaster"  # {topic, type, url, t, data?}
+    NATIVE = "native"  # these, and {id, at}
+
+
+class SubscriptionSecret(Struct, frozen=True, kw_only=True):
+    """What deliveries are signed with: sealed (`shared.secrets`). One that was replaced signs beside the new one
+    `until` then."""
+
+    sealed: str
+    until: datetime | None = None
+
+
+class EventSubscription(Struct, frozen=True, kw_only=True):
+    """A subscription. Times are UTC, by the database's clock.
+
+    A delivery is cut when `max_events` wait, or when the first has waited for `timeout_ms`; it has at most `max_bytes`.
+    `in_flight` deliveries are on their way at a time; of an `ordered` one, one. A delivery that failed `max_attempts`
+    times while others succeeded, or that is older than `max_age_hours`, becomes a dead letter. `uuid` is the user of
+    Routemaster's basic auth. `contact` gets mails about it. `version` is that of the registry at its last change: no
+    other change has the same.
+    """
+
+    id: str
+    namespace: str
+    key: str
+    generation: str
+    form: EventForm = EventForm.NATIVE
+    callback: str
+    topics: tuple[str, ...] = ()
+    filter: EventFilter = EventFilter()
+    max_events: int = 100
+    max_bytes: int = MOST_BYTES
+    timeout_ms: int = 500
+    ordered: bool = False
+    in_flight: int = 8
+    max_attempts: int = 20
+    max_age_hours: int = 72
+    headers: dict[str, str] = {}
+    uuid: str = ""
+    contact: str = ""
+    secrets: tuple[SubscriptionSecret, ...] = ()
+    state: SubscriptionStatus = SubscriptionStatus.ACTIVE
+    reason: str = ""
+    version: int = 0
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def queue(self) -> str:
+        """The name of what waits for it: `<id>.<generation>`."""
+        return queue_of(self.id, self.generation)
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long its first event waits for others."""
+        return timedelta(milliseconds=self.timeout_ms)
+
+    @property
+    def collects(self) -> bool:
+        """Whether events go into its queue."""
+        return self.state in COLLECTING
+
+    @property
+    def is_called(self) -> bool:
+        """Whether its receiver is called at all."""
+        return self.state is SubscriptionStatus.ACTIVE
+
+    @property
+    def most_open(self) -> int:
+        """How many of its deliveries may be open at a time."""
+        return 1 if self.ordered else OPEN_DELIVERIES
+
+
+def share_topics(subscription: EventSubscription, names: dict[str, str]) -> EventSubscription:
+    """The same subscription, with each topic's name as `names` has it, which learns new ones: of a million names that
+    subscriptions have in common, each is in memory once."""
+    return replace(subscription, topics=tuple(names.setdefault(name, name) for name in subscription.topics))
+
+
+def subscription_id(namespace: str, key: str) -> str:
+    """The id of the subscription that has this key in this namespace: 32 hex digits."""
+    return hashlib.blake2b(f"{namespace}\0{key}".encode(), digest_size=16).hexdigest()
+
+
+def queue_of(subscription_id: str, generation: str) -> str:
+    """The name of a subscription's queue."""
+    return f"{subscription_id}.{generation}"
+
+
+def subscription_of(queue: str) -> str:
+    """The id of the subscription whose queue this is."""
+    return queue.partition(".")[0]
+
+
+def generation_of(queue: str) -> str:
+    """The generation of the subscription whose queue this is."""
+    return queue.partition(".")[2]

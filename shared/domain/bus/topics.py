@@ -1,0 +1,50 @@
+"""Topics: what events are published on. The first who publishes on a topic owns it; subscribing leaves it unowned."""
+
+import re
+from datetime import datetime
+
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+
+NOTICES = "carillon_notices"
+"""The topic on which Carillon itself tells of suspended subscriptions and of events that were lost
+(`shared/domain/bus/notices.py`)."""
+
+NOTIFIER = "carillon"
+"""The namespace that Carillon itself publishes as. Nobody else has it: theirs begin with `token:` or `user:`."""
+
+EVERYBODY = "everybody"
+"""The audience of a notice that concerns all namespaces. None has this name."""
+
+DESCRIPTION_CHARACTERS = 1_000
+
+_PUBLISHED_NAME = re.compile(r"[a-z_]{1,64}")
+_NAME = re.compile(r"[a-z0-9_.-]{1,64}")
+
+
+class Topic(Struct, frozen=True, kw_only=True):
+    """A topic. `id` is its name; `owner` is the namespace that may publish on it, `""` for nobody yet."""
+
+    id: str
+    owner: str = ""
+    description: str = ""
+    created_at: datetime
+
+    def may_publish(self, namespace: str) -> bool:
+        """Whether events of this namespace are taken, be it that it becomes the owner by that."""
+        return self.owner in ("", namespace)
+
+
+def check_topic_name(name: str, *, field: str) -> None:
+    """Raise `Invalid` where this can be no topic's name. Clients leave `.` and `..` out of a path, and so ask for
+    something else."""
+    if _NAME.fullmatch(name) is None or name in {".", ".."}:
+        rule = "a topic's name is 1 to 64 of a to z, 0 to 9, '_', '.' and '-', and neither '.' nor '..'"
+        raise Invalid(rule, field=field, value=name)
+
+
+def check_published_name(name: str, *, field: str) -> None:
+    """Raise `Invalid` where this can be no topic's name in Routemaster's API."""
+    if _PUBLISHED_NAME.fullmatch(name) is None:
+        raise Invalid("a topic's name is 1 to 64 of a to z and '_'", field=field, value=name)

@@ -1,0 +1,76 @@
+"""Wishes: what somebody wants of a subscription. What is not said stays as it is, or is the default of a new one."""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from shared.domain.bus.filters import EventFilter
+from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus, subscription_id
+from shared.domain.errors import Invalid
+
+
+class SubscriptionWish(Struct, frozen=True, kw_only=True):
+    """What the subscription of this key in this namespace is to be. Its fields have passed their checks."""
+
+    namespace: str
+    key: str
+    form: EventForm = EventForm.NATIVE
+    callback: str | UnsetType = UNSET
+    topics: tuple[str, ...] | UnsetType = UNSET
+    filter: EventFilter | UnsetType = UNSET
+    max_events: int | UnsetType = UNSET
+    max_bytes: int | UnsetType = UNSET
+    timeout_ms: int | UnsetType = UNSET
+    ordered: bool | UnsetType = UNSET
+    in_flight: int | UnsetType = UNSET
+    max_attempts: int | UnsetType = UNSET
+    max_age_hours: int | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    uuid: str | UnsetType = UNSET
+    contact: str | UnsetType = UNSET
+
+
+def has_to_be_made(stands: EventSubscription | None) -> bool:
+    """Whether a wish for this one makes a new one, with a queue of its own."""
+    return stands is None or stands.state is SubscriptionStatus.REMOVED
+
+
+def make_subscription(wish: SubscriptionWish, *, generation: str, now: datetime) -> EventSubscription:
+    """A new subscription. Raises `Invalid` where the wish names no callback."""
+    if not wish.callback:
+        raise Invalid("the field 'callback' is needed", field="callback")
+    id = subscription_id(wish.namespace, wish.key)
+    return EventSubscription(id=id, generation=generation, created_at=now, updated_at=now, **_fields_of(wish))
+
+
+def grant_wish(wish: SubscriptionWish, stands: EventSubscription) -> EventSubscription:
+    """The subscription as it is to be: the same value where the wish changes nothing."""
+    wanted = replace(stands, **_fields_of(wish))
+    return stands if wanted == stands else wanted
+
+
+def is_to_be_looked_at(before: EventSubscription, after: EventSubscription) -> bool:
+    """Whether something in its queue may be due by this change that was not due before."""
+    hastened = after.max_events < before.max_events or after.timeout_ms < before.timeout_ms
+    is_new_call = hastened or before.state is not after.state or calls_another(before, after)
+    return after.state is SubscriptionStatus.ACTIVE and is_new_call
+
+
+def restarts_failing_time(before: EventSubscription, after: EventSubscription) -> bool:
+    """Whether the time in which its receiver failed is over: nobody has called it meanwhile."""
+    return after.state is SubscriptionStatus.ACTIVE and before.state is not after.state
+
+
+def calls_another(before: EventSubscription, after: EventSubscription) -> bool:
+    """Whether another receiver is called, for which nothing counts that the one before it failed or asked for."""
+    return before.callback != after.callback
+
+
+def _fields_of(wish: SubscriptionWish) -> dict[str, Any]:
+    """What the wish says. Topics have no order and no repeats."""
+    said = {name: value for name, value in asdict(wish).items() if value is not UNSET}
+    if "topics" in said:
+        said["topics"] = tuple(sorted(set(said["topics"])))
+    return said

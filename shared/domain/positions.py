@@ -1,0 +1,41 @@
+"""Positions: how far a partition of the stream was read, by whoever keeps that itself, and ranges of partitions."""
+
+from msgspec import Struct
+
+from shared.domain.errors import Unavailable
+
+_LOGS_LEFT = 8
+
+
+class LogRange(Struct, frozen=True):
+    """A part of a partition in the log of this id: from the offset `begins` to before `ends`. The log has nothing
+    before `first` any more."""
+
+    begins: int
+    ends: int
+    log: str
+    first: int = 0
+
+
+class Position(Struct, frozen=True):
+    """How far a partition was read: up to this offset of this log. `log` is the id of the topic, which another topic
+    of the same name does not have; it is empty where nobody knew it. `left` are the last logs that were read before
+    it: a broker that lags behind may still tell their ids."""
+
+    offset: int = 0
+    log: str = ""
+    left: tuple[str, ...] = ()
+
+    def begin(self, log: str) -> "Position":
+        """Where to read on in a log of the partition: at its beginning if it is another one than was read.
+
+        Raises:
+            Unavailable: it was left for another one, so nothing can come from it any more.
+        """
+        if not log or log == self.log:
+            return self
+        if not self.log:
+            return Position(self.offset, log, self.left)
+        if log in self.left:
+            raise Unavailable(f"Kafka: a broker still tells the topic's earlier id {log}")
+        return Position(0, log, (*self.left, self.log)[-_LOGS_LEFT:])

@@ -1,0 +1,82 @@
+"""Upkeep of backlogs: of a queue that holds too much, or for too long, the oldest events are lost, and told as such.
+
+And a net: a queue whose events were due long ago, and at which nobody will look, is looked at. None should be.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from shared.domain.bus.backlog import Backlog, BacklogLimits, Surplus, choose_surplus
+from shared.domain.bus.cutting import ChunkHead
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.flow.time import DatabaseTime
+from shared.runtime.bounded_labels import BoundedLabels
+from shared.runtime.loops import Swept
+from shared.runtime.metrics import BUS_EVENTS_LOST
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+INTERVAL_SECONDS = 60.0
+
+_PAGE = 500
+_ROUNDS = 200  # of one queue in one run: the others have their turn
+
+
+class BacklogUpkeep:
+    """Keeps backlogs within their limits, and within the age that each subscription names, and leaves none behind."""
+
+    def __init__(self, store: Store, time: DatabaseTime, limits: BacklogLimits) -> None:
+        self._store = store
+        self._time = time
+        self._limits = limits
+        self._label = BoundedLabels()
+
+    async def run_once(self) -> Swept:
+        """Look at all queues once. Raises `Unavailable`."""
+        after, lost, roused = "", 0, 0
+        while page := await self._store.bus_subscriptions.page(after=after, limit=_PAGE):
+            backlogs = await self._store.bus_standings.read_uncut([each.queue for each in page])
+            uncut = [(each, backlogs[each.queue]) for each in page if each.queue in backlogs]
+            now = await self._time.now()
+            roused += await self._rouse(uncut, now)
+            for subscription, backlog in uncut:
+                if backlog.is_beyond(self._limits, _expiry(subscription, now)):
+                    lost += await self._bring_within(subscription, now)
+            after = page[-1].id
+        return Swept(retried=roused, discarded=lost)
+
+    async def _rouse(self, uncut: Sequence[tuple[EventSubscription, Backlog]], now: datetime) -> int:
+        """Have those looked at that nobody will look at; returns how many."""
+        overdue = [each.queue for each, backlog in uncut if each.is_called and backlog.is_overdue(each.timeout, now)]
+        asleep, roused = await self._store.bus_wake_ups.find_asleep(overdue), 0
+        # Who has been at work meanwhile has left nothing.
+        still = await self._store.bus_standings.read_uncut(sorted(asleep)) if asleep else {}
+        for queue, backlog in still.items():
+            if await self._store.bus_subscriptions.rouse(queue, backlog.events, now):
+                log.error("a queue that nobody would have looked at is woken", queue=queue)
+                roused += 1
+        return roused
+
+    async def _bring_within(self, subscription: EventSubscription, now: datetime) -> int:
+        """Have the oldest go in rounds."""
+        expired, lost = _expiry(subscription, now), 0
+
+        def choose(heads: Sequence[ChunkHead], backlog: Backlog | None) -> Surplus | None:
+            return None if backlog is None else choose_surplus(heads, backlog, self._limits, expired=expired)
+
+        for _ in range(_ROUNDS):
+            surplus = await self._store.bus_backlogs.lose(subscription, choose, now)
+            if surplus is None:
+                break
+            BUS_EVENTS_LOST.labels(self._label(subscription.id), surplus.reason.value).inc(surplus.events)
+            lost += surplus.events
+        if lost:
+            log.warning("events are lost", subscription=subscription.id, key=subscription.key, events=lost)
+        return lost
+
+
+def _expiry(subscription: EventSubscription, now: datetime) -> datetime:
+    return now - timedelta(hours=subscription.max_age_hours)

@@ -1,0 +1,70 @@
+"""How much waits on the bus, in all: what is due and queued, and what no fan-out has read yet."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from shared.flow.bus.standing import FRESH_SECONDS, QueueStandings
+from shared.store import Store
+from shared.stream import Stream
+
+
+class Pressure(Struct, frozen=True):
+    """So many batches are `due`, so many events are `queued`, the oldest of them for `oldest_seconds`, and `log_lag`
+    records of the log are in no queue yet."""
+
+    due: int
+    queued: int
+    oldest_seconds: float
+    log_lag: int
+
+
+class BusPressure:
+    """Reads the pressure, at most once a second. `now` tells the database's time, `log` is the topic that is the
+    log."""
+
+    def __init__(
+        self,
+        store: Store,
+        stream: Stream,
+        standings: QueueStandings,
+        now: Callable[[], Awaitable[datetime]],
+        *,
+        log: str,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._stream = stream
+        self._standings = standings
+        self._now = now
+        self._log = log
+        self._monotonic = monotonic
+        self._reading = asyncio.Lock()
+        self._last = Pressure(0, 0, 0.0, 0)
+        self._read_at = float("-inf")
+
+    async def read(self) -> Pressure:
+        """The pressure, at most a second ago. Raises `Unavailable`."""
+        async with self._reading:
+            if self._monotonic() - self._read_at >= FRESH_SECONDS:
+                self._last = await self._read()
+                self._read_at = self._monotonic()
+            return self._last
+
+    async def _read(self) -> Pressure:
+        due, backlog = await self._standings.count_due_batches(), await self._store.bus_standings.read_all()
+        spans = await self._stream.spans(self._log)
+        stored = await self._store.bus_flushes.read_positions(list(spans))
+        lag = count_lag(spans, {name: reached.position.offset for name, reached in stored.items()})
+        if backlog is None:
+            return Pressure(due, 0, 0.0, lag)
+        waited = (await self._now() - backlog.oldest).total_seconds()
+        return Pressure(due, backlog.events, max(waited, 0.0), lag)
+
+
+def count_lag(spans: Mapping[str, tuple[int, int]], reached: Mapping[str, int]) -> int:
+    """How many records the log has behind these positions; of a partition without one, all that it has."""
+    return sum(max(end - max(begin, reached.get(name, 0)), 0) for name, (begin, end) in spans.items())

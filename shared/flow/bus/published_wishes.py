@@ -1,0 +1,69 @@
+"""Subscriptions of Routemaster's API, as wishes: the rules for their fields, whoever brings them."""
+
+import re
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from msgspec import UNSET
+
+from shared.domain.bus.subscriptions import LONGEST_TIMEOUT, MOST_EVENTS, PUBLISHED_KEY, EventForm
+from shared.domain.bus.topics import check_published_name
+from shared.domain.bus.wishes import SubscriptionWish
+from shared.domain.errors import Invalid
+from shared.outgoing.checks import check_url
+
+UUID_CHARACTERS = 255
+LONGEST_TIMEOUT_MS = int(LONGEST_TIMEOUT.total_seconds() * 1e3)
+
+_USER = re.compile(r"(?P<scheme>[A-Za-z]+://)(?P<user>[^/?#]*)@(?P<rest>.*)", re.DOTALL)
+_UUID = re.compile(rf"[ -~]{{0,{UUID_CHARACTERS}}}")
+
+
+def read_published_wish(
+    namespace: str,
+    *,
+    topics: Sequence[str],
+    callback: str,
+    uuid: str | None,
+    timeout_ms: int | None,
+    max_events: int | None,
+    allowed_networks: tuple[str, ...],
+    allow_http: bool,
+) -> SubscriptionWish:
+    """What a client wishes of the published subscription of its namespace. A user in the callback stands for a missing
+    `uuid`; `timeout_ms` and `max_events`, which have passed their checks, stay as they are where they are `None`.
+
+    Raises:
+        Invalid: a field breaks a rule.
+    """
+    for name in topics:
+        check_published_name(name, field="topics")
+    url, user = split_callback(callback)
+    schemes = ("https://", "http://") if allow_http else ("https://",)
+    if not url.lower().startswith(schemes) or "?" in url:
+        raise Invalid("must be an https URL without a query", field="callback", value=url)
+    check_url(url, allowed_networks=allowed_networks, field="callback")
+    return SubscriptionWish(
+        namespace=namespace,
+        key=PUBLISHED_KEY,
+        form=EventForm.PUBLISHED,
+        callback=url,
+        topics=tuple(topics),
+        uuid=_check_uuid(uuid or user),
+        timeout_ms=UNSET if timeout_ms is None else timeout_ms,
+        max_events=UNSET if max_events is None else min(max_events, MOST_EVENTS),
+    )
+
+
+def split_callback(callback: str) -> tuple[str, str]:
+    """A callback without the user in it, and that user: `rtm sub add` asks for one."""
+    parts = _USER.fullmatch(callback)
+    if parts is None:
+        return callback, ""
+    return parts["scheme"] + parts["rest"], unquote(parts["user"].partition(":")[0])
+
+
+def _check_uuid(uuid: str) -> str:
+    if _UUID.fullmatch(uuid) is None:
+        raise Invalid(f"at most {UUID_CHARACTERS} printable characters of ASCII", field="uuid")
+    return uuid

@@ -1,0 +1,78 @@
+"""Calling a receiver: one POST of one delivery, signed, behind the guard, and what came of it."""
+
+import asyncio
+from base64 import b64encode
+from datetime import timedelta
+
+import structlog
+
+from shared.domain.bus.deliveries import DeliveryAttempt, EventDelivery
+from shared.domain.bus.settling import CallResult
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.errors import Conflict, Unavailable
+from shared.flow.bus.subscription_secrets import open_secrets
+from shared.flow.time import DatabaseTime
+from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
+from shared.secrets import KeyRing
+
+log = structlog.get_logger(__name__)
+
+
+class Receivers:
+    """Calls receivers."""
+
+    def __init__(self, outgoing: Outgoing, ring: KeyRing, time: DatabaseTime) -> None:
+        self._outgoing = outgoing
+        self._ring = ring
+        self._time = time
+
+    async def call(self, delivery: EventDelivery, subscription: EventSubscription) -> CallResult:
+        """Make one call, and tell what came of it. An error that nobody foresaw counts against the receiver, who might
+        have called for it. Raises `Unavailable` where the call was not made, and that is no fault of the receiver."""
+        at, callback = self._time.reckon(), subscription.callback
+        began = asyncio.get_running_loop().time()
+        try:
+            call = self._make_call(delivery, subscription, int(at.timestamp()), self._secrets(subscription))
+            answer = await self._outgoing.call(call)
+        except (Unreachable, Blocked, Conflict) as error:
+            attempt = DeliveryAttempt(at=at, ms=_ms_since(began), error=str(error))
+            return CallResult(callback=callback, attempt=attempt)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("a receiver cannot be called", queue=delivery.queue)
+            attempt = DeliveryAttempt(at=at, ms=_ms_since(began), error="a fault of Carillon")
+            return CallResult(callback=callback, attempt=attempt)
+        attempt = DeliveryAttempt(at=at, ms=_ms_since(began), status=answer.status, excerpt=answer.excerpt)
+        return CallResult(callback=callback, attempt=attempt, retry_after=_retry_after(answer))
+
+    def _secrets(self, subscription: EventSubscription) -> tuple[str, ...]:
+        """Raises `Conflict` where this deployment lacks a key."""
+        return open_secrets(self._ring, subscription, self._time.reckon())
+
+    def _make_call(
+        self, delivery: EventDelivery, subscription: EventSubscription, timestamp: int, secrets: tuple[str, ...]
+    ) -> Call:
+        told = {"carillon-sequence": str(delivery.sequence), "carillon-attempt": str(delivery.made + 1)}
+        return Call(
+            url=subscription.callback,
+            method="POST",
+            headers={**subscription.headers, **_basic_auth(subscription.uuid), **told},
+            body=delivery.body,
+            message_id=delivery.id,
+            timestamp=timestamp,
+            secrets=secrets,
+            owner=subscription.namespace,
+        )
+
+
+def _basic_auth(user: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{user}:x'.encode()).decode()}"} if user else {}
+
+
+def _ms_since(began: float) -> int:
+    return round((asyncio.get_running_loop().time() - began) * 1000)
+
+
+def _retry_after(answer: Answer) -> timedelta:
+    return timedelta(seconds=0 if answer.accepted else answer.retry_after_seconds or 0)

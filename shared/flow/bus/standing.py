@@ -1,0 +1,114 @@
+"""How queues stand: what people and monitors are shown of them."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.bus.backlog import Backlog
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.health import ReceiverHealth
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.bus.wake_ups import FAR_AHEAD
+from shared.runtime.coalescer import Coalescer
+from shared.store import Store
+
+FRESH_SECONDS = 1.0
+_AT_ONCE = 500
+
+
+class QueueStanding(Struct, frozen=True, kw_only=True):
+    """How a queue stands. All but `health` and `open_deliveries` counts events: `sent` were delivered, `dead` are dead
+    letters, `lost` came into no delivery, `queued` wait, those in open deliveries among them. `oldest` is when the
+    first of these arrived."""
+
+    sent: int = 0
+    dead: int = 0
+    lost: int = 0
+    queued: int = 0
+    open_deliveries: int = 0
+    oldest: datetime | None = None
+    health: ReceiverHealth = ReceiverHealth()
+
+
+class ReceiverStanding(Struct, frozen=True):
+    """How a queue and its receiver stand. Nobody calls the receiver before `next_probe`, where it has a pause."""
+
+    queue: QueueStanding
+    next_probe: datetime | None
+
+
+class QueueStandings:
+    """Reads how queues stand. `now` tells the database's time; what is due within `deadline` counts as due."""
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], Awaitable[datetime]],
+        *,
+        deadline: timedelta,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._deadline = deadline
+        self._monotonic = monotonic
+        self._stand_together = Coalescer(self._read_each, most=_AT_ONCE)
+        self._find_wake_up = Coalescer(store.bus_wake_ups.find_all, most=_AT_ONCE)
+        self._counting = asyncio.Lock()
+        self._due = 0
+        self._counted_at = float("-inf")
+
+    async def read(self, queues: Sequence[str]) -> Mapping[str, QueueStanding]:
+        """How each of these queues stands now. Raises `Unavailable`."""
+        standings: dict[str, QueueStanding] = {}
+        for first in range(0, len(queues), _AT_ONCE):
+            standings |= await self._read(queues[first : first + _AT_ONCE])
+        return standings
+
+    async def read_receiver(self, subscription: EventSubscription) -> ReceiverStanding:
+        """How a subscription's queue and its receiver stand now. Those of many at a time are read together: a page asks
+        for each of twenty. Raises `Unavailable`."""
+        queue = subscription.queue
+        standing = await self._stand_together(queue)
+        wake_up, now = await self._find_wake_up(queue), await self._now()
+        probe = None if wake_up is None else wake_up.not_before
+        is_planned = subscription.is_called and probe is not None and now < probe < FAR_AHEAD
+        return ReceiverStanding(standing, probe if is_planned else None)
+
+    async def count_due_batches(self) -> int:
+        """How many batches are due, of all queues, at most a second ago. Raises `Unavailable`."""
+        async with self._counting:
+            if self._monotonic() - self._counted_at >= FRESH_SECONDS:
+                self._due = await self._store.bus_standings.count_due_batches(await self._now() + self._deadline)
+                self._counted_at = self._monotonic()
+            return self._due
+
+    async def _read_each(self, queues: Sequence[str]) -> list[QueueStanding]:
+        found = await self._read(queues)
+        return [found[queue] for queue in queues]
+
+    async def _read(self, queues: Sequence[str]) -> dict[str, QueueStanding]:
+        # What is cut in between is counted twice rather than not at all: uncut events are read first.
+        uncut = await self._store.bus_standings.read_uncut(queues)
+        opened = await self._store.bus_standings.read_open(queues)
+        cursors = await self._store.bus_cursors.read(queues)
+        return {
+            queue: _stand(cursors.get(queue) or Cursor(id=queue), [uncut.get(queue), opened.get(queue)])
+            for queue in queues
+        }
+
+
+def _stand(cursor: Cursor, backlogs: Sequence[Backlog | None]) -> QueueStanding:
+    waiting = [backlog for backlog in backlogs if backlog is not None]
+    return QueueStanding(
+        sent=cursor.sent,
+        dead=cursor.dead,
+        lost=cursor.lost,
+        queued=sum(backlog.events for backlog in waiting),
+        open_deliveries=cursor.open_deliveries,
+        oldest=min((backlog.oldest for backlog in waiting), default=None),
+        health=cursor.health,
+    )

@@ -1,0 +1,247 @@
+"""Subscribing: who gets which events. Each change is one transaction, which raises the registry's version.
+
+subscribe ──> subscription, the topics that are missing, wake-up and cursor of a new queue
+pause     ──> the queue goes on collecting, and nobody is called
+suspend   ──> the queue collects nothing, and nobody is called
+resume    ──> the wake-up comes due: a worker looks at the queue
+remove    ──> what is left of it goes later; made again, it has another queue
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.bus.subscriptions import (
+    SUBSCRIPTION_TRANSITIONS,
+    EventSubscription,
+    SubscriptionStatus,
+    subscription_id,
+    subscription_of,
+)
+from shared.domain.bus.wishes import SubscriptionWish, grant_wish, has_to_be_made, make_subscription
+from shared.domain.errors import Conflict, Forbidden, NotFound, Unavailable
+from shared.domain.transitions import sources
+from shared.flow.bus.subscription_secrets import rotate_secrets, seal_secret
+from shared.runtime.faults import fault
+from shared.secrets import KeyRing
+from shared.store import Store
+from shared.store.bus.subscriptions import SubscriptionWrite
+from shared.store.documents import Page
+
+_TRIES = 10
+_GENERATION_BYTES = 8
+_PAGE = 500
+_POINTS: Final[Mapping[SubscriptionStatus, str]] = {
+    SubscriptionStatus.SUSPENDED: "bus.after_suspend",
+    SubscriptionStatus.ACTIVE: "bus.after_resume",
+    SubscriptionStatus.REMOVED: "bus.after_remove",
+}
+
+Decide = Callable[[EventSubscription | None, datetime], Awaitable[EventSubscription]]
+"""What a subscription is to be, given how it stands and what time it is."""
+
+
+class SubscriptionQuotas(Struct, frozen=True):
+    """How many subscriptions a namespace has at most, how many topics a subscription, and how many all of these
+    together: fan-outs have them all in memory."""
+
+    per_namespace: int
+    topics: int
+    topics_together: int = 10_000
+
+
+class MadeSubscription(Struct, frozen=True):
+    """A subscription as it stands now. `secret` is shown where it is new, and never again."""
+
+    subscription: EventSubscription
+    secret: str = ""
+
+
+class Subscribing:
+    """Changes subscriptions. `now` tells the database's time. All raise `Unavailable`, after which a change may have
+    been made: it is safe to ask for it again."""
+
+    def __init__(
+        self, store: Store, ring: KeyRing, now: Callable[[], Awaitable[datetime]], quotas: SubscriptionQuotas
+    ) -> None:
+        self._store = store
+        self._ring = ring
+        self._now = now
+        self._quotas = quotas
+
+    async def find(self, namespace: str, key: str) -> EventSubscription | None:
+        """The subscription of this key."""
+        found = await self._store.bus_subscriptions.get(subscription_id(namespace, key))
+        return None if has_to_be_made(found) else found
+
+    async def get(self, namespace: str, key: str) -> EventSubscription:
+        """The same. Raises `NotFound`."""
+        if (found := await self.find(namespace, key)) is None:
+            raise _no_subscription(namespace, key)
+        return found
+
+    async def page_published(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
+        """The next subscriptions of clients of Routemaster's API behind this id, without filters and headers."""
+        return await self._store.bus_subscriptions.page_published(after=after, limit=limit)
+
+    async def page(self, *, namespace: str, after: str = "", limit: int) -> Page[EventSubscription]:
+        """The next subscriptions of a namespace behind this key."""
+        return await self._store.bus_subscriptions.page_of(namespace, after=after, limit=limit)
+
+    async def subscribe(self, wish: SubscriptionWish) -> MadeSubscription:
+        """Make a subscription, or change the one that is there. Topics that are missing are made, and belong to nobody.
+
+        Raises:
+            Invalid: a subscription that is to be made has no callback.
+            Forbidden: the namespace has as many subscriptions as it may, or this one would have too many topics.
+        """
+        shown = ""
+
+        async def decide(stands: EventSubscription | None, now: datetime) -> EventSubscription:
+            nonlocal shown
+            shown = ""
+            if stands is not None and not has_to_be_made(stands):
+                return await self._check_topics(grant_wish(wish, stands), stands)
+            await self._check_quota(wish.namespace)
+            made = make_subscription(wish, generation=secrets.token_hex(_GENERATION_BYTES), now=now)
+            if self._ring.can_seal:
+                secret, shown = seal_secret(self._ring, made.id)
+                made = replace(made, secrets=(secret,))
+            return await self._check_topics(made)
+
+        subscription = await self._change(wish.namespace, wish.key, decide)
+        return MadeSubscription(subscription, shown)
+
+    async def leave_topic(self, namespace: str, key: str, topic: str) -> None:
+        """Take a topic from a subscription. Raises `NotFound` where there is no such subscription, or it does not have
+        the topic."""
+
+        async def decide(stands: EventSubscription | None, _: datetime) -> EventSubscription:
+            stands = _present(stands, namespace, key)
+            if topic not in stands.topics:
+                raise NotFound(f"the subscription has no topic {topic}", field="topic", value=topic)
+            return replace(stands, topics=tuple(name for name in stands.topics if name != topic))
+
+        await self._change(namespace, key, decide)
+
+    async def unsubscribe(self, namespace: str, key: str) -> None:
+        """Remove a subscription, with all that waits for it. Raises `NotFound`."""
+        await self._move(namespace, key, SubscriptionStatus.REMOVED)
+
+    async def pause(self, namespace: str, key: str, *, reason: str = "") -> EventSubscription:
+        """Call its receiver no more; its queue goes on collecting. Raises `NotFound`, and `Conflict` for one that is
+        suspended."""
+        return await self._move(namespace, key, SubscriptionStatus.PAUSED, reason=reason)
+
+    async def resume(self, namespace: str, key: str) -> EventSubscription:
+        """Call its receiver again. Raises `NotFound`."""
+        return await self._move(namespace, key, SubscriptionStatus.ACTIVE)
+
+    async def suspend(self, queue: str, reason: str, *, callback: str = "") -> EventSubscription | None:
+        """Call the receiver of this queue no more, and collect nothing for it; `None` where the queue is another's by
+        now, it is not active, or its callback is not this one, if one is given: an old one's failures are not its
+        receiver's."""
+
+        def is_meant(stands: EventSubscription) -> bool:
+            return stands.queue == queue and callback in ("", stands.callback)
+
+        stands = await self._store.bus_subscriptions.get(subscription_of(queue))
+        if stands is None:
+            return None
+        try:
+            return await self._move(
+                stands.namespace, stands.key, SubscriptionStatus.SUSPENDED, reason=reason, is_meant=is_meant
+            )
+        except (NotFound, Conflict):
+            return None
+
+    async def pause_namespace(self, namespace: str, reason: str) -> int:
+        """Pause all active ones of a namespace; returns how many."""
+        after, paused = "", 0
+        while page := await self.page(namespace=namespace, after=after, limit=_PAGE):
+            active = [found.key for found in page if found.state is SubscriptionStatus.ACTIVE]
+            for key in active:
+                await self.pause(namespace, key, reason=reason)
+            paused, after = paused + len(active), page[-1].key
+        return paused
+
+    async def rotate_secret(self, namespace: str, key: str, *, keep: timedelta) -> MadeSubscription:
+        """Give a subscription a new secret; the one before it signs beside it for so long. Raises `NotFound`, and
+        `Invalid` where the deployment has no key."""
+        secret, shown = seal_secret(self._ring, subscription_id(namespace, key))
+
+        async def decide(stands: EventSubscription | None, now: datetime) -> EventSubscription:
+            stands = _present(stands, namespace, key)
+            return replace(stands, secrets=rotate_secrets(stands.secrets, secret, now, keep))
+
+        return MadeSubscription(await self._change(namespace, key, decide), shown)
+
+    async def _move(
+        self,
+        namespace: str,
+        key: str,
+        to: SubscriptionStatus,
+        *,
+        reason: str = "",
+        is_meant: Callable[[EventSubscription], bool] = lambda _: True,
+    ) -> EventSubscription:
+        async def decide(stands: EventSubscription | None, _: datetime) -> EventSubscription:
+            stands = _present(stands, namespace, key)
+            if not is_meant(stands):
+                raise _no_subscription(namespace, key)
+            if stands.state is to:
+                return stands
+            if stands.state not in sources(SUBSCRIPTION_TRANSITIONS, to):
+                raise Conflict(f"the subscription is {stands.state}", field="state", value=stands.state)
+            return replace(stands, state=to, reason=reason)
+
+        moved = await self._change(namespace, key, decide)
+        if point := _POINTS.get(to):
+            await fault(point)
+        return moved
+
+    async def _change(self, namespace: str, key: str, decide: Decide) -> EventSubscription:
+        """Write what is decided of how it stands, again where somebody else was faster or has taken a quota's last
+        place; nothing where it stays."""
+        id = subscription_id(namespace, key)
+        for _ in range(_TRIES):
+            stands, now = await self._store.bus_subscriptions.get(id), await self._now()
+            wanted = await decide(stands, now)
+            if wanted == stands:
+                return wanted
+            write = SubscriptionWrite(stands, wanted, self._quotas.per_namespace, self._quotas.topics_together)
+            written = await self._store.bus_subscriptions.write(write, now=now)
+            if written is not None:
+                return written
+        raise Unavailable(f"the subscription {key} changes all the time")
+
+    async def _check_topics(
+        self, subscription: EventSubscription, before: EventSubscription | None = None
+    ) -> EventSubscription:
+        count, quotas = len(subscription.topics), self._quotas
+        if count > quotas.topics:
+            raise Forbidden(f"a subscription has at most {quotas.topics:,} topics", field="topics")
+        if count > (0 if before is None else len(before.topics)):
+            others = await self._store.bus_subscriptions.count_topics(subscription.namespace, but=subscription.id)
+            if others + count > quotas.topics_together:
+                rule = f"a namespace's subscriptions have at most {quotas.topics_together:,} topics together"
+                raise Forbidden(rule, field="topics")
+        return subscription
+
+    async def _check_quota(self, namespace: str) -> None:
+        if await self._store.bus_subscriptions.count_of(namespace) >= self._quotas.per_namespace:
+            raise Forbidden(f"a namespace has at most {self._quotas.per_namespace:,} subscriptions", field="key")
+
+
+def _present(stands: EventSubscription | None, namespace: str, key: str) -> EventSubscription:
+    if stands is None or has_to_be_made(stands):
+        raise _no_subscription(namespace, key)
+    return stands
+
+
+def _no_subscription(namespace: str, key: str) -> NotFound:
+    return NotFound(f"{namespace} has no subscription {key}", field="key", value=key)

@@ -1,0 +1,38 @@
+"""Secrets of subscriptions: their deliveries are signed with them. They are kept sealed, and shown once."""
+
+import base64
+import secrets
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from shared.domain.accounts.signing_secrets import PREFIX
+from shared.domain.bus.subscriptions import EventSubscription, SubscriptionSecret
+from shared.secrets import KeyRing
+
+_KEY_BYTES = 32
+_FIELD = "secret"
+
+
+def seal_secret(ring: KeyRing, subscription_id: str) -> tuple[SubscriptionSecret, str]:
+    """A new secret as it is kept, and as it is shown. Raises `Invalid` where the deployment has no key."""
+    text = PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+    return SubscriptionSecret(sealed=ring.seal({_FIELD: text}, _owner(subscription_id))), text
+
+
+def open_secrets(ring: KeyRing, subscription: EventSubscription, now: datetime) -> tuple[str, ...]:
+    """The secrets that sign now, the newest first. Raises `Conflict` where the ring lacks a key."""
+    signing = [secret for secret in subscription.secrets if secret.until is None or now < secret.until]
+    return tuple(ring.open(secret.sealed, _owner(subscription.id))[_FIELD] for secret in reversed(signing))
+
+
+def rotate_secrets(
+    stands: tuple[SubscriptionSecret, ...], new: SubscriptionSecret, now: datetime, keep: timedelta
+) -> tuple[SubscriptionSecret, ...]:
+    """The secrets with a new one: the one before it signs beside it for so long, and older ones no more."""
+    last = [replace(secret, until=now + keep) for secret in stands[-1:] if keep > timedelta(0)]
+    return (*last, new)
+
+
+def _owner(subscription_id: str) -> str:
+    return f"bus/{subscription_id}"

@@ -1,0 +1,56 @@
+"""Trying a receiver: one call now, as a delivery would make it, of which nothing is kept."""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shared.domain.bus.deliveries import DeliveryAttempt
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.bus.trials import make_trial
+from shared.domain.errors import TooMany
+from shared.flow.bus.receivers import Receivers
+from shared.flow.bus.subscribing import Subscribing
+from shared.flow.time import DatabaseTime
+
+AT_ONCE = 100
+OF_NAMESPACE = 10
+_ID_BYTES = 16
+
+
+class ReceiverTrials:
+    """Tries receivers, at most so many at a time in a process, some of a namespace, and one of a subscription: a call
+    may hang for as long as it may."""
+
+    def __init__(self, subscribing: Subscribing, receivers: Receivers, time: DatabaseTime) -> None:
+        self._subscribing = subscribing
+        self._receivers = receivers
+        self._time = time
+        self._tried: set[str] = set()
+        self._of_namespaces: Counter[str] = Counter()
+
+    async def try_receiver(self, namespace: str, key: str) -> DeliveryAttempt:
+        """Send a made-up event to a subscription's receiver, whatever its state and its health, and tell what came of
+        it. Raises `NotFound`, `TooMany` and `Unavailable`."""
+        subscription = await self._subscribing.get(namespace, key)
+        now = await self._time.now()
+        with self._hold_place(subscription):
+            trial = make_trial(subscription, secrets.token_hex(_ID_BYTES), now)
+            return (await self._receivers.call(trial, subscription)).attempt
+
+    @contextmanager
+    def _hold_place(self, subscription: EventSubscription) -> Iterator[None]:
+        id, namespace = subscription.id, subscription.namespace
+        if id in self._tried:
+            raise TooMany("a test of this subscription is under way", retry_after_seconds=1)
+        if self._of_namespaces[namespace] >= OF_NAMESPACE:
+            raise TooMany(f"{OF_NAMESPACE} tests of this namespace are under way", retry_after_seconds=1)
+        if len(self._tried) >= AT_ONCE:
+            raise TooMany(f"{AT_ONCE} tests are under way in this process", retry_after_seconds=1)
+        self._tried.add(id)
+        self._of_namespaces[namespace] += 1
+        try:
+            yield
+        finally:
+            self._tried.discard(id)
+            self._of_namespaces -= Counter((namespace,))

@@ -1,0 +1,25 @@
+"""Reading a stream while its server may be away for a while."""
+
+import asyncio
+
+from shared.domain.errors import Unavailable
+from shared.runtime.outages import Outage
+from shared.runtime.retries import Backoff
+from shared.stream.reading import Chunk, Reader
+
+_BACKOFF = Backoff(first_seconds=0.1, cap_seconds=5)
+_FAILURES = 5
+
+
+async def read_patiently(reader: Reader, wait_seconds: float, *, whose: str, stopping: asyncio.Event) -> list[Chunk]:
+    """What the reader has, after failures too; nothing once it is time to stop. Raises `Unavailable` where it fails so
+    often that it seems broken."""
+    outage = Outage(f"{whose} waits to read", stopping, _BACKOFF)
+    while not stopping.is_set():
+        try:
+            return await reader.read(wait_seconds)
+        except Unavailable as error:
+            if outage.failures + 1 >= _FAILURES:
+                raise
+            await outage.wait(error)
+    return []

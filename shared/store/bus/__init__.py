@@ -1,0 +1,1 @@
+"""What is stored of the bus: a module for each collection."""

@@ -1,0 +1,115 @@
+"""Backlogs that are beyond their limits: what is lost of a queue goes in one transaction with its cursor, which counts
+it, and with a dead letter, which tells it. So nobody cuts what is lost, and nothing that is cut is lost."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from pymongo import ReturnDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.bus.backlog import Backlog, Surplus
+from shared.domain.bus.cutting import ChunkHead, QueuedChunk
+from shared.domain.bus.dead_letters import BusDeadLetter
+from shared.domain.bus.notices import notice_of_loss
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.instants import EPOCH
+from shared.store.bus.cursors import CURSORS
+from shared.store.bus.cuts import CHUNKS, chunk_codec, read_first_heads
+from shared.store.bus.dead_letters import LETTERS, letter_codec
+from shared.store.bus.flushes import read_all_positions
+from shared.store.bus.notices import add_loss
+from shared.store.bus.standings import backlog_of, sum_of_chunks
+from shared.store.documents import Document
+from shared.store.transactions import run_transaction
+
+_CHUNKS = 100  # of one queue at a time
+
+ChooseSurplus = Callable[[Sequence[ChunkHead], Backlog | None], Surplus | None]
+"""What is lost of a queue, given its first chunks and all that waits in it."""
+
+
+class BusBacklogs:
+    """The collections `bus_chunks`, `bus_cursors`, `bus_dead_letters` and `bus_notices`, where events are lost. Raises
+    `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._chunks = database[CHUNKS]
+        self._cursors = database[CURSORS]
+        self._letters = database[LETTERS]
+
+    async def setup(self) -> None:
+        """Nothing: those who cut and settle make the indexes."""
+
+    async def lose(self, subscription: EventSubscription, choose: ChooseSurplus, now: datetime) -> Surplus | None:
+        """Forget what is chosen of the first chunks of a queue, as it stands in the transaction, and store a letter and
+        a notice that tell it; returns what is lost."""
+
+        async def transact(session: AsyncClientSession) -> Surplus | None:
+            surplus = choose(*await self._read(subscription.queue, session))
+            if surplus is None:
+                return None
+            these = {"_id": {"$in": [head.id for head in surplus.heads]}}
+            found = await self._chunks.find(these, session=session).to_list()
+            positions = await read_all_positions(self._database, session)
+            logs = {partition: at.log for partition, at in positions.items() if not at.left}
+            letter = _letter(logs, [chunk_codec.value(document) for document in found], surplus, subscription, now)
+            change = {"$inc": {"v": 1, "lost": letter.count}}
+            cursor = await self._cursors.find_one_and_update(
+                {"_id": subscription.queue}, change, return_document=ReturnDocument.AFTER, session=session
+            )
+            if cursor is None:
+                return None
+            await self._chunks.delete_many(these, session=session)
+            letter_id = f"{subscription.queue}.lost.{cursor['v']}"
+            await self._letters.insert_one(letter_codec.document(letter) | {"_id": letter_id}, session=session)
+            await add_loss(self._database, notice_of_loss(letter, cursor["v"]), session)
+            return surplus
+
+        return await run_transaction(self._database, transact)
+
+    async def _read(self, queue: str, session: AsyncClientSession) -> tuple[Sequence[ChunkHead], Backlog | None]:
+        """The first chunks of a queue, and all that waits in it."""
+        heads = await read_first_heads(self._chunks, {"queue": queue}, _CHUNKS, session)
+        summed = await self._chunks.aggregate(sum_of_chunks({"queue": queue}), session=session)
+        return heads, next(map(backlog_of, await summed.to_list()), None)
+
+
+def _letter(
+    logs: Mapping[str, str],
+    chunks: Sequence[QueuedChunk],
+    surplus: Surplus,
+    subscription: EventSubscription,
+    now: datetime,
+) -> BusDeadLetter:
+    """Without the events: when the first and the last came, and where each partition's stand in the log."""
+    offsets = _ends(place for chunk in chunks for place in chunk.offsets[chunk.skip :])
+    events = [event for chunk in chunks for event in chunk.events[chunk.skip :]]
+    arrivals = [arrival for chunk in chunks for arrival in chunk.arrivals[chunk.skip :]] or [0]
+    return BusDeadLetter(
+        id="",
+        queue=subscription.queue,
+        subscription=subscription.id,
+        namespace=subscription.namespace,
+        key=subscription.key,
+        reason=surplus.reason,
+        died_at=now,
+        sequence=0,
+        count=len(events),
+        size=sum(map(len, events)),
+        first_at=EPOCH + timedelta(milliseconds=min(arrivals)),
+        last_at=EPOCH + timedelta(milliseconds=max(arrivals)),
+        offsets=offsets,
+        logs={partition: logs[partition] for partition, _ in offsets if partition in logs},
+    )
+
+
+def _ends(places: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """The first and the last place of each partition."""
+    by_partition: dict[str, list[int]] = {}
+    for partition, offset in places:
+        by_partition.setdefault(partition, []).append(offset)
+    return tuple(
+        (partition, end) for partition, offsets in sorted(by_partition.items()) for end in (min(offsets), max(offsets))
+    )

@@ -1,0 +1,301 @@
+"""Flushes of the fan-out: how far the log is read, what that brings the queues, whom to wake, and each topic's count,
+all in one transaction.
+
+Each partition's position bears the flush that moved it last. A flush names those that it follows: where one of them is
+not there any more, somebody else has moved that partition, and nothing is written. Nothing is written either where the
+registry is not at the version that the flush was folded with.
+
+A process that dies in a flush leaves its transaction open, which would keep the next owner of its partitions from
+flushing. So each position bears the session of its owner too, and who takes a partition over ends that session first.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+
+import pymongo
+from msgspec import Struct
+from pymongo import ASCENDING
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.bus.folding import EventChunk
+from shared.domain.bus.notices import BusNotice
+from shared.domain.bus.wake_ups import Wake
+from shared.domain.errors import Unavailable
+from shared.domain.instants import EPOCH
+from shared.domain.positions import Position
+from shared.store.bus.notices import add_notices
+from shared.store.bus.registry import read_registry
+from shared.store.documents import Document, insert_new, make, of_same_place, translate_errors
+from shared.store.transactions import OwnSession, end_session, run_transaction
+
+CHUNKS = "bus_chunks"
+UNWOKEN = "bus_unwoken"
+POSITIONS = "bus_positions"
+
+_TRANSACTION_SECONDS, _LOOK_SECONDS = 10.0, 5.0
+# The server looks each document up in a list of all of them.
+_COUNTED_AT_ONCE = 100
+_WAKES_IN_ONE = 5_000
+
+
+class LogPosition(Struct, frozen=True):
+    """How far a partition is read. `flush` is the one that moved it there, and `order` the order of its chunks. Of the
+    event that lies there, the queues up to `upto` have it already; empty where none does."""
+
+    position: Position = Position()
+    order: int = 0
+    flush: str = ""
+    upto: str = ""
+
+
+class PositionMove(Struct, frozen=True):
+    """A step of one partition."""
+
+    partition: str
+    stands: LogPosition
+    to: Position
+    upto: str = ""
+
+
+class BusFlush(Struct, frozen=True, kw_only=True):
+    """What one flush writes. `version` is the registry's that it was folded with, `at` when. `counts` are the events of
+    each topic and their bytes, `notices` tell of gaps in the log that it passes."""
+
+    id: str
+    version: int
+    at: datetime
+    order: int
+    moves: Sequence[PositionMove]
+    chunks: Sequence[EventChunk] = ()
+    wakes: Sequence[Wake] = ()
+    counts: Mapping[str, tuple[int, int]] = {}
+    notices: Sequence[BusNotice] = ()
+
+    @property
+    def reached(self) -> dict[str, LogPosition]:
+        """How far its partitions are read by it."""
+        return {move.partition: LogPosition(move.to, self.order, self.id, move.upto) for move in self.moves}
+
+    @property
+    def unwoken(self) -> dict[str, Sequence[Wake]]:
+        """What is noted of whom to wake, by the ids of the notes: one event may bring more than a document can hold."""
+        firsts = range(0, len(self.wakes), _WAKES_IN_ONE)
+        return {f"{self.id}/{first}": self.wakes[first : first + _WAKES_IN_ONE] for first in firsts}
+
+
+class FlushResult(Enum):
+    """How a flush ended."""
+
+    STORED = "stored"
+    OUTDATED = "outdated"  # the registry has changed: nothing was written
+    OVERTAKEN = "overtaken"  # somebody else has moved a partition: nothing was written
+
+
+class Unwoken(Struct, frozen=True):
+    """Queues that got something, from a flush or a retry, and that were perhaps not told; or the queue whose wake-up
+    `follows` a change of its subscription, and perhaps has not."""
+
+    id: str
+    wakes: Sequence[Wake]
+    follows: str = ""
+
+
+class _NotStored(Exception):
+    """Ends a transaction in which nothing may be written."""
+
+    def __init__(self, result: FlushResult) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class BusFlushes:
+    """The collections `bus_positions`, `bus_chunks`, `bus_unwoken` and `bus_topic_counts`. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._positions = database[POSITIONS]
+        self._chunks = database[CHUNKS]
+        self._unwoken = database[UNWOKEN]
+        self._counts = database["bus_topic_counts"]
+
+    async def setup(self) -> None:
+        """Make the indexes, and the collection without any: a transaction on an older server cannot."""
+        await make(self._positions)
+        await make(self._chunks)
+        await self._unwoken.create_index([("at", ASCENDING)])
+
+    def open_session(self) -> OwnSession:
+        """A session to flush in."""
+        return OwnSession(self._database)
+
+    async def read_positions(self, partitions: Sequence[str]) -> dict[str, LogPosition]:
+        """How far each partition is read; nothing is read of one that is missing."""
+        with translate_errors():
+            found = await self._positions.find({"_id": {"$in": list(partitions)}}).to_list()
+        return {document["_id"]: _position(document) for document in found}
+
+    async def take_over(self, logs: Mapping[str, str], session: OwnSession) -> None:
+        """Have these partitions, each with the id of its log, flushed in this session from now on: end those of the
+        owners before."""
+        partitions = {"_id": {"$in": list(logs)}}
+        with translate_errors():
+            found = await self._positions.find(partitions, {"session": 1}).to_list()
+        for name in {document["session"] for document in found} - {session.name}:
+            await end_session(self._database, name)
+        new = logs.keys() - {document["_id"] for document in found}
+        begins = {name: LogPosition(Position(0, logs[name])) for name in new}
+        await insert_new(self._positions, [_document(name, at, session.name) for name, at in begins.items()])
+        with translate_errors():
+            await self._positions.update_many(partitions, {"$set": {"session": session.name}})
+
+    async def flush(self, flush: BusFlush, session: OwnSession) -> FlushResult:
+        """Write all of it, or nothing."""
+
+        async def transact(running: AsyncClientSession) -> None:
+            version, _ = await read_registry(self._database, running)
+            if version != flush.version:
+                raise _NotStored(FlushResult.OUTDATED)
+            await self._move(flush, session.name, running)
+            await bring_to_queues(
+                self._database, flush.chunks, flush.unwoken, order=flush.order, at=flush.at, session=running
+            )
+            await self._count(flush, running)
+            await add_notices(self._database, flush.notices, running)
+
+        try:
+            await run_transaction(self._database, transact, session=session.session, seconds=_TRANSACTION_SECONDS)
+        except _NotStored as refused:
+            return refused.result
+        except Unavailable:
+            with pymongo.timeout(_LOOK_SECONDS):
+                if await self._is_stored(flush):
+                    return FlushResult.STORED
+            raise
+        return FlushResult.STORED
+
+    async def find_unwoken(self, before: datetime, limit: int) -> list[Unwoken]:
+        """Of the flushes before then, some whose queues were perhaps not told."""
+        with translate_errors():
+            cursor = self._unwoken.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
+            found = await cursor.to_list()
+        return [
+            Unwoken(document["_id"], [Wake(*wake) for wake in document["wakes"]], document.get("follows", ""))
+            for document in found
+        ]
+
+    async def forget_unwoken(self, ids: Sequence[str]) -> None:
+        """Note that the queues of these flushes were told."""
+        with translate_errors():
+            await self._unwoken.delete_many({"_id": {"$in": list(ids)}})
+
+    async def _move(self, flush: BusFlush, owner: str, session: AsyncClientSession) -> None:
+        ids = [move.partition for move in flush.moves]
+        follows = {"$eq": ["$flush", of_same_place(ids, [move.stands.flush for move in flush.moves])]}
+        after = of_same_place(ids, [_document(name, reached, owner) for name, reached in flush.reached.items()])
+        moved = await self._positions.update_many(
+            {"_id": {"$in": ids}}, [{"$replaceWith": {"$cond": [follows, after, "$$ROOT"]}}], session=session
+        )
+        if moved.modified_count < len(ids):
+            raise _NotStored(FlushResult.OVERTAKEN)
+
+    async def _count(self, flush: BusFlush, session: AsyncClientSession) -> None:
+        """One document for each topic and lowest partition: nobody else writes to it."""
+        lowest, topics = min(move.partition for move in flush.moves), list(flush.counts)
+        for first in range(0, len(topics), _COUNTED_AT_ONCE):
+            some = topics[first : first + _COUNTED_AT_ONCE]
+            await self._add_counts({f"{topic}/{lowest}": (topic, *flush.counts[topic]) for topic in some}, session)
+
+    async def _add_counts(self, counts: Mapping[str, tuple[str, int, int]], session: AsyncClientSession) -> None:
+        ids = list(counts)
+        more = {
+            "n": {"$add": ["$n", of_same_place(ids, [n for _, n, _ in counts.values()])]},
+            "bytes": {"$add": ["$bytes", of_same_place(ids, [size for _, _, size in counts.values()])]},
+        }
+        counted = await self._counts.update_many({"_id": {"$in": ids}}, [{"$set": more}], session=session)
+        if counted.matched_count == len(ids):
+            return
+        found = await self._counts.find({"_id": {"$in": ids}}, {"_id": 1}, session=session).to_list()
+        present = {document["_id"] for document in found}
+        await self._counts.insert_many(
+            [
+                {"_id": id, "topic": topic, "n": n, "bytes": size}
+                for id, (topic, n, size) in counts.items()
+                if id not in present
+            ],
+            session=session,
+        )
+
+    async def _is_stored(self, flush: BusFlush) -> bool:
+        found = await self.read_positions([move.partition for move in flush.moves])
+        return all(found.get(partition) == reached for partition, reached in flush.reached.items())
+
+
+async def bring_to_queues(
+    database: AsyncDatabase[Document],
+    chunks: Sequence[EventChunk],
+    unwoken: Mapping[str, Sequence[Wake]],
+    *,
+    order: int,
+    at: datetime,
+    session: AsyncClientSession,
+    mark: str = "",
+) -> None:
+    """Bring queues what is theirs, and note whom to wake, by the ids of the notes. `mark` is in the ids of chunks whose
+    events others bring too. The errors are the driver's: they belong to the transaction."""
+    if chunks:
+        documents = [chunk_document(chunk, order, number, mark) for number, chunk in enumerate(chunks)]
+        await database[CHUNKS].insert_many(documents, session=session)
+    if unwoken:
+        notes = [unwoken_document(Unwoken(id, wakes), at) for id, wakes in unwoken.items()]
+        await database[UNWOKEN].insert_many(notes, session=session)
+
+
+def chunk_document(chunk: EventChunk, order: int, number: int, mark: str = "") -> Document:
+    """What is stored of a chunk: the id has its place in its queue."""
+    partition, offset = chunk.offsets[0]
+    return {
+        "_id": f"{chunk.queue}/{order:013d}/{number:06d}{mark}/{partition}:{offset}",
+        "queue": chunk.queue,
+        "events": chunk.events,
+        "arrivals": chunk.arrivals,
+        "offsets": [list(place) for place in chunk.offsets],
+    } | sums_of(chunk.events, chunk.arrivals)
+
+
+def sums_of(events: Sequence[bytes], arrivals: Sequence[int]) -> Document:
+    """What is known of a chunk before it is read."""
+    first_at = EPOCH + timedelta(milliseconds=min(arrivals))
+    return {"n": len(events), "bytes": sum(map(len, events)), "first_at": first_at}
+
+
+def unwoken_document(unwoken: Unwoken, at: datetime) -> Document:
+    """The note of whom to wake."""
+    wakes = [[wake.queue, wake.due, wake.events] for wake in unwoken.wakes]
+    return {"_id": unwoken.id, "at": at, "wakes": wakes, "follows": unwoken.follows}
+
+
+def _document(partition: str, reached: LogPosition, session: str) -> Document:
+    position = reached.position
+    return {
+        "_id": partition,
+        "position": position.offset,
+        "log": position.log,
+        "left": list(position.left),
+        "order": reached.order,
+        "flush": reached.flush,
+        "upto": reached.upto,
+        "session": session,
+    }
+
+
+async def read_all_positions(database: AsyncDatabase[Document], session: AsyncClientSession) -> dict[str, Position]:
+    """How far each partition is read, as this transaction finds it. The errors are the driver's."""
+    found = await database[POSITIONS].find({}, session=session).to_list()
+    return {document["_id"]: _position(document).position for document in found}
+
+
+def _position(document: Document) -> LogPosition:
+    position = Position(document["position"], document["log"], tuple(document["left"]))
+    return LogPosition(position, document["order"], document["flush"], document.get("upto", ""))

@@ -1,0 +1,81 @@
+"""What waits in queues, and what is due, as figures. Nothing is written here, and no event is read."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.bus.backlog import Backlog
+from shared.domain.bus.deliveries import DeliveryStatus
+from shared.domain.bus.wake_ups import QUEUE_OWNER
+from shared.store.bus.cuts import CHUNKS, DELIVERIES
+from shared.store.documents import Document, translate_errors
+
+_OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follows "/"
+
+
+def sum_of_chunks(query: Document) -> list[Document]:
+    """The pipeline that sums what waits in each queue."""
+    summed = {"n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}, "bytes": {"$sum": "$bytes"}}
+    return [{"$match": query}, {"$group": {"_id": "$queue"} | summed}]
+
+
+def backlog_of(summed: Document) -> Backlog:
+    """What it has found of a queue."""
+    return Backlog(summed["n"], summed["oldest"], summed["bytes"])
+
+
+class BusStandings:
+    """Figures of the collections of the bus. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._chunks = database[CHUNKS]
+        self._deliveries = database[DELIVERIES]
+        self._occurrences = database["occurrences"]
+
+    async def setup(self) -> None:
+        """Nothing: those who write make the indexes."""
+
+    async def read_uncut(self, queues: Sequence[str]) -> dict[str, Backlog]:
+        """What is in no delivery yet, of those of these queues that have some."""
+        with translate_errors():
+            found = await (await self._chunks.aggregate(sum_of_chunks({"queue": {"$in": list(queues)}}))).to_list()
+        return {each["_id"]: backlog_of(each) for each in found}
+
+    async def read_open(self, queues: Sequence[str]) -> dict[str, Backlog]:
+        """What is in open deliveries, of those of these queues that have some."""
+        pipeline: list[Document] = [
+            {"$match": {"queue": {"$in": list(queues)}, "status": DeliveryStatus.OPEN.value}},
+            {"$group": {"_id": "$queue", "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
+        ]
+        with translate_errors():
+            found = await (await self._deliveries.aggregate(pipeline)).to_list()
+        return {document["_id"]: Backlog(document["n"], document["oldest"]) for document in found}
+
+    async def read_all(self) -> Backlog | None:
+        """What waits in all queues, in open deliveries too; `None` where nothing does."""
+        uncut: list[Document] = [
+            {"$match": {"queue": {"$gt": ""}}},  # so that an index has all of it
+            {"$group": {"_id": None, "n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}}},
+        ]
+        cut: list[Document] = [
+            {"$match": {"status": DeliveryStatus.OPEN.value}},
+            {"$group": {"_id": None, "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
+        ]
+        with translate_errors():
+            # What is cut in between is counted twice rather than not at all.
+            found = await (await self._chunks.aggregate(uncut)).to_list()
+            found += await (await self._deliveries.aggregate(cut)).to_list()
+        if not found:
+            return None
+        return Backlog(sum(each["n"] for each in found), min(each["oldest"] for each in found))
+
+    async def count_due_batches(self, until: datetime) -> int:
+        """How many batches are due by then, of all queues: of each as many as its events fill, the last one in part."""
+        pipeline: list[Document] = [
+            {"$match": {"owner": _OF_THE_BUS, "fires_at": {"$lte": until}, "of.waiting": {"$gt": 0}}},
+            {"$group": {"_id": None, "n": {"$sum": {"$ceil": {"$divide": ["$of.waiting", "$of.full"]}}}}},
+        ]
+        with translate_errors():
+            found = await (await self._occurrences.aggregate(pipeline)).to_list()
+        return int(found[0]["n"]) if found else 0

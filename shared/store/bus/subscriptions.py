@@ -1,0 +1,361 @@
+"""Subscriptions of the bus. Each write raises the registry's version in its own transaction."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+from pymongo import ASCENDING
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError
+
+from shared.domain.bus.notices import notices_of_move
+from shared.domain.bus.subscriptions import (
+    COLLECTING,
+    PUBLISHED_KEY,
+    EventSubscription,
+    SubscriptionStatus,
+    subscription_of,
+)
+from shared.domain.bus.wake_ups import WakeUp
+from shared.domain.bus.wishes import calls_another, is_to_be_looked_at, restarts_failing_time
+from shared.domain.errors import Unavailable
+from shared.store.bus.cursors import Cursors
+from shared.store.bus.flushes import UNWOKEN, Unwoken, unwoken_document
+from shared.store.bus.gone_queues import GoneQueues
+from shared.store.bus.notices import add_notices
+from shared.store.bus.registry import SUBSCRIPTIONS, make_registry, note_forgotten, raise_version, read_registry
+from shared.store.bus.registry_writer import RegistryWriter
+from shared.store.bus.replays import move_replays
+from shared.store.bus.topics import add_missing_topics, forget_free_topics
+from shared.store.bus.wake_ups import WakeUps
+from shared.store.documents import Codec, Document, Page, read_page, translate_errors
+
+log = structlog.get_logger(__name__)
+
+_codec = Codec(EventSubscription)
+_READ_AT_ONCE = 1_000
+_REMOVED = SubscriptionStatus.REMOVED.value
+_BEHIND_IDS = "g"  # ids are hex digits; the registry's lies behind them
+_PAGED_AT_ONCE = 200  # each has less than 200 kB
+_UNFOLDED = {"secrets": 0, "headers": 0, "contact": 0}
+_SHORT = _UNFOLDED | {"topics": 0, "filter": 0}
+
+
+class SubscriptionWrite(Struct, frozen=True):
+    """A subscription as it was read, `None` where there was nothing, not even what is left of a removed one; and as it
+    is to be. Of the namespace's there are `most` with it, if it is a new one, and these have `most_topics` together, if
+    it has more than before."""
+
+    before: EventSubscription | None
+    after: EventSubscription
+    most: int | None = None
+    most_topics: int | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the namespace has one more by it."""
+        return self.before is None or self.before.state is SubscriptionStatus.REMOVED
+
+    @property
+    def has_more_topics(self) -> bool:
+        """Whether it has more topics than before."""
+        return len(_topics_of(self.after)) > len(_topics_of(self.before))
+
+    @property
+    def new_topics(self) -> Sequence[str]:
+        """The topics that it did not have before."""
+        return sorted(_topics_of(self.after) - _topics_of(self.before))
+
+    @property
+    def left_topics(self) -> Sequence[str]:
+        """The topics that it does not have any more."""
+        return sorted(_topics_of(self.before) - _topics_of(self.after))
+
+    @property
+    def changes_wake_up(self) -> bool:
+        """Whether the wake-up of its queue, which it had before, has to follow."""
+        before, after = self.before, self.after
+        if before is None or before.queue != after.queue:
+            return False
+        is_gone = after.state is SubscriptionStatus.REMOVED
+        return is_gone or after.max_events != before.max_events or is_to_be_looked_at(before, after)
+
+
+class RegistryReading(Struct, frozen=True):
+    """What has changed since the version that was asked for, as far as this version. `whole`: that is all there is, not
+    only what has changed."""
+
+    version: int
+    changed: Sequence[EventSubscription]
+    whole: bool = False
+
+
+class UnreadableSubscriptions(Unavailable):
+    """Nobody here can read these documents, by their ids: a later version may have written them."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(f"{len(ids)} subscriptions cannot be read, as a later version may have written them: {ids[0]}")
+        self.ids = ids
+
+
+class BusSubscriptions:
+    """The `bus_subscriptions` collection. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._subscriptions = database[SUBSCRIPTIONS]
+        self._wake_ups = WakeUps(database)
+        self._cursors = Cursors(database)
+        self._gone = GoneQueues(database)
+        self._unwoken = database[UNWOKEN]
+        self._writer = RegistryWriter(database)
+
+    async def setup(self) -> None:
+        """Make the indexes, and the registry."""
+        await make_registry(self._database)
+        await self._writer.setup()
+        await self._subscriptions.create_index([("namespace", ASCENDING), ("key", ASCENDING)], sparse=True)
+        await self._subscriptions.create_index([("topics", ASCENDING)], sparse=True)
+        await self._subscriptions.create_index([("state", ASCENDING), ("updated_at", ASCENDING)], sparse=True)
+        await self._subscriptions.create_index([("version", ASCENDING)])
+
+    async def get(self, id: str) -> EventSubscription | None:
+        """A subscription, or what is left of a removed one."""
+        with translate_errors():
+            return _codec.maybe(await self._subscriptions.find_one({"_id": id, "namespace": {"$exists": True}}))
+
+    async def with_ids(self, ids: Sequence[str]) -> dict[str, EventSubscription]:
+        """Those of these that there are, by id, removed ones too."""
+        return {found.id: found for found in await self._read({"_id": {"$in": list(ids)}})}
+
+    async def page(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
+        """The next ones of all namespaces behind this id, by id; no removed ones. What may be long is left out
+        (topics, filters, headers, secrets): they are to be looked at, not to be written."""
+        return await self._page(_behind(after), "_id", limit, _SHORT)
+
+    async def page_published(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
+        """The same of those that clients of Routemaster's API have, with their topics."""
+        return await self._page(_behind(after) | {"key": PUBLISHED_KEY}, "_id", limit, _UNFOLDED | {"filter": 0})
+
+    async def page_of(self, namespace: str, *, after: str = "", limit: int) -> Page[EventSubscription]:
+        """The next ones of a namespace behind this key, by key; no removed ones."""
+        return await self._page({"namespace": namespace, "key": {"$gt": after}}, "key", limit)
+
+    async def count_of(self, namespace: str) -> int:
+        """How many a namespace has, without removed ones."""
+        with translate_errors():
+            return await self._count(namespace)
+
+    async def count_topics(self, namespace: str, *, but: str) -> int:
+        """How many topics the subscriptions of a namespace name together, but for this one and removed ones."""
+        with translate_errors():
+            return await self._count_topics(namespace, but)
+
+    async def read_since(self, version: int) -> RegistryReading:
+        """What has changed since then; all that collects, where that cannot be told. Secrets are left out. Raises
+        `UnreadableSubscriptions` where some of it cannot be read: who leaves them out would keep their events back."""
+        now, forgotten = await read_registry(self._database)
+        if version < forgotten:
+            # A state that only a later version knows may collect: it is read, and found unreadable.
+            others = sorted(state.value for state in SubscriptionStatus if state not in COLLECTING)
+            collecting = {"state": {"$nin": others}, "generation": {"$exists": True}}
+            return RegistryReading(now, await self._read_every(collecting), whole=True)
+        if version == now:
+            return RegistryReading(now, ())
+        # The registry itself has no generation, and may have this version.
+        newer = {"version": {"$gt": version}, "generation": {"$exists": True}}
+        return RegistryReading(now, await self._read_every(newer))
+
+    async def write(self, write: SubscriptionWrite, *, now: datetime) -> EventSubscription | None:
+        """Write a subscription, the topics that it has and that are missing, and what its queue needs, as one; `None`
+        where it is not as it was read, or too many would be there. Topics that it leaves go, where they are nobody's.
+        The queue's wake-up follows then, or later, by a note."""
+
+        async def transact(session: AsyncClientSession) -> EventSubscription:
+            return await self._write_in(session, write, now)
+
+        try:
+            after = await self._writer.write(transact, now=now)
+        except (_Overtaken, DuplicateKeyError):
+            return None
+        if write.changes_wake_up:
+            await self._have_wake_up_follow(after)
+        return after
+
+    async def rouse(self, queue: str, waiting: int, now: datetime) -> bool:
+        """Have a queue looked at now in which so many events wait, and which nobody would look at. Its wake-up is made
+        anew where it is missing. Returns `False` where that is not so any more."""
+        stands = await self.get(subscription_of(queue))
+        if stands is None or stands.queue != queue or not stands.is_called:
+            return False
+
+        async def transact(session: AsyncClientSession) -> None:
+            # Written as well: whoever removes it now removes the wake-up too.
+            version = await raise_version(self._database, session)
+            if not await self._put(stands, replace(stands, version=version), session):
+                raise _Overtaken
+            wake_up = WakeUp(full=stands.max_events, waiting=waiting, version=version)
+            await self._wake_ups.rouse(queue, wake_up, now, session)
+
+        try:
+            await self._writer.write(transact, now=now)
+        except (_Overtaken, DuplicateKeyError):
+            return False
+        return True
+
+    async def forget_removed(self, before: datetime, limit: int, *, now: datetime) -> list[EventSubscription]:
+        """Forget what is left of some that were removed before then; returns these."""
+        query = {"state": SubscriptionStatus.REMOVED.value, "updated_at": {"$lt": before}}
+
+        async def transact(session: AsyncClientSession) -> list[EventSubscription]:
+            cursor = self._subscriptions.find(query, session=session).limit(limit)
+            gone = [_codec.value(document) for document in await cursor.to_list()]
+            if gone:
+                ids = [subscription.id for subscription in gone]
+                await self._subscriptions.delete_many({"_id": {"$in": ids}}, session=session)
+                await note_forgotten(self._database, await raise_version(self._database, session), session)
+            return gone
+
+        return await self._writer.write(transact, now=now)
+
+    async def follow_up(self, queue: str) -> None:
+        """Have the wake-up of a queue follow its subscription as it stands."""
+        subscription = await self.get(subscription_of(queue))
+        if subscription is None or subscription.queue != queue or subscription.state is SubscriptionStatus.REMOVED:
+            await self._wake_ups.remove(queue)
+        else:
+            await self._wake_ups.follow(subscription)
+
+    async def end_overdue_writers(self, now: datetime) -> int:
+        """End what somebody has begun to change here and has not ended, as its process is gone; returns how many."""
+        return await self._writer.end_overdue(now)
+
+    async def _have_wake_up_follow(self, after: EventSubscription) -> None:
+        """What fails here is left to upkeep, by the note: the change is stored."""
+        try:
+            await self.follow_up(after.queue)
+            with translate_errors():
+                await self._unwoken.delete_one({"_id": _note_id(after)})
+        except Unavailable as error:
+            log.warning("a wake-up is left to upkeep to follow", queue=after.queue, reason=str(error))
+
+    async def _write_in(
+        self, session: AsyncClientSession, write: SubscriptionWrite, now: datetime
+    ) -> EventSubscription:
+        version = await raise_version(self._database, session)
+        after = replace(write.after, updated_at=now, version=version)
+        if not await self._put(write.before, after, session) or await self._is_beyond(write, session):
+            raise _Overtaken
+        if write.new_topics:
+            await add_missing_topics(self._database, write.new_topics, now, session)
+        await forget_free_topics(self._database, write.left_topics, session)
+        await self._change_queue(write.before, after, session)
+        if write.changes_wake_up:
+            note = unwoken_document(Unwoken(_note_id(after), [], follows=after.queue), now)
+            await self._unwoken.insert_one(note, session=session)
+        await add_notices(self._database, notices_of_move(write.before, after), session)
+        return after
+
+    async def _put(
+        self, before: EventSubscription | None, after: EventSubscription, session: AsyncClientSession
+    ) -> bool:
+        document = _codec.document(after)
+        if before is None:
+            await self._subscriptions.insert_one(document, session=session)
+            return True
+        stands = {"_id": before.id, "version": before.version}
+        return (await self._subscriptions.replace_one(stands, document, session=session)).matched_count == 1
+
+    async def _change_queue(
+        self, before: EventSubscription | None, after: EventSubscription, session: AsyncClientSession
+    ) -> None:
+        """Make a queue for it, note that its queue is gone, or have its receiver begin anew."""
+        if before is None or before.queue != after.queue:
+            await self._wake_ups.add(after.queue, after.max_events, after.updated_at, session)
+            await self._cursors.add(after.queue, session)
+            return
+        await move_replays(self._database, before, after, session)
+        if after.state is SubscriptionStatus.REMOVED:
+            await self._gone.add(after.queue, after.updated_at, session)
+        elif before.state is SubscriptionStatus.SUSPENDED:
+            await self._cursors.forgive(after.queue, session)
+        elif calls_another(before, after):
+            await self._cursors.begin_with_another(after.queue, session)
+        elif restarts_failing_time(before, after):
+            await self._cursors.restart_failing_time(after.queue, session)
+
+    async def _page(
+        self, query: Document, order: str, limit: int, without: Document | None = None
+    ) -> Page[EventSubscription]:
+        present = query | {"state": {"$ne": SubscriptionStatus.REMOVED.value}}
+        return await read_page(
+            self._subscriptions,
+            present,
+            _codec.value,
+            order=[order],
+            limit=limit,
+            without=without,
+            batch=_PAGED_AT_ONCE,
+        )
+
+    async def _is_beyond(self, write: SubscriptionWrite, session: AsyncClientSession) -> bool:
+        """Whether the namespace has more by this write than it may. Whoever has raised the version counts alone."""
+        namespace = write.after.namespace
+        if write.most is not None and write.is_new and await self._count(namespace, session) > write.most:
+            return True
+        if write.most_topics is None or not write.has_more_topics:
+            return False
+        return await self._count_topics(namespace, "", session) > write.most_topics
+
+    async def _count(self, namespace: str, session: AsyncClientSession | None = None) -> int:
+        present = {"namespace": namespace, "state": {"$ne": SubscriptionStatus.REMOVED.value}}
+        return await self._subscriptions.count_documents(present, session=session)
+
+    async def _count_topics(self, namespace: str, but: str, session: AsyncClientSession | None = None) -> int:
+        others = {"namespace": namespace, "_id": {"$ne": but}, "state": {"$ne": SubscriptionStatus.REMOVED.value}}
+        steps: list[Document] = [{"$match": others}, {"$group": {"_id": None, "n": {"$sum": {"$size": "$topics"}}}}]
+        found = await (await self._subscriptions.aggregate(steps, session=session)).to_list()
+        return int(found[0]["n"]) if found else 0
+
+    async def _read(self, query: Document, without: Document | None = None) -> list[EventSubscription]:
+        with translate_errors():
+            found = await self._subscriptions.find(query, without, batch_size=_READ_AT_ONCE).to_list()
+        return [_codec.value(document) for document in found]
+
+    async def _read_every(self, query: Document) -> list[EventSubscription]:
+        with translate_errors():
+            found = await self._subscriptions.find(query, _UNFOLDED, batch_size=_READ_AT_ONCE).to_list()
+        read = {document["_id"]: _read_for_fold(document) for document in found}
+        if unreadable := [id for id, subscription in read.items() if subscription is None]:
+            raise UnreadableSubscriptions(unreadable)
+        return [subscription for subscription in read.values() if subscription is not None]
+
+
+def _read_for_fold(document: Document) -> EventSubscription | None:
+    """`None` where nobody here can read it. What is removed gets nothing, whatever its filter is."""
+    try:
+        return _codec.value(document | {"filter": {}} if document.get("state") == _REMOVED else document)
+    except msgspec.ValidationError:
+        return None
+
+
+def _behind(id: str) -> Document:
+    return {"_id": {"$gt": id, "$lt": _BEHIND_IDS}}
+
+
+def _topics_of(subscription: EventSubscription | None) -> set[str]:
+    if subscription is None or subscription.state is SubscriptionStatus.REMOVED:
+        return set()
+    return set(subscription.topics)
+
+
+def _note_id(after: EventSubscription) -> str:
+    return f"{after.queue}/follow/{after.version}"
+
+
+class _Overtaken(Exception):
+    """Ends a transaction whose subscription, or what its namespace has, has changed since it was read."""

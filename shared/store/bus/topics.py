@@ -1,0 +1,148 @@
+"""Topics of the bus: who may publish on them, and how much was."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.bus.subscriptions import SubscriptionStatus
+from shared.domain.bus.topics import Topic
+from shared.store.bus.registry import SUBSCRIPTIONS, raise_version
+from shared.store.bus.registry_writer import RegistryWriter
+from shared.store.documents import Codec, Document, Page, insert_new, make, read_page, translate_errors
+
+_codec = Codec(Topic)
+_READ_AT_ONCE = 1_000
+
+
+class TopicSubscribed(Exception):
+    """Ends a transaction: so many subscriptions of others have the topic."""
+
+    def __init__(self, others: int) -> None:
+        super().__init__(others)
+        self.others = others
+
+
+class BusTopics:
+    """The `bus_topics` collection, and the counts of `bus_topic_counts`. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._topics = database["bus_topics"]
+        self._counts = database["bus_topic_counts"]
+        self._subscriptions = database[SUBSCRIPTIONS]
+        self._writer = RegistryWriter(database)
+
+    async def setup(self) -> None:
+        """Make the indexes, and the collections: a transaction on an older server cannot."""
+        await self._writer.setup()
+        await make(self._topics)
+        await self._topics.create_index([("owner", ASCENDING)])
+        await self._counts.create_index([("topic", ASCENDING)])
+
+    async def get(self, name: str) -> Topic | None:
+        """A topic."""
+        with translate_errors():
+            return _codec.maybe(await self._topics.find_one({"_id": name}))
+
+    async def with_names(self, names: Sequence[str]) -> dict[str, Topic]:
+        """Those of these that there are, by name."""
+        with translate_errors():
+            found = await self._topics.find({"_id": {"$in": list(names)}}, batch_size=_READ_AT_ONCE).to_list()
+        return {topic.id: topic for topic in map(_codec.value, found)}
+
+    async def page(self, *, after: str = "", limit: int) -> Page[Topic]:
+        """The next topics behind this name, by name."""
+        return await read_page(self._topics, {"_id": {"$gt": after}}, _codec.value, order=["_id"], limit=limit)
+
+    async def add(self, topic: Topic) -> bool:
+        """Make a topic; `False` when it is there."""
+        return not await insert_new(self._topics, [_codec.document(topic)])
+
+    async def claim(self, name: str, namespace: str) -> bool:
+        """Make a namespace the owner of a topic that nobody owns; `False` when somebody does, or it is gone."""
+        with translate_errors():
+            moved = await self._topics.update_one({"_id": name, "owner": ""}, {"$set": {"owner": namespace}})
+        return moved.matched_count == 1
+
+    async def replace(self, before: Topic, after: Topic) -> bool:
+        """Change the owner and the description of a topic; `False` when these are not as they were, or it is gone."""
+        stands = {"_id": before.id, "owner": before.owner, "description": before.description}
+        change = {"$set": {"owner": after.owner, "description": after.description}}
+        with translate_errors():
+            return (await self._topics.update_one(stands, change)).matched_count == 1
+
+    async def count_owned(self, namespace: str) -> int:
+        """How many topics a namespace owns."""
+        with translate_errors():
+            return await self._topics.count_documents({"owner": namespace})
+
+    async def read_counts(self, names: Sequence[str]) -> Mapping[str, tuple[int, int]]:
+        """How many events were published on these topics, and their bytes, as far as they went to subscriptions."""
+        pipeline: list[Document] = [
+            {"$match": {"topic": {"$in": list(names)}}},
+            {"$group": {"_id": "$topic", "n": {"$sum": "$n"}, "bytes": {"$sum": "$bytes"}}},
+        ]
+        with translate_errors():
+            found = await (await self._counts.aggregate(pipeline)).to_list()
+        return {document["_id"]: (document["n"], document["bytes"]) for document in found}
+
+    async def remove(self, name: str, owner: str, *, of_others: bool, now: datetime) -> bool:
+        """Remove a topic of this owner, its counts, and its name from every subscription, as one; `False` when it is
+        not this owner's by now. Raises `TopicSubscribed` where subscriptions of others have it, unless it goes
+        from those `of_others` too."""
+
+        async def transact(session: AsyncClientSession) -> bool:
+            gone = await self._topics.delete_one({"_id": name, "owner": owner}, session=session)
+            if not gone.deleted_count:
+                return False
+            version = await raise_version(self._database, session)
+            if not of_others:
+                await self._check_subscribers(name, owner, session)
+            change: Document = {"$pull": {"topics": name}, "$set": {"version": version, "updated_at": now}}
+            await self._subscriptions.update_many({"topics": name}, change, session=session)
+            await self._counts.delete_many({"topic": name}, session=session)
+            return True
+
+        return await self._writer.write(transact, now=now)
+
+    async def _check_subscribers(self, name: str, owner: str, session: AsyncClientSession) -> None:
+        others = {"topics": name, "namespace": {"$ne": owner}, "state": {"$ne": SubscriptionStatus.REMOVED.value}}
+        if count := await self._subscriptions.count_documents(others, session=session):
+            raise TopicSubscribed(count)
+
+
+async def add_missing_topics(
+    database: AsyncDatabase[Document], names: Sequence[str], now: datetime, session: AsyncClientSession
+) -> None:
+    """Make those that are missing, without an owner, in this transaction. Raises the driver's errors, which belong to
+    the transaction: somebody else may make one at the same time."""
+    topics = database["bus_topics"]
+    found = await topics.find({"_id": {"$in": list(names)}}, {"_id": 1}, session=session).to_list()
+    present = {document["_id"] for document in found}
+    missing = [_codec.document(Topic(id=name, created_at=now)) for name in names if name not in present]
+    if missing:
+        await topics.insert_many(missing, session=session)
+
+
+async def forget_free_topics(
+    database: AsyncDatabase[Document], names: Sequence[str], session: AsyncClientSession
+) -> None:
+    """Forget those of these topics that no subscription has and nobody owns, in this transaction: only subscribing has
+    made them. Raises the driver's errors, which belong to the transaction."""
+    nobodys = {"_id": {"$in": list(names)}, "owner": "", "description": ""}
+    found = await database["bus_topics"].find(nobodys, {"_id": 1}, session=session).to_list() if names else []
+    if not found:
+        return
+    free = {"$in": [document["_id"] for document in found]}
+    subscribed: list[Document] = [
+        {"$match": {"topics": free, "state": {"$ne": SubscriptionStatus.REMOVED.value}}},
+        {"$unwind": "$topics"},
+        {"$match": {"topics": free}},
+        {"$group": {"_id": "$topics"}},
+    ]
+    kept = await (await database[SUBSCRIPTIONS].aggregate(subscribed, session=session)).to_list()
+    gone = sorted(set(free["$in"]) - {document["_id"] for document in kept})
+    await database["bus_topics"].delete_many({"_id": {"$in": gone}, "owner": ""}, session=session)

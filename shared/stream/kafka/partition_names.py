@@ -1,0 +1,14 @@
+"""Partitions by their names, `topic/number`, as everybody else calls them."""
+
+from aiokafka.structs import TopicPartition
+
+
+def name_of(partition: TopicPartition) -> str:
+    """The name of a partition."""
+    return f"{partition.topic}/{partition.partition}"
+
+
+def partition_of(name: str) -> TopicPartition:
+    """The partition of this name."""
+    topic, _, number = name.rpartition("/")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,94 @@
+"""Who subscribes to Lumen's events: all is well with three of them, and one does not answer."""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.deliveries import DeliveryAttempt, DeliveryStatus, EventDelivery, delivery_id
+from shared.domain.bus.health import ReceiverHealth
+from shared.domain.bus.subscriptions import EventSubscription, subscription_id
+from shared.store import Store
+from shared.store.bus.cursors import cursor_codec
+from shared.store.bus.cuts import delivery_codec
+from tests.services.api.client import Client
+
+TROUBLED = "search-index"
+_TOPICS = {
+    TROUBLED: ["products", "stores"],
+    "billing": ["orders", "refunds"],
+    "mail-digest": ["orders"],
+    "warehouse": ["orders", "products"],
+}
+_CUT_EVERY = timedelta(seconds=20)
+_DELIVERIES, _OPEN = 86, 12
+_ASKED_FOR = timedelta(minutes=5)
+_ANSWERS = ((503, "upstream is overloaded"), (502, "bad gateway"), (0, ""))
+
+
+async def add_subscriptions(client: Client, store: Store, namespace: str, now: datetime) -> None:
+    """Have them made, and one of them fail for four minutes."""
+    for key, topics in _TOPICS.items():
+        body = {"callback": f"https://{key}.lumen.example/events", "topics": topics, "max_events": 200}
+        made = await client.put(f"/bus/subscriptions/{key}", body)
+        assert made.status in {200, 201}, made.body
+        queue = await _subscription(store, namespace, key)
+        await _stand(store, Cursor(id=queue.queue, v=1, sent=184_220, mean_ms=38.0))
+    troubled = await _subscription(store, namespace, TROUBLED)
+    deliveries = [_delivery(troubled.queue, n, now) for n in range(1, _DELIVERIES + 1)]
+    await store._database["bus_deliveries"].insert_many([delivery_codec.document(each) for each in deliveries])
+    failing = _OPEN * _CUT_EVERY
+    await _stand(store, _cursor(troubled.queue, deliveries, now - failing, now))
+
+
+async def _subscription(store: Store, namespace: str, key: str) -> EventSubscription:
+    found = await store.bus_subscriptions.get(subscription_id(namespace, key))
+    assert found is not None
+    return found
+
+
+async def _stand(store: Store, cursor: Cursor) -> None:
+    document = cursor_codec.document(cursor)
+    await store._database["bus_cursors"].replace_one({"_id": cursor.id}, document, upsert=True)
+
+
+def _cursor(queue: str, deliveries: Sequence[EventDelivery], failing_since: datetime, now: datetime) -> Cursor:
+    waiting = [each for each in deliveries if each.status is DeliveryStatus.OPEN]
+    health = ReceiverHealth(
+        points=62, failures=19, failing_since=failing_since, failed_at=now - timedelta(seconds=21),
+        last_attempt_at=now - timedelta(seconds=21), asked_until=now + _ASKED_FOR,
+    )  # fmt: skip
+    return Cursor(
+        id=queue, v=1, sequence=len(deliveries), open=sum(each.count for each in waiting),
+        open_deliveries=len(waiting), sent=1_204_518, mean_ms=212.0, health=health,
+    )  # fmt: skip
+
+
+def _delivery(queue: str, number: int, now: datetime) -> EventDelivery:
+    """The delivery of this number, of which the last ones are open: their calls have failed."""
+    chance = random.Random(number)
+    cut = now - (_DELIVERIES + 1 - number) * _CUT_EVERY
+    count, ms = chance.randint(120, 200), chance.randint(90, 340)
+    taken = DeliveryAttempt(cut + timedelta(milliseconds=40), ms, status=204)
+    made = EventDelivery(
+        id=delivery_id(queue, number), queue=queue, sequence=number, status=DeliveryStatus.DELIVERED, count=count,
+        size=count * 214, first_at=cut - timedelta(seconds=2), cut_at=cut, made=1,
+        settled_at=taken.at + timedelta(milliseconds=ms), attempts=(taken,),
+    )  # fmt: skip
+    if number <= _DELIVERIES - _OPEN:
+        return made
+    attempts = tuple(_refusal(cut, number, n) for n in range(2))
+    events = tuple(b'{"topic":"products","type":"update"}' for _ in range(count))
+    return replace(
+        made, status=DeliveryStatus.OPEN, events=events, settled_at=None, attempts=attempts, made=2,
+        retry_at=now + _ASKED_FOR,
+    )  # fmt: skip
+
+
+def _refusal(cut: datetime, number: int, n: int) -> DeliveryAttempt:
+    status, said = _ANSWERS[(number + n) % len(_ANSWERS)]
+    at = cut + timedelta(seconds=1 + n * 17)
+    error = "" if status else "no answer within 15 s"
+    return DeliveryAttempt(at, 1_480 + 130 * n, status=status, error=error, excerpt=said)

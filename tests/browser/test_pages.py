@@ -1,0 +1,132 @@
+"""Every page in a real browser: it loads, is readable at any width in any light, and works without a mouse or scripts.
+
+Pages are found by the parts that bring them, so a new one is tested by being there; one with a parameter in its path
+has tests of its own.
+"""
+
+import re
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from services.parts import Parts
+from tests.browser.conftest import Instance
+from tests.browser.screen import NARROW, WIDE, Screen, screen
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+_FOCUS = """[
+    document.activeElement.outerHTML.slice(0, 200), getComputedStyle(document.activeElement).outlineStyle,
+    document.activeElement.getBoundingClientRect().width,
+]"""
+# What another shape of the page may break; the rest has been asked about the wide one.
+_OF_SHAPE = ("aria-hidden-focus", "label", "link-name", "list", "region", "scrollable-region-focusable", "target-size")
+TOLD_MS = 5_000
+BACK_MS = 20_000
+
+
+def pages(house: House) -> list[str]:
+    """The paths of all pages without a parameter."""
+    sets = [each for part in Parts(house.capabilities) for each in part.pages()]
+    paths = [route.path for each in sets for route, _ in each.page_routes()]
+    return ["" if path == "/" else path for path in paths if "{" not in path]
+
+
+async def test_every_page_is_readable_by_everybody(house: House, admin: Screen, axe: str) -> None:
+    faults: list[str] = []
+    for path in pages(house):
+        await admin.show_as(WIDE, "light")
+        status = await admin.open(path)
+        found = [] if status == 200 else [f"status {status}"]
+        found += await barriers(admin, axe)
+        faults += [f"{path or '/'}: {fault}" for fault in found + admin.take_faults()]
+    assert len(pages(house)) > 3
+    assert faults == []
+
+
+async def barriers(shown: Screen, axe: str) -> list[str]:
+    """What is wrong with a page for some, at each width and in each light."""
+    found = [f"light: {each}" for each in await shown.find_barriers(axe)]
+    await shown.show_as(WIDE, "dark")
+    found += [f"dark: {each}" for each in await shown.find_barriers(axe, "color-contrast")]
+    for width in (WIDE, NARROW):
+        for theme in ("light", "dark"):
+            await shown.show_as(width, theme)
+            if pixels := await shown.find_overflow():
+                found.append(f"{pixels} pixels wider than {width}, {theme}")
+    found += [f"narrow: {each}" for each in await shown.find_barriers(axe, *_OF_SHAPE)]
+    return found
+
+
+async def test_the_door_is_readable_by_everybody(browser: Browser, instance: Instance, axe: str) -> None:
+    async with screen(browser, instance.base) as stranger:
+        assert await stranger.open("/sign-in") == 200
+        assert await barriers(stranger, axe) + stranger.take_faults() == []
+
+
+async def test_a_page_needs_no_mouse(admin: Screen) -> None:
+    await admin.show_as(WIDE, "light")
+    await admin.open("/processes")
+    await admin.page.keyboard.press("Tab")
+    await expect(admin.page.locator(".skip")).to_be_in_viewport()
+    await admin.page.keyboard.press("Enter")
+    assert admin.page.url.endswith("#main")
+    await admin.open("/access")
+    seen: set[str] = set()
+    while True:
+        await admin.page.keyboard.press("Tab")
+        name, style, width = await admin.page.evaluate(_FOCUS)
+        if name in seen or name.startswith("<body"):
+            break
+        seen.add(name)
+        assert (style, width > 0) == ("solid", True), name
+    assert len(seen) > 15
+    assert admin.take_faults() == []
+
+
+async def test_without_scripts_people_sign_in_and_read(browser: Browser, instance: Instance) -> None:
+    async with screen(browser, instance.base, java_script_enabled=False) as plain:
+        await plain.open("/access")
+        assert "/ui/sign-in?after=" in plain.page.url
+        await plain.page.fill("input[name=token]", "wrong")
+        await plain.page.click("button[type=submit]")
+        assert "not known" in await plain.page.inner_text("#wrong")
+        await plain.page.fill("input[name=token]", instance.token)
+        await plain.page.click("button[type=submit]")
+        assert plain.page.url == f"{instance.base}/ui/access"
+        words = await plain.page.inner_text("main")
+        assert ("bea@example.com" in words, "UTC" in words or "20" in words) == (True, True)
+        await plain.page.click("summary:has-text('Make a token')")
+        await plain.page.fill("form[action$='/access/tokens'] input[name=name]", "<b>plain</b>")
+        await plain.page.click("button:has-text('Make the token')")
+        assert re.fullmatch(r"carillon_[\w-]{43}", (await plain.page.inner_text("#secret")).strip())
+        assert "<b>plain</b>" in await plain.page.inner_text("h1")
+        await plain.page.click("button:has-text('Sign out')")
+        assert plain.page.url.endswith("/ui/sign-in")
+
+
+@pytest.mark.alone
+async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(admin: Screen, instance: Instance) -> None:
+    await admin.show_as(WIDE, "light")
+    await admin.open("/processes")
+    told = admin.page.locator("#refresh")
+    await expect(told).to_have_class("live", timeout=BACK_MS)
+    await instance.stop()
+    try:
+        await expect(told).to_have_class("stale", timeout=TOLD_MS)
+        assert (await told.inner_text()).startswith("as of ")
+    finally:
+        await instance.start()
+    await expect(told).to_have_class("live", timeout=BACK_MS)
+    assert all("ERR_CONNECTION" in fault or "Failed to fetch" in fault for fault in admin.take_faults())
+
+
+async def test_a_page_that_nothing_changes_stays_as_it_is(admin: Screen, instance: Instance) -> None:
+    await admin.open("/processes")
+    await admin.page.evaluate("window.kept = document.getElementById('inside').firstElementChild")
+    async with admin.page.expect_response(lambda answer: answer.status in {200, 204}):
+        pass
+    assert await admin.page.evaluate("window.kept.isConnected")
+    await instance.house.store.sessions._sessions.delete_many({})
+    await admin.page.wait_for_url(re.compile(r"/ui/sign-in\?after=/ui/processes$"))

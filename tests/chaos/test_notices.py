@@ -1,0 +1,71 @@
+"""Who dies as they tell a notice, in an event or by mail: another one tells it, under the same id."""
+
+import asyncio
+import secrets
+import signal
+
+import pytest
+
+from shared.domain.bus.events import BusEvent, read_event
+from shared.domain.bus.subscriptions import SubscriptionStatus
+from shared.domain.bus.topics import NOTICES
+from tests.e2e.house import House, until
+from tests.mail.sinks import smtp
+from tests.store.bus.made_subscriptions import add, change
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+REPEAT_WITHIN = 120.0
+
+
+async def read_notices(house: House, count: int) -> list[BusEvent]:
+    """So many notices of the log, or all that come in good time."""
+    found, log = list[BusEvent](), house.capabilities.settings.bus.log_topic
+    async with house.capabilities.stream.reader(log, group=secrets.token_hex(5)) as reader, asyncio.timeout(60):
+        while len(found) < count:
+            events = [read_event(value) for chunk in await reader.read(1.0) for value in chunk.values if value]
+            found += [event for event in events if event is not None and event.topic == NOTICES]
+    return found
+
+
+async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notice_to_another(house: House) -> None:
+    store = house.capabilities.store
+    doomed = await house.start("fanout", fault="notices.after_publish=kill")
+    stands = await add(store, "k", "a")
+    assert await change(store, stands, state=SubscriptionStatus.SUSPENDED, reason="it is gone", now=await store.now())
+    assert await doomed.gone() == -signal.SIGKILL
+    notice = await store.bus_notices.find_oldest()
+    assert notice is not None
+    # Rather than wait until the dead one's turn is over.
+    await store.bus_notices.put_off(notice, await store.now())
+    await house.start("fanout")
+
+    async def is_told() -> bool:
+        return await store.bus_notices.find_oldest() is None
+
+    await until(is_told, "the notice to be told", REPEAT_WITHIN)
+    events = await read_notices(house, 2)
+    assert [(event.id, event.audience) for event in events] == [(notice.id, stands.namespace)] * 2
+
+
+async def test_a_worker_that_dies_before_it_notes_that_it_mailed_leaves_the_mail_to_another(house: House) -> None:
+    store = house.capabilities.store
+    stands = await add(store, "orders", "a", contact="owner@example.com")
+    assert await change(store, stands, state=SubscriptionStatus.SUSPENDED, reason="it is gone", now=await store.now())
+    async with smtp(options="?tls=never") as sink:
+        by_mail = {"CARILLON_MAIL_URL": sink.url, "CARILLON_MAIL_TIMEOUT_SECONDS": "1"}
+        doomed = await house.spawn("worker", fault="mail.after_send=kill", **by_mail)
+        assert await doomed.gone() == -signal.SIGKILL
+        assert len(sink.mailed) == 1
+        mails = store._database["bus_notices"]
+        # Rather than wait until the dead one's turn is over.
+        await mails.update_one({"way": "mail", "is_told": False}, {"$set": {"due_at": await store.now()}})
+        await house.start("worker", **by_mail)
+
+        async def is_mailed() -> bool:
+            return await mails.count_documents({"way": "mail", "is_told": True}) == 1
+
+        await until(is_mailed, "the mail to be noted", REPEAT_WITHIN)
+        first, second = sink.mailed
+    assert first.id == second.id
+    assert (second.envelope, second.subject) == (("owner@example.com",), "Subscription suspended")

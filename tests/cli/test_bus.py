@@ -1,0 +1,94 @@
+"""What the verbs of the bus tell people: what was refused, whose a thing is, and what a dead letter died of."""
+
+import json
+import secrets
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from shared.domain.bus.deliveries import DeliveryAttempt
+from shared.store.bus.dead_letters import letter_codec
+from tests.cli.conftest import Program
+from tests.flow.bus.test_dead_letters import letter_of
+from tests.services.api.bus.conftest import Bus, bus
+from tests.services.api.client import ADMIN
+from tests.services.api.conftest import House
+from tests.store.bus.made_subscriptions import NOON, made
+
+__all__ = ["bus"]
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+ORDER = '{"type": "create", "url": "https://shop.example.com/orders/1"}'
+BAD = '{"type": "No", "url": "https://shop.example.com/orders/1"}'
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"orders.{secrets.token_hex(4)}"
+
+
+async def token_of(bus: Bus) -> str:
+    """A token of the bus."""
+    return str((await bus.root.post("/api_tokens", {"name": "alice"})).json["token"])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (BAD, "Error: Refused: 1 of 1; nothing is published."),
+        (f"[{BAD}, {ORDER}]", "Error: Refused: 1 of 2; the others are published."),
+    ],
+)
+async def test_what_is_not_published_is_told(cli: Program, topic: str, given: str, told: str) -> None:
+    ended = await cli.run("publish", topic, "--file", "-", given=given)
+    assert ended.code == 5
+    [bad, last] = ended.err.splitlines()
+    assert (bad[:8], last) == ("1: type:", told)
+
+
+async def test_who_publishes_on_anothers_topic_is_told_where_to_look(cli: Program, bus: Bus, topic: str) -> None:
+    assert (await bus.house.admin.put(f"/bus/topics/{topic}", {})).status == 201
+    ended = await cli.run("publish", topic, "--file", "-", given=ORDER, CARILLON_TOKEN=await token_of(bus))
+    assert ended.code == 6
+    assert "`carillon topics list` tells whose topics are." in ended.err
+    assert "roles" not in ended.err
+
+
+async def test_whose_subscription_is_missing_is_told(cli: Program) -> None:
+    ended = await cli.run("replays", "list", "nowhere")
+    assert (ended.code, ended.err) == (4, f"Error: key: user:{ADMIN} has no subscription nowhere\n")
+    ended = await cli.run("subscriptions", "show", "nowhere", "--namespace", "token:other")
+    assert (ended.code, ended.err) == (4, "Error: key: token:other has no subscription nowhere\n")
+
+
+async def test_a_token_of_the_bus_is_told_that_it_opens_nothing_else(cli: Program, bus: Bus) -> None:
+    token = {"CARILLON_TOKEN": await token_of(bus)}
+    assert (await cli.run("topics", "list", **token)).code == 0
+    ended = await cli.run("status", **token)
+    assert ended.code == 6
+    assert "a token of the bus opens the bus alone" in ended.err
+    assert "CARILLON_TOKEN" in ended.err
+
+
+async def test_a_subscription_is_shown_with_its_filter(cli: Program, topic: str) -> None:
+    over_ten = {"path": "/total", "op": "gt", "value": 10}
+    body = {"filter": {"types": ["a", "b"], "url_prefix": "https://x.example.com/", "data": [over_ten]}}
+    callback = ("--callback", "https://app.example.com/events")
+    await cli.done("subscriptions", "put", "filtered", *callback, "--topic", topic, "--body", json.dumps(body))
+    shown = (await cli.done("subscriptions", "show", "filtered")).out
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "ordered false" in lines
+    at = lines.index("filter types: a, b")
+    assert lines[at + 1 : at + 3] == ["url_prefix: https://x.example.com/", "/total gt 10"]
+
+
+async def test_a_dead_letter_is_shown_in_the_words_of_a_delivery(cli: Program, house: House) -> None:
+    refused = DeliveryAttempt(NOON - timedelta(seconds=1), 12, status=500, excerpt="full")
+    letter = replace(letter_of(made("dying"), 1), made=1, attempts=(refused,), id=secrets.token_hex(16))
+    await house.store._database["bus_dead_letters"].insert_one(letter_codec.document(letter))
+    shown = (await cli.done("bus-dead-letters", "show", letter.id, "--namespace", letter.namespace)).out
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert f"died_at {NOON:%Y-%m-%d %H:%M:%S}" in lines
+    assert f"attempts {refused.at:%Y-%m-%d %H:%M:%S}, 12 ms: 500 full" in lines

@@ -1,0 +1,161 @@
+"""`carillon listen`: copies of deliveries for a local program, of which the subscription notices nothing."""
+
+import asyncio
+import json
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+import pytest
+import pytest_asyncio
+
+from services.cli.copies import check_target
+from services.embedded.processes import free_port
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.outgoing.signing import verify_webhook
+from shared.runtime.serving import HttpServer
+from tests.cli.conftest import Program
+from tests.cli.test_exits import be_interruptible
+from tests.receivers import Arrival
+from tests.services.api.bus.native.conftest import Delivered, delivered
+from tests.services.api.bus.native.test_logged_events import Logged, on_log
+from tests.services.api.conftest import SETTINGS, House
+from tests.services.worker.bus.delivering import NAMESPACE
+
+__all__ = ["delivered"]
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+SECRET = "whsec_" + "A" * 32
+OF_NAMESPACE = ("--namespace", NAMESPACE)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def logged(delivered: Delivered, house: House) -> Logged:
+    """The bus of this house, by its own log."""
+    made = await on_log(delivered, house.capabilities.stream, SETTINGS.bus.log_topic)
+    return Logged(delivered, made.stream, SETTINGS.bus, made.topic)
+
+
+async def subscribe(logged: Logged, key: str = "") -> EventSubscription:
+    """A subscription that gets each event by itself."""
+    wish = {"topics": [logged.topic], "max_events": 1, "in_flight": 1, "ordered": True}
+    return await logged.delivered.bus.subscribe(key or f"k-{secrets.token_hex(4)}", **wish)
+
+
+class Listening:
+    """The command while it runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None and process.stderr is not None
+        self.process, self._out, self._err = process, process.stdout, process.stderr
+
+    async def line(self) -> str:
+        async with asyncio.timeout(60):
+            return (await self._out.readline()).decode()
+
+    async def told(self, beginning: str) -> str:
+        """The next line on stderr that begins so."""
+        seen = list[str]()
+        async with asyncio.timeout(60):
+            while line := (await self._err.readline()).decode():
+                seen.append(line)
+                if line.startswith(beginning):
+                    return line
+        raise AssertionError(seen)
+
+
+@asynccontextmanager
+async def listening(cli: Program, key: str, to: str, *more: str, **environment: str) -> AsyncIterator[Listening]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services", "listen", key, "--to", to, *OF_NAMESPACE, *more,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=cli.variables(**environment), cwd=cli.home, preexec_fn=be_interruptible,
+    )  # fmt: skip
+    try:
+        running = Listening(process)
+        await running.told(f"Listening to {key}")
+        yield running
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_local_program_gets_what_the_receiver_gets_and_nothing_changes(cli: Program, logged: Logged) -> None:
+    bus, subscription = logged.delivered.bus, await subscribe(logged)
+    receiver, key = bus.receiver, subscription.key
+    (cli.home / "secret").write_text(f"{SECRET}\n")
+    await receiver.answer("/local", 200, 500)
+    async with logged.fanning_out():
+        await logged.publish(0)
+        await bus.sent(subscription, 1)
+        async with listening(cli, key, f"{receiver.url}/local", "--secret-file", "secret", "--json") as running:
+            await logged.publish(2, 4)
+            lines: list[dict[str, Any]] = [json.loads(await running.line()) for _ in range(2)]
+            running.process.send_signal(signal.SIGINT)
+            assert await running.told("Interrupted.")
+            assert await running.process.wait() == 130
+    after: Cursor = await bus.sent(subscription, 3)
+    assert (after.sent, after.dead, after.health.failures) == (3, 0, 0)
+
+    _, *sent = receiver.arrivals(f"/{key}")
+    copies: list[Arrival] = receiver.arrivals("/local")
+    assert [copy.body for copy in copies] == [call.body for call in sent]
+    assert [copy.id for copy in copies] == [call.id for call in sent] == [line["id"] for line in lines]
+    assert [(line["sequence"], line["events"], line["status"]) for line in lines] == [(2, 1, 500), (3, 1, 200)]
+    for copy in copies:
+        assert copy.headers["carillon-copy"] == "true"
+        verify_webhook(copy.headers, copy.body.encode(), SECRET)
+
+
+async def test_it_goes_on_once_the_api_is_back_also_where_the_subscription_was_made_anew(
+    cli: Program, logged: Logged, house: House
+) -> None:
+    bus, subscription, port = logged.delivered.bus, await subscribe(logged), free_port()
+
+    def serve() -> HttpServer:
+        return HttpServer("api", house.build(), host="127.0.0.1", port=port, proxy_headers=False)
+
+    server = serve()
+    await server.start()
+    cli.keep(f"http://127.0.0.1:{port}")
+    nobody = f"http://127.0.0.1:{free_port()}"
+    async with logged.fanning_out():
+        await logged.publish(0)
+        await bus.sent(subscription, 1)
+        async with listening(cli, subscription.key, nobody, "--since", "0") as running:
+            assert "  1 event  " in await running.line()
+            await server.stop()
+            away = await running.told("The API is away: ")
+            assert away.endswith("It is asked again until it answers.\n")
+            await bus.subscribing.unsubscribe(NAMESPACE, subscription.key)
+            anew = await subscribe(logged, subscription.key)
+            await logged.publish(2)
+            await bus.sent(anew, 1)
+            server = serve()
+            await server.start()
+            assert await running.told("The API answers again.")
+            assert await running.told("The subscription was removed and made anew")
+            line = await running.line()
+            assert " ms\n" in line
+            assert "refused" in line or "failed" in line, line
+    await server.stop()
+
+
+async def test_what_cannot_be_listened_to_is_said_at_once(cli: Program, logged: Logged, url: str) -> None:
+    for target in ("localhost:3000", "ftp://localhost/", "http://", "http://localhost:99999/", "http://a b/"):
+        with pytest.raises(click.UsageError, match="--to is like http://"):
+            check_target(target)
+    subscription, to = await subscribe(logged), ("--to", "http://127.0.0.1:1/")
+    assert (await cli.run("listen", "nobodys", *to, *OF_NAMESPACE)).code == 4
+    viewer = logged.delivered.viewer.headers["authorization"].removeprefix("Bearer ")
+    of_viewer = {"CARILLON_TARGET": url, "CARILLON_TOKEN": viewer}
+    refused = await cli.run("listen", subscription.key, *to, *OF_NAMESPACE, **of_viewer)
+    assert refused.code == 6
+    assert "takes an operator" in refused.err

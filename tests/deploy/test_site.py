@@ -1,0 +1,56 @@
+"""The documentation as a site: it builds, each page has its place in it, and each link leads somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` does: a page that the navigation lacks, or a broken link, fails."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_every_page_and_route_is_there(site: Path) -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (site / f"{page.stem}.html").is_file(), page
+    jobs = (site / "reference" / "jobs.html").read_text()
+    assert "GET /apps/{appId}/jobs/{jobId}" in jobs
+    assert "completedTokens" in jobs
+
+
+def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]+src="([^"]+)"|<link[^>]+href="([^"]+)"', page.read_text())
+        foreign = [each for pair in loaded for each in pair if each.startswith(("http:", "https:", "//"))]
+        assert not foreign, (page, foreign)
+
+
+def test_every_picture_says_what_it_shows(site: Path) -> None:
+    shown = [
+        tag for page in site.rglob("*.html") for tag in re.findall(r'<img[^>]+src="pictures/[^>]+>', page.read_text())
+    ]
+    told = [re.search(r'alt="([^"]{40,})"', tag) for tag in shown]
+    assert len(shown) >= 8
+    assert all(told), shown
+    used = {name for tag in shown for name in re.findall(r"pictures/([\w-]+\.png)", tag)}
+    assert used == {path.name for path in (ROOT / "docs/pictures").iterdir()}
+
+
+def test_links_of_the_front_page_lead_somewhere(site: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    places = [link.partition("#") for link in links if not link.startswith("http")]
+    assert len(places) > 20
+    for path, _, anchor in places:
+        assert (ROOT / path).is_file(), path
+        if anchor:
+            assert f'id="{anchor}"' in (site / Path(path).name).with_suffix(".html").read_text(), (path, anchor)

@@ -1,0 +1,70 @@
+"""A worker dies of one wake-up, and takes along whatever else it has in hand: these must not meet for ever."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.broker.memory import MemoryBroker
+from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.bus.tasks import DELIVER_QUEUE, SLOW_QUEUE
+from shared.domain.bus.wake_ups import Wake, WakeStage, WakeUp, queue_owner
+from shared.domain.clock.occurrences import Occurrence
+from shared.flow.bus.waking import Waker
+from shared.flow.time import DatabaseTime
+from shared.store import Store
+from shared.store.clock.occurrences import fresh_token
+from tests.store.bus.made_subscriptions import add
+
+pytestmark = pytest.mark.native
+
+LEASE = timedelta(minutes=1)
+KEYS = ("a", "b", "c", "d")
+
+
+async def lose(store: Store, subscriptions: list[EventSubscription]) -> list[Occurrence]:
+    """Have them taken by somebody who dies, and claimed by the clock."""
+    now = await store.now()
+    await store._database["occurrences"].update_many({}, {"$set": {"of.not_before": None, "fires_at": now + LEASE}})
+    wakes = [Wake(each.queue, now, 100) for each in subscriptions]
+    handed = await store.bus_wake_ups.wake(wakes, fresh_token(), now=now, leased_until=now)
+    await store.bus_wake_ups.take([(each.id, each.token) for each in handed], "lost", until=now)
+    return await claim(store, subscriptions, "lost")
+
+
+async def claim(store: Store, subscriptions: list[EventSubscription], token: str = "") -> list[Occurrence]:
+    change = {"$set": {"token": "clock"}}
+    query = {"token": token} if token else {}
+    assert (await store._database["occurrences"].update_many(query, change)).modified_count == len(subscriptions)
+    return await store.occurrences.read("clock", limit=10)
+
+
+async def wake_ups(store: Store, subscriptions: list[EventSubscription]) -> list[WakeUp]:
+    found = await store.bus_wake_ups.find_all([each.queue for each in subscriptions])
+    return [each for each in found if each is not None]
+
+
+async def test_from_the_third_death_on_they_rest_for_different_times(store: Store) -> None:
+    broker = MemoryBroker()
+    await broker.setup((DELIVER_QUEUE, SLOW_QUEUE))
+    waker = Waker(store, broker, DatabaseTime(store), handed_for=LEASE)
+    subscriptions = [await add(store, key) for key in KEYS]
+    for deaths in (1, 2):
+        await waker.hand_over(await lose(store, subscriptions))
+        stand = await wake_ups(store, subscriptions)
+        assert {(each.deaths, each.stage) for each in stand} == {(deaths, WakeStage.HANDED)}
+        await store._database["occurrences"].update_many({}, {"$set": {"of.stage": WakeStage.RESTING.value}})
+    began = await store.now()
+    await waker.hand_over(await lose(store, subscriptions))
+    stand, ended = await wake_ups(store, subscriptions), await store.now()
+    assert {(each.deaths, each.stage) for each in stand} == {(3, WakeStage.RESTING)}
+    moments = [each.not_before for each in stand if each.not_before is not None]
+    assert (len(moments), len(set(moments)) > 1) == (len(KEYS), True)
+    assert all(began <= moment <= ended + timedelta(seconds=8) for moment in moments)
+    found = [await store.occurrences.find_upcoming(queue_owner(each.queue), 1) for each in subscriptions]
+    assert [(each.visible_at, each.token) for (each,) in found] == [(moment, "") for moment in moments]
+    # Events that come meanwhile make none earlier; once rested they go to workers.
+    await waker.wake([Wake(each.queue, began, 100) for each in subscriptions])
+    assert [each.not_before for each in await wake_ups(store, subscriptions)] == moments
+    await waker.hand_over(await claim(store, subscriptions))
+    stand = await wake_ups(store, subscriptions)
+    assert {(each.deaths, each.stage) for each in stand} == {(3, WakeStage.HANDED)}

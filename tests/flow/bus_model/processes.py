@@ -1,0 +1,96 @@
+"""Processes of the product, each made of its own parts on capabilities of the model."""
+
+from collections import deque
+from functools import partial
+from random import Random
+from typing import Any, cast
+
+from services import assembly
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.bus.common import BusPart
+from services.parts.bus.worker import BusWorker
+from services.worker.service import Workers
+from shared.broker.memory import MemoryBroker
+from shared.flow.time import DatabaseTime
+from shared.mail.none import NoMail
+from shared.runtime.lifecycle import Component
+from shared.runtime.settings import BusSettings, SchedulerSettings, Settings
+from shared.secrets import KeyRing
+from tests.flow.bus_model.event_log import PARTITIONS, EventLog, EventLogStream
+from tests.flow.bus_model.receivers import CALL_SECONDS, ModelOutgoing, ReceiverCalls
+from tests.flow.push_model.processes import ModelClock
+from tests.flow.simulated.database import Database
+from tests.flow.simulated.gates import GatedBroker, as_broker, gated
+from tests.flow.simulated.simulation import Process
+
+TOPIC = "carillon.bus"
+SETTINGS = Settings(
+    bus=BusSettings(
+        log_topic=TOPIC,
+        log_partitions=PARTITIONS,
+        call_seconds=CALL_SECONDS,
+        calls_in_flight=3,
+        slow_calls_in_flight=2,
+        max_backoff_ms=20_000,
+    ),
+    scheduler=SchedulerSettings(tick_seconds=2, lease_seconds=10, call_lease_seconds=15),
+)
+
+_REMEMBERED_MESSAGES = 6
+_OF_THE_BUS = {"fanout", "clock", "upkeep of unwoken queues", "retention of the bus"}
+"""What moves events in the fan-out and the scheduler; the rest of them would only cost steps."""
+
+
+class BusServers:
+    """What outlives every process."""
+
+    def __init__(self, database: Database, clock: ModelClock, receivers: ReceiverCalls, chance: Random) -> None:
+        self.database = database
+        self.clock = clock
+        self.receivers = receivers
+        self.event_log = EventLog(TOPIC, chance)
+        self.broker = MemoryBroker()
+        self.published: deque[tuple[str, bytes]] = deque(maxlen=_REMEMBERED_MESSAGES)
+
+
+def components(process: Process, servers: BusServers) -> list[Component]:
+    """What a process is made of, by its name: `worker a`, `scheduler b`, `fanout a`."""
+    kind = process.name.partition(" ")[0]
+    parts = _parts(process, servers, kind)
+    if kind == "worker":
+        given = parts.capabilities
+        return [Workers(given.broker, parts.of(BusWorker).stages(), name=process.name, verify=given.stream.verify)]
+    found = assembly.components(kind, parts)
+    return [component for component in found if component.name in _OF_THE_BUS]
+
+
+def bus(process: Process, servers: BusServers) -> BusPart:
+    """What the API does for users and publishers of the bus."""
+    return _parts(process, servers, "api").of(BusPart)
+
+
+def _parts(process: Process, servers: BusServers, kind: str) -> Parts:
+    store = servers.database.store(observe=cast(Any, partial(gated, process)))
+    missing = cast(Any, None)
+    capabilities = Capabilities(
+        SETTINGS,
+        service="test",
+        store=store,
+        broker=as_broker(GatedBroker(process, servers.broker, servers.published, lambda _: None)),
+        stream=EventLogStream(servers.event_log, process),
+        audience=missing,
+        blobs=missing,
+        uploads=None,
+        mail=NoMail(),
+        outgoing=missing,
+        provider_outgoing=missing,
+        provider_kinds={},
+        bus_outgoing=ModelOutgoing(process, servers.receivers),
+        slow_bus_outgoing=ModelOutgoing(process, servers.receivers),
+        key_ring=KeyRing(),
+        own_api=missing,
+        time=DatabaseTime(store),
+        clock=servers.clock,
+    )
+    return Parts(capabilities, [kind])

@@ -1,0 +1,53 @@
+"""Random orders of events on the real classes: whatever dies, is lost or comes twice, the bus keeps its promises."""
+
+import pytest
+
+from tests.flow.bus_model.weather import BusWeather
+from tests.flow.bus_model.world import World
+from tests.flow.simulated.database import Database
+from tests.rare import and_rarely
+
+pytestmark = pytest.mark.native
+
+SEEDS = 40
+AT_ONCE = 10
+SEEN = 20
+"""So many of the first seeds see everything; they keep the promises, too."""
+
+
+@pytest.mark.parametrize("first", and_rarely(rarely=range(SEEN, SEEDS, AT_ONCE)))
+def test_the_bus_keeps_its_promises(database: Database, first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        World(database, seed).run()
+
+
+@pytest.mark.parametrize("first", and_rarely(0, rarely=(5,)))
+def test_one_of_each_process_keeps_them_whenever_it_is_killed(database: Database, first: int) -> None:
+    for seed in range(first, first + 5):
+        World(database, seed, BusWeather(length=250, alone=True, dies=0.05)).run()
+
+
+def test_a_seed_takes_the_same_way_again(database: Database) -> None:
+    for seed in range(2):
+        assert World(database, seed).run() == World(database, seed).run()
+
+
+def test_the_first_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
+    """Lest a change of the model takes the troubles out of it."""
+    steps = "\n".join(line for seed in range(SEEN) for line in World(database, seed).run().trace)
+    signs = (
+        "is killed",
+        "sleeps until",
+        "rebalance",
+        "FlushResult.OUTDATED",
+        "FlushResult.OVERTAKEN",
+        "bus_wake_ups.hand_over",
+        "receiver.call",
+        "bus_deliveries.settle",
+        "a user wants to remove",
+        "a user wants to suspend",
+        "done, no answer",
+        "[late]",
+    )
+    seen = {sign: sign in steps for sign in signs}
+    assert all(seen.values()), seen

@@ -1,0 +1,70 @@
+"""`/pulse` and `/health`, as monitors and load balancers ask."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.domain.errors import Unavailable
+from shared.runtime.bus_settings import BusSettings
+from tests.services.api.bus.conftest import Bus, is_empty, is_refused, subscription
+from tests.services.api.client import Client
+from tests.services.api.conftest import ROOT_KEY, DeliveringStream
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+
+class AwayStream(DeliveringStream):
+    """Does not answer."""
+
+    async def ping(self) -> None:
+        raise Unavailable("the log is away")
+
+
+async def test_a_well_bus_has_a_pulse(bus: Bus) -> None:
+    for caller in (bus.root, await bus.client()):
+        assert is_empty(await caller.get("/pulse"), 204)
+
+
+async def test_without_its_log_it_has_none(bus: Bus) -> None:
+    away = AwayStream.__new__(AwayStream)
+    app = bus.house.build(BusSettings(root_key=ROOT_KEY), stream=away)
+    assert is_refused(await Client(app).client(ROOT_KEY).get("/pulse"), 500)
+
+
+async def test_scaling_tells_batches_that_are_due(bus: Bus) -> None:
+    client, topic = await bus.client(), bus.topic()
+    assert is_empty(await client.post("/subscriber", subscription(topic, max=10)), 204)
+    settings = BusSettings(root_key=ROOT_KEY, scaling_threshold=4)
+
+    async def asked(**headers: str) -> tuple[int, bytes, float]:
+        root = Client(bus.house.build(settings)).client(ROOT_KEY)
+        began = time.monotonic()
+        reply = await root.get("/pulse/scaling", **headers)
+        return reply.status, reply.body, time.monotonic() - began
+
+    told = await asked(accept="application/json")
+    assert told[:2] == (200, b'{"due":0,"threshold":4}')
+    status, body, seconds = await asked()
+    assert (status, body) == (204, b"")
+    assert seconds < 1
+    wake_up = {"owner": {"$regex": "^bus/"}, "of.full": 10}
+    soon, later = datetime.now(UTC) + timedelta(seconds=0.5), datetime.now(UTC) + timedelta(hours=1)
+    occurrences = bus.house.store._database["occurrences"]
+    for due, expected in ((later, 0), (soon, 4)):
+        await occurrences.update_many(wake_up, {"$set": {"of.waiting": 31, "fires_at": due}})
+        assert (await asked(accept="application/json"))[:2] == (200, b'{"due":%d,"threshold":4}' % expected)
+    status, body, seconds = await asked()
+    assert (status, body) == (204, b"")
+    assert seconds >= 1
+
+
+async def test_health_is_for_who_shows_no_credentials(bus: Bus) -> None:
+    stranger = Client(bus.root.app)
+    assert (await stranger.get("/health")).body == b"{}"
+    for path in ("/health/ping", "/health/ping.json"):
+        reply = await stranger.get(path)
+        assert (reply.status, reply.headers["content-type"], list(reply.json)) == (200, "application/json", ["pong"])
+    for path in ("/health", "/health/ping", "/health/ping.json"):
+        for caller in (bus.root, await bus.client(), bus.root.client("nobody")):
+            assert is_refused(await caller.get(path), 401)

@@ -1,0 +1,189 @@
+"""The pages of schedules: what fires next, a search, one schedule, and its form."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.services.api.client import Client
+from tests.services.api.clock.pages.seen import Seen, fill, look, person
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+HOSTILE = "<marquee>x</marquee>"
+CALLBACK: dict[str, Any] = {
+    "type": "http",
+    "data": {"url": "https://example.com/secret-path", "payload": {"text": HOSTILE}, "headers": {"x-a": HOSTILE}},
+}
+TYPED = {
+    "schedule_key": "order.17",
+    "when": "cron",
+    "cron": "0 9 * * 1-5",
+    "timezone": "Europe/Paris",
+    "callback.type": "rabbitmq",
+    "callback.data.queue": "orders",
+    "callback.data.payload": '{"order": 17}',
+    "misfire": "within",
+    "misfire.fire_within_seconds": "600",
+    "retry.attempts": "3",
+    "labels": "team=crm",
+}
+
+
+async def scheduled(client: Client, key: str, **fields: Any) -> None:
+    body = {"every": 3_600, "callback": CALLBACK, "labels": {"team": HOSTILE}} | fields
+    assert (await client.post("/schedules", {"key": key} | body)).status == 201
+
+
+def target(reply: Any) -> str:
+    assert reply.status == 303, reply.body
+    return str(reply.headers["location"]).removeprefix("/ui")
+
+
+async def test_a_namespace_without_schedules_says_how_to_make_one(house: House) -> None:
+    client, _ = await person(house)
+    page = await look(client, "/schedules")
+    assert page.status == 200
+    assert "Nothing of" in page.text
+    assert "carillon schedules create" in page.text
+    assert "/ui/schedules/new" in page.links
+
+
+async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> None:
+    client, namespace = await person(house)
+    at = (datetime.now(UTC) + timedelta(minutes=20)).isoformat()
+    await scheduled(client, "order.1", every=None, schedules=[at])
+    await scheduled(client, "order.2")
+    await scheduled(client, "bill.1")
+    page = await look(client, "/schedules", prefix="order.")
+    named = f"?namespace={quote(namespace, safe='')}"
+    assert {f"/ui/schedules/order.{n}{named}" for n in (1, 2)} <= set(page.links)
+    assert "Fires next the next 24 hours" in page.text
+    assert "svg" in page.tags
+    assert page.is_clean
+    assert page.text.count("bill.1") == 1  # fires next, and does not match
+    assert "no key begins so" in (await look(client, "/schedules", prefix="a/b")).wrong["prefix"]
+
+
+async def test_whoever_has_a_role_everywhere_sees_all_namespaces_and_a_viewer_no_payload(house: House) -> None:
+    owner, namespace = await person(house)
+    viewer, _ = await person(house, roles={"*": "viewer"})
+    await scheduled(owner, "theirs", schedules=[(datetime.now(UTC) + timedelta(seconds=9)).isoformat()], every=None)
+    assert "theirs" in (await look(viewer, "/schedules")).text
+    page = await look(viewer, "/schedules/theirs", namespace=namespace)
+    assert page.status == 200
+    assert "https://example.com/…" in page.text
+    assert "secret-path" not in page.text
+    assert HOSTILE not in page.text.replace(f"team={HOSTILE}", "")
+    assert not [action for action in page.actions if "/schedules/" in action]
+    stranger, _ = await person(house)
+    assert (await look(stranger, "/schedules/theirs", namespace=namespace)).status == 403
+
+
+async def test_whoever_has_roles_over_many_namespaces_types_the_one_they_mean(house: House) -> None:
+    client, _ = await person(house, roles={f"namespace/token:n{n}": "viewer" for n in range(25)})
+    page = await look(client, "/schedules", namespace="token:n24")
+    assert (page.status, "datalist" in page.tags) == (200, True)
+    assert page.fields["namespace"] == ["token:n24"]
+    assert "select" in (await look((await person(house, roles={"namespace/token:n1": "viewer"}))[0], "/schedules")).tags
+
+
+async def test_a_schedule_is_paused_resumed_fired_and_deleted(house: House) -> None:
+    owner, namespace = await person(house)
+    operator, _ = await person(house, roles={f"namespace/{namespace}": "operator"})
+    await scheduled(owner, "k", cron="30 3 * * *", timezone="Asia/Tokyo", every=None)
+    page = await look(operator, "/schedules/k", namespace=namespace)
+    assert "Every day at 03:30, by the clock of Asia/Tokyo" in page.text
+    assert "03:30 there" in page.text
+    assert page.is_clean
+    assert "/ui/schedules/k/edit" not in page.links  # the owner alone
+    for act, state in (("pause", "paused"), ("resume", "active")):
+        done = await fill(operator, f"/schedules/k/{act}", {"reason": "a drill"}, namespace=namespace)
+        assert "said=" in target(done)
+        assert (await owner.get("/schedules/k")).json["state"] == state
+    [key] = page.fields["key"]
+    for _ in range(2):
+        target(await fill(operator, "/schedules/k/fire", {"key": key}, namespace=namespace))
+    due = (await owner.get("/schedules/due")).json["instants"]
+    assert [each["kind"] for each in due if each["kind"] == "asked"] == ["asked"]
+    back = target(await fill(operator, "/schedules/k/delete", namespace=namespace))
+    assert "Deleted." in (await look(operator, back)).text
+    assert (await owner.get("/schedules/k")).status == 404
+    record = (await house.admin.get("/audit?act=schedule.pause")).json[0]
+    assert record["reason"] == "a drill"
+
+
+async def test_one_instant_is_taken_out_of_a_list(house: House) -> None:
+    client, _ = await person(house)
+    instants = [f"2050-01-0{day}T00:00:00Z" for day in (1, 2)]
+    await scheduled(client, "list", every=None, schedules=instants)
+    asks = [each for each in (await look(client, "/schedules/list")).actions if "/cancel?" in each]
+    assert len(asks) == 2
+    target(await fill(client, asks[0].removeprefix("/ui")))
+    assert (await client.get("/schedules/list")).json["next"] == instants[1:]
+
+
+async def test_a_schedule_is_made_after_a_look_at_its_instants_and_changed(house: House) -> None:
+    client, namespace = await person(house)
+    assert (await look(client, "/schedules/new")).status == 200
+    preview = Seen(await fill(client, "/schedules/new/preview", TYPED))
+    assert (preview.status, "It would fire" in preview.text) == (200, True)
+    assert preview.fields["cron"] == [TYPED["cron"]]
+    assert (await client.get("/schedules/order.17")).status == 404
+    made = await fill(client, "/schedules/new", TYPED)
+    assert target(made).startswith(f"/schedules/order.17?namespace={quote(namespace, safe='')}")
+    schedule = (await client.get("/schedules/order.17")).json
+    assert (schedule["cron"], schedule["misfire"]) == (TYPED["cron"], {"fire_within_seconds": 600})
+    assert (schedule["retry"]["attempts"], schedule["labels"]) == (3, {"team": "crm"})
+    assert schedule["callback"]["data"] == {"queue": "orders", "payload": {"order": 17}}
+    assert "A message to the queue orders" in (await look(client, "/schedules/order.17")).text
+    form = await look(client, "/schedules/order.17/edit")
+    told = {name: values[-1] for name, values in form.fields.items() if name and name != "reason"}
+    target(await fill(client, "/schedules/order.17/edit", told))
+    again = (await client.get("/schedules/order.17")).json
+    assert {**again, "updated_at": ""} == {**schedule, "updated_at": ""}
+    target(await fill(client, "/schedules/order.17/edit", told | {"when": "every", "every": "90"}))
+    assert (await client.get("/schedules/order.17")).json["every"] == 90
+
+
+@pytest.mark.parametrize("payload", ["[1]", "123", "hello", {"a": [1, "2"]}, 7, None])
+async def test_a_payload_keeps_its_type_when_a_schedule_is_saved_as_it_stands(house: House, payload: Any) -> None:
+    client, _ = await person(house)
+    await scheduled(client, "k", callback={"type": "http", "data": CALLBACK["data"] | {"payload": payload}})
+    form = await look(client, "/schedules/k/edit")
+    told = {name: values[-1] for name, values in form.fields.items() if name and name != "reason"}
+    target(await fill(client, "/schedules/k/edit", told))
+    assert (await client.get("/schedules/k")).json["callback"]["data"]["payload"] == payload
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "reason"),
+    [
+        ({"cron": "0 9 * *"}, "cron", "five fields"),
+        ({"schedule_key": "a/b"}, "key", ""),
+        ({"callback.data.payload": "{order"}, "callback.data.payload", "not JSON"),
+        ({"callback.data.queue": "push.batch"}, "callback.data.queue", "reserved"),
+        ({"labels": HOSTILE}, "labels", "each line"),
+        ({"retry.attempts": HOSTILE}, "retry.attempts", "number"),
+        ({"when": "schedules", "schedules": "soon"}, "schedules", "schedules[0]"),
+    ],
+)
+async def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
+    house: House, typed: dict[str, str], field: str, reason: str
+) -> None:
+    client, _ = await person(house)
+    page = Seen(await fill(client, "/schedules/new", TYPED | typed))
+    assert page.status == 422
+    assert reason in page.wrong[field]
+    assert page.is_clean
+    for name, value in typed.items():
+        assert page.fields[name] == [value]
+    assert (await client.get("/schedules")).json == []
+
+
+async def test_a_schedule_may_have_the_key_new(house: House) -> None:
+    client, namespace = await person(house)
+    await scheduled(client, "new")
+    assert "Every 1 h" in (await look(client, "/schedules/new", namespace=namespace)).text

@@ -1,0 +1,93 @@
+"""The console's pages: what runs, who did what, and the settings."""
+
+import re
+from typing import Any
+
+import pytest
+
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.sources import PushTable
+from shared.domain.console.audit import ActedOn, Actor, AuditRecord
+from shared.domain.instants import EPOCH
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.jobs.jobs import Plan
+from tests.services.api.client import ADMIN, PROXY
+from tests.services.api.conftest import House
+from tests.services.api.http.pages.browser import Browser, text_of
+from tests.services.api.http.pages.test_sessions import signed_in
+from tests.store.made import a_job
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def admin(house: House) -> Browser:
+    return Browser(house.admin.app, headers={"x-forwarded-email": ADMIN}, peer=PROXY)
+
+
+async def test_what_runs_and_waits_is_shown(house: House, admin: Browser) -> None:
+    page = text_of(await admin.get("/processes"))
+    assert "No process has told of itself" in page
+    queue = (await house.admin.get("/queues")).json[0]["name"]
+    assert queue in page
+
+
+async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Browser) -> None:
+    now = await house.store.now()
+    job = a_job(app_id=await house.app(), template_names=("fast",), plan=Plan(source=PushTable(highest=2_000), end=2))
+    await house.store.jobs.add(job)
+    span: dict[str, Any] = {"range": KeyRange(0, 1_000), "size": 1_000, "taken_at": now, "changed_at": now}
+    sent = Batch(job_id=job.key, ordinal=0, status=BatchStatus.SENT, receipt=Receipt(sent=1_000), **span)
+    await house.store.batches.add_page(
+        [sent, Batch(job_id=job.key, ordinal=1, range=KeyRange(1_000, 2_000), size=1_000)]
+    )
+    await house.store.batches.add_end(job.key, 2)
+    row = re.search(r"fast</a>.*?</tr>", (await admin.get("")).body.decode(), re.DOTALL)
+    assert row is not None
+    rate = re.search(r'data-label="A second" class="number">([^<]*)<', row[0])
+    assert rate is not None
+    assert rate[1][0] in "123456789"
+
+
+async def test_a_record_tells_what_it_changed(house: House, admin: Browser) -> None:
+    wanted = {"name": "audited-by-page", "bundleId": "com.example.before"}
+    app_id = (await house.admin.post("/apps", wanted)).json["id"]
+    await house.admin.put(f"/apps/{app_id}", wanted | {"bundleId": "com.example.after"})
+    page = await admin.get(f"/audit?on={app_id}")
+    text = page.body.decode()
+    assert page.status == 200
+    assert "<del>com.example.before</del> <ins>com.example.after</ins>" in text
+    assert text.index("app.update") < text.index("app.create")
+    assert "app.create" in text_of(await admin.get(f"/audit?app={app_id}&act=app.create"))
+    assert "app.update" not in text_of(await admin.get(f"/audit?app={app_id}&act=app.create"))
+    assert "matches" in text_of(await admin.get("/audit?by=nobody"))
+
+
+async def test_what_others_wrote_is_text(house: House, admin: Browser) -> None:
+    who, on = Actor(namespace="user:h@example.com", name=HOSTILE), ActedOn(kind="job", id=HOSTILE, name=HOSTILE)
+    id = "01f00000-0000-7000-8000-00000000000f"
+    record = AuditRecord(id=id, at=EPOCH, act="job.stop", via=HOSTILE, reason=HOSTILE, who=who, on=on)
+    await house.store.audit.begin(record)
+    page = await admin.get("/audit?by=user:h@example.com")
+    assert page.status == 200
+    assert text_of(page).count(HOSTILE) >= 4
+    assert HOSTILE not in page.body.decode()
+
+
+async def test_settings_are_shown_without_secrets(house: House, admin: Browser) -> None:
+    page = await admin.get("/settings")
+    assert (page.status, "first_admin" in text_of(page)) == (200, True)
+    assert house.capabilities.settings.bus.root_key not in page.body.decode()
+    changed = text_of(await admin.get("/settings?changed=yes&q=first_admin"))
+    assert ("first_admin" in changed, "max_body_bytes" in changed) == (True, False)
+    assert "No setting matches" in text_of(await admin.get("/settings?q=nothing-like-it"))
+
+
+async def test_a_viewer_sees_what_runs_and_none_of_the_rest(house: House) -> None:
+    viewer, _ = await signed_in(house, isAdmin=False, roles={"*": "viewer"})
+    page = await viewer.get("/processes")
+    assert (page.status, "Settings" in text_of(page), "Audit" in text_of(page)) == (200, False, False)
+    for path in ("/settings", "/audit"):
+        assert (await viewer.get(path)).status == 403

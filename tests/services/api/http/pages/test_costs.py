@@ -1,0 +1,156 @@
+"""What a page costs: how many routes it asks, how many commands reach the database, and what a refresh sends."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+
+from services.api.http.pages.inner import INNER
+from services.api.http.pages.routes import PageRoute
+from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
+from services.parts import Parts
+from tests.commands import Commands
+from tests.services.api.client import ADMIN, Client
+from tests.services.api.conftest import House
+from tests.services.api.http.pages.addresses import InnerReads, address_of, make_some, page_routes
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+COUNT, MANY = 7, 21
+"""One more than a page asks for one by one: of accounts and of running jobs, and of subscriptions and namespaces."""
+
+MOST = {
+    "/apps": (1, 2),
+    "/apps/new": (0, 1),
+    "/apps/{app_id:str}": (3, 20),
+    "/access": (4, 4),
+    "/access/users/{user_id:str}": (2, 3),
+    "/bus": (24, 40),
+    "/bus/subscriptions/{key:str}": (4, 13),
+    "/bus/new-subscription": (0, 1),
+    "/bus/subscriptions/{key:str}/edit": (1, 2),
+    "/bus/subscriptions/{key:str}/deliveries": (1, 3),
+    "/bus/deliveries/{delivery_id:str}": (2, 8),
+    "/bus/subscriptions/{key:str}/replays": (2, 4),
+    "/bus/dead-letters": (1, 2),
+    "/bus/dead-letters/{letter_id:str}": (1, 2),
+    "/bus/topics": (2, 8),
+    "/bus/topics/{topic:str}": (2, 4),
+    "/schedules": (3, 96),
+    "/schedules/{key:str}": (3, 8),
+    "/schedules/new": (0, 1),
+    "/schedules/{key:str}/edit": (1, 4),
+    "/dead-letters": (4, 12),
+    "/dead-letters/{letter_id:str}": (2, 4),
+    "/": (7, 30),
+    "/bulk-actions": (2, 3),
+    "/bulk-actions/new": (0, 1),
+    "/bulk-actions/{action_id:str}": (2, 3),
+    "/dead-letters/tasks": (2, 1),
+    "/processes": (2, 2),
+    "/audit": (1, 2),
+    "/settings": (2, 2),
+    "/jobs/new": (3, 10),
+    "/jobs": (7, 33),
+    "/jobs/{app_id:str}/{job_id:str}": (2, 8),
+    "/groups/{app_id:str}/{group_id:str}": (2, 12),
+    "/templates": (2, 8),
+    "/templates/{app_id:str}/named": (2, 8),
+    "/templates/{app_id:str}/new": (2, 3),
+    "/templates/{app_id:str}/edit/{template_id:str}": (4, 11),
+    "/messages": (13, 53),
+    "/messages/{app_id:str}/credentials/{credential_id:str}": (4, 17),
+    "/messages/{app_id:str}/credentials/new": (1, 2),
+    "/messages/{app_id:str}/credentials/{credential_id:str}/change": (2, 9),
+    "/messages/{app_id:str}/credentials/{credential_id:str}/secret": (2, 9),
+    "/messages/jobs/{app_id:str}/{job_id:str}": (2, 9),
+    "/messages/{app_id:str}/messages/{message_id:str}": (3, 11),
+    "/messages/{app_id:str}/recipients": (2, 4),
+    "/messages/{app_id:str}/send": (3, 10),
+}
+"""The most reads of routes and the most commands of each page. What all share for a second may be read just then."""
+
+REFRESHED = {"/bus": 2, "/schedules": 4, "/dead-letters": 6}
+"""The most commands of a refresh, where it asks for less than the whole page does."""
+
+_TRIES = 5
+_SHARED = 6
+_DIGEST = re.compile(rb'data-digest="(\w+)"')
+
+
+@dataclass
+class Costs:
+    """Pages as an admin opens them. `empty` has what those cost of which nothing had to be made."""
+
+    house: House
+    commands: Commands
+    reads: InnerReads
+    routes: list[PageRoute]
+    empty: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    async def count(self, path: str, **headers: str) -> tuple[int, int]:
+        """How many reads and commands the page makes, once it was opened before."""
+        assert (await self.house.admin.get(path)).status == 200, path
+        self.reads.count = 0
+        self.commands.counts.clear()
+        await self.house.admin.get(path, **headers)
+        return self.reads.count, self.commands.counts.total()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def costs(commands: Commands, house: House) -> AsyncIterator[Costs]:
+    state = house.admin.app.state
+    inner, shared = state[INNER], state[SHARED_READS]
+    # What is kept for some seconds is kept however long this machine takes.
+    state[INNER], state[SHARED_READS] = InnerReads(inner), SharedReads(lambda: 0.0)
+    yield Costs(house, commands, state[INNER], page_routes(Parts(house.capabilities)))
+    state[INNER], state[SHARED_READS] = inner, shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def made(costs: Costs) -> dict[str, str]:
+    for route in costs.routes:
+        if "{" not in route.path:
+            costs.empty[route.path] = await costs.count(f"/ui{route.path}".rstrip("/"))
+    house, people = costs.house, b"Recipient\nana@example.com\n"
+    file = await house.file("people.csv", people)
+    return await make_some(house.admin, house.store, f"user:{ADMIN}", await house.app(), file, count=COUNT, many=MANY)
+
+
+async def test_no_page_asks_much_be_there_nothing_or_much(costs: Costs, made: dict[str, str]) -> None:
+    assert costs.empty and {path: each for path, each in costs.empty.items() if is_dear(path, each)} == {}
+    full = {route.path: await costs.count(address_of(route, made)) for route in costs.routes}
+    assert {path: each for path, each in full.items() if is_dear(path, each)} == {}
+    assert set(MOST) == set(full)
+
+
+async def test_a_refresh_asks_for_what_moves(costs: Costs, made: dict[str, str]) -> None:
+    """What all see alike, and what is dear to count, is not read for each refresh of each viewer."""
+    paths = {route.path: address_of(route, made) for route in costs.routes if route.path in REFRESHED}
+    counted = {path: (await costs.count(at, hx_request="true"))[1] for path, at in paths.items()}
+    assert {path: count for path, count in counted.items() if count > REFRESHED[path] + _SHARED} == {}
+
+
+async def test_a_refresh_with_nothing_new_sends_nothing(costs: Costs, made: dict[str, str]) -> None:
+    refreshing = [address_of(route, made) for route in costs.routes if route.refresh_seconds]
+    assert len(refreshing) > 15
+    assert [path for path in refreshing if not await _is_still(costs.house.admin, path)] == []
+
+
+async def _is_still(client: Client, path: str) -> bool:
+    """Whether a refresh tells that nothing is new. A picture's time may just go on by a step, so it is asked again."""
+    for _ in range(_TRIES):
+        shown = _DIGEST.search((await client.get(path, hx_request="true")).body)
+        assert shown is not None, path
+        if (await client.get(path, hx_request="true", x_shown=shown[1].decode())).status == 204:
+            return True
+    return False
+
+
+def is_dear(path: str, counted: tuple[int, int]) -> bool:
+    """Whether a page makes more reads or commands than it may. What is read once a second for all counts in some runs
+    and not in others."""
+    reads, commands = MOST.get(path, (0, 0))
+    return counted[0] > reads or counted[1] > commands + _SHARED

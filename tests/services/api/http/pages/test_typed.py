@@ -1,0 +1,66 @@
+"""What was typed becomes what the API takes, or is refused beside its field."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services import api
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.typed import (
+    check_name,
+    read_instant,
+    read_json,
+    read_lines,
+    read_number,
+    read_object,
+    read_pairs,
+)
+
+_ASKS = re.compile(r"ui\.ask\(.*[ ,(]name=|ui\.name_field\(")
+
+
+def test_what_can_be_read_is() -> None:
+    assert [read_number({"n": text}, "n") for text in ("7", " -1 ", "1,000", "0.5", "")] == [7, -1, 1_000, 0.5, None]
+    three = datetime(2030, 12, 24, 15, tzinfo=UTC)
+    texts = ("2030-12-24T15:00", "2030-12-24T16:00:00+01:00", "2030-12-24T15:00Z")
+    assert [read_instant({"at": text}, "at") for text in texts] == [three] * 3
+    assert read_instant({}, "at") is None
+    assert bytes(read_object({"o": ' {"a": 1, "a": 2} '}, "o") or b"") == b'{"a": 1, "a": 2}'
+    assert (read_json({"j": "3"}, "j"), read_json({"j": ""}, "j")) != (None, None)
+    assert read_lines({"l": " a \n\nb"}, "l") == ["a", "b"]
+    assert read_pairs({"p": "X-Team: depot\nA:b:c"}, "p") == {"X-Team": "depot", "A": "b:c"}
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        *((read_number, text) for text in ("x", "nan", "inf", "9" * 5_000)),
+        *((read_instant, text) for text in ("soon", "0001-01-01T00:00+14:00")),
+        *((read_json, text) for text in ("{", "[" * 100_000, "9" * 5_000)),
+        *((read_object, text) for text in ("3", '{"a":')),
+        (read_pairs, "no pair"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_beside_its_field(read: Callable[..., Any], text: str) -> None:
+    with pytest.raises(ApiProblem) as refused:
+        read({"field": text}, "field")
+    assert (refused.value.status, refused.value.field) == (422, "field")
+
+
+def test_a_name_is_checked_here_and_not_by_the_browser_alone() -> None:
+    check_name({}, "")
+    check_name({"named": " game "}, "game")
+    for typed in ({}, {"named": ""}, {"named": "gam"}):
+        with pytest.raises(ApiProblem):
+            check_name(typed, "game")
+
+
+def test_each_question_that_wants_a_name_has_somebody_who_checks_it() -> None:
+    for folder in Path(api.__file__).parent.glob("*/pages"):
+        asks = sum(len(_ASKS.findall(file.read_text())) for file in folder.glob("*.html"))
+        checks = sum(len(re.findall(r" check_name\(", file.read_text())) for file in folder.glob("*.py"))
+        assert checks >= asks, folder

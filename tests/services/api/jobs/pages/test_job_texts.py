@@ -1,0 +1,34 @@
+"""What pages of templates and new jobs make of what the API answers."""
+
+import pytest
+
+from services.api.jobs.pages.job_form import count_devices
+from services.api.jobs.pages.template_texts import cut, notification_of
+
+
+def test_a_text_is_cut_at_its_tags() -> None:
+    pieces = cut("a {{b}}{{c}} {{d", ["c"])
+    assert [(piece.text, piece.is_tag, piece.is_open) for piece in pieces] == [
+        ("a ", False, False), ("{{b}}", True, False), ("{{c}}", True, True), (" {{d", False, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "shown"),
+    [
+        ({"Payload": {"aps": {"alert": "Hi"}}}, {"title": "", "body": "Hi"}),
+        ({"Payload": {"aps": {"alert": {"title": "T", "body": 3}}}}, {"title": "T", "body": ""}),
+        ({"data": {"title": "T", "body": "B"}}, {"title": "T", "body": "B"}),
+        ({"data": {"x": 1}}, None),
+        ({"Payload": None}, None),
+        (None, None),
+    ],
+)
+def test_what_a_phone_shows_of_a_record(record: object, shown: object) -> None:
+    assert notification_of(record) == shown
+
+
+def test_devices_are_counted_or_estimated_or_unknown() -> None:
+    assert count_devices({"audience": {"exact": True, "devices": 5, "estimatedDevices": 5}}) == 5
+    assert count_devices({"audience": {"exact": False, "devices": 5, "estimatedDevices": 900}}) == 900
+    assert count_devices({"audience": None}) is None

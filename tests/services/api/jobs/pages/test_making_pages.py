@@ -1,0 +1,145 @@
+"""A job made in a browser: what is typed is kept, previewed, confirmed in figures, and made once."""
+
+from datetime import UTC, timedelta
+from typing import Any
+
+import pytest
+
+from services.api.http.pages.visits import FORM_BYTES
+from services.api.jobs.pages import making
+from shared.domain.audience.zones import zones
+from shared.domain.instants import ns
+from tests.services.api.client import Reply
+from tests.services.api.conftest import House
+from tests.services.api.jobs.pages.filled import Shown, look, send_file, send_form, viewer_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def typed(app_id: str, **changes: Any) -> dict[str, Any]:
+    return {"app": app_id, "template": "like", "service": "apns", "when": "now", "context": '{"user": "Bo"}'} | changes
+
+
+def show(reply: Reply) -> Shown:
+    return Shown(reply.body.decode())
+
+
+async def jobs_of(house: House, app_id: str) -> list[Any]:
+    found: list[Any] = (await house.admin.get(f"/apps/{app_id}/jobs")).json
+    return found
+
+
+async def test_a_form_shows_what_can_be_chosen(house: House) -> None:
+    app_id = await house.app_with_template()
+    page = await look(house.admin, f"/jobs/new?app={app_id}&template=like")
+    assert page.fields["template"] == ["like"]
+    assert "carillon jobs create --csv FILE" in page.text
+    empty = await look(house.admin, f"/jobs/new?app={await house.app()}")
+    assert "has no template with an English text" in empty.text
+
+
+async def test_a_job_is_previewed_and_made_once(house: House) -> None:
+    app_id = await house.app_with_template()
+    fields = typed(app_id, **{"filter-column": ["locale", ""], "filter-value": ["en", ""], "controlGroup": "20"})
+    previewed = await send_form(house.admin, "/jobs/new/preview", fields)
+    page = show(previewed)
+    assert previewed.status == 200
+    assert "This sends to 10 devices now." in page.text
+    assert "Bo likes it" in page.text and "About 2 users of them are held out" in page.text
+    assert page.fields["filter-column"][:2] == ["locale", ""]
+    assert await jobs_of(house, app_id) == []
+
+    confirm = fields | {"key": page.fields["key"]}
+    replies = [await send_form(house.admin, "/jobs/new", confirm) for _ in range(2)]
+    [job] = await jobs_of(house, app_id)
+    assert {reply.headers["location"] for reply in replies} == {f"/ui/jobs/{app_id}/{job['id']}?said=made"}
+    job = (await house.admin.get(f"/apps/{app_id}/jobs/{job['id']}")).json
+    assert (job["filters"], job["controlGroup"], job["context"]) == ({"locale": "en"}, 0.2, {"user": "Bo"})
+
+
+async def test_a_file_comes_along_with_the_form(house: House) -> None:
+    app_id = await house.app_with_template()
+    reply = await send_file(house.admin, "/jobs/new/preview", typed(app_id), b"user_id\nu1\nu2\nnobody\n")
+    page = show(reply)
+    assert reply.status == 200, reply.body
+    assert "This sends to 2 devices now." in page.text and "1 of the users in the file" in page.text
+    [path] = set(page.fields["csvPath"])
+    confirm = typed(app_id, csvPath=path, key=page.fields["key"])
+    assert (await send_form(house.admin, "/jobs/new", confirm)).status == 303
+    [job] = await jobs_of(house, app_id)
+    assert job["csvPath"] == path
+
+
+async def test_a_file_that_is_too_large_goes_by_the_command(house: House) -> None:
+    app_id = await house.app_with_template()
+    reply = await send_file(house.admin, "/jobs/new/preview", typed(app_id), b"u" * FORM_BYTES)
+    assert reply.status == 413
+    assert "carillon jobs create --csv FILE" in show(reply).text
+
+
+async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> None:
+    app_id = await house.app_with_template()
+    start = (house.clock.now() + timedelta(days=3)).replace(microsecond=0, second=0, tzinfo=None)
+    text = start.isoformat()[:16]
+    fields = typed(app_id, when="at", startsAt=text)
+    page = show(await send_form(house.admin, "/jobs/new/preview", fields))
+    assert f"This will send to 10 devices at {text.replace('T', ' ')} UTC" in page.text
+    localized = show(await send_form(house.admin, "/jobs/new/preview", fields | {"when": "localized"}))
+    assert (
+        "in each time zone, when its clocks show" in localized.text
+        and f"Starts in {len(zones())} zones" in localized.text
+    )
+    made = await send_form(house.admin, "/jobs/new", fields | {"key": "k"})
+    assert made.status == 303
+    [job] = await jobs_of(house, app_id)
+    assert job["startsAt"] == ns(start.replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"template": ""}, "choose one template"),
+        ({"context": '{"user": }'}, "not JSON"),
+        ({"context": '{"n": ' + "9" * 5_000 + "}"}, "too long a number"),
+        ({"metadata": "3", "dryRun": "1"}, "an object is needed"),
+        ({"controlGroup": "100"}, "less than 100"),
+        ({"when": "at"}, "say when it starts"),
+        ({"when": "at", "startsAt": "soon"}, "an instant is needed"),
+        ({"when": "at", "startsAt": "2001-01-01T00:00"}, "lie in the future"),
+        ({"filter-column": ["", ""], "filter-value": ["en", ""]}, "name the column"),
+        ({"filter-column": "no_such", "filter-value": "x"}, "no_such"),
+        ({"csvPath": "bucket/none.csv"}, "the bucket must be"),
+    ],
+)
+async def test_a_refusal_keeps_what_was_typed(house: House, changes: dict[str, Any], said: str) -> None:
+    app_id = await house.app_with_template()
+    reply = await send_form(house.admin, "/jobs/new/preview", typed(app_id) | {"metadata": '{"m": 1}'} | changes)
+    page = show(reply)
+    assert reply.status == 422, page.text
+    assert any(said in wrong for wrong in page.wrong), page.wrong
+    for name in ("startsAt", "controlGroup", "context", "csvPath"):
+        if name in changes:
+            assert page.fields[name] == [changes[name]]
+
+
+async def test_many_devices_want_a_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "MANY_DEVICES", 9)
+    app_id = await house.app_with_template()
+    confirm = typed(app_id, devices="1", key="one")  # whoever sends it does not say how many there are
+    reply = await send_form(house.admin, "/jobs/new", confirm)
+    page = show(reply)
+    assert any("type game" in wrong for wrong in page.wrong) or "type game" in page.text.lower()
+    assert page.fields["key"] == ["one"]
+    assert await jobs_of(house, app_id) == []
+    assert (await send_form(house.admin, "/jobs/new", confirm | {"named": "game"})).status == 303
+    assert len(await jobs_of(house, app_id)) == 1
+
+
+async def test_viewers_make_no_jobs(house: House) -> None:
+    app_id = await house.app_with_template()
+    viewer = await viewer_of(house, app_id)
+    page = await look(viewer, "/jobs/new")
+    assert "you are operator of none" in page.text
+    await look(viewer, f"/jobs/new?app={app_id}", 403)
+    assert (await send_form(viewer, "/jobs/new/preview", typed(app_id))).status == 403
+    assert (await send_form(viewer, "/jobs/new", typed(app_id))).status == 403

@@ -1,0 +1,277 @@
+"""Pages of messages: what they show to whom, what their forms do, and what they say where the API refuses."""
+
+import pytest
+import pytest_asyncio
+
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.credentials import CredentialStatus
+from shared.domain.messages.ledger import EarlierAttempt, MessageState
+from tests.providers.rules import Rule
+from tests.services.api.client import Client
+from tests.services.api.messages.campaign import Campaign, campaign_at
+from tests.services.api.messages.conftest import Desk
+from tests.services.api.messages.pages.sheets import look, read_sheet, send
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+HOSTILE = "<script>alert('x')</script>"
+DEEP = '{"a":' * 5_000
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def campaign(desk: Desk) -> Campaign:
+    return await campaign_at(desk)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def job(campaign: Campaign) -> Job:
+    """A job that was stopped: of ten messages, two have failed, one is unknown, and four were never called."""
+    job = await campaign.made()
+    await campaign.plan(job, [10])
+    failed = {"state": MessageState.FAILED, "reason": "refused", "detail": HOSTILE}
+    earlier = (EarlierAttempt(attempt=1, state=MessageState.FAILED, reason="gave-up", detail="come again"),)
+    again = failed | {"attempt": 2, "earlier": earlier}
+    await campaign.note(job, 0, {0: {}, 1: {}, 2: {}, 3: failed, 4: again, 5: {"state": MessageState.UNKNOWN}})
+    await campaign.close(job, days_ago=0)
+    return job
+
+
+async def person_of(campaign: Campaign, role: str) -> Client:
+    """Somebody with this role over the app."""
+    email = f"{role}-{campaign.app_id}@example.com"
+    made = await campaign.desk.admin.post("/users", {"email": email, "roles": {f"app/{campaign.app_id}": role}})
+    assert made.status in {201, 409}, made.body
+    return campaign.desk.admin.someone(email)
+
+
+def account_page(campaign: Campaign, act: str = "") -> str:
+    return f"/messages/{campaign.app_id}/credentials/{campaign.credential_id}{act}"
+
+
+async def test_an_app_without_accounts_is_told_how_to_make_one(desk: Desk) -> None:
+    app_id = await desk.house.app()
+    sheet = await look(desk.admin, f"/messages?app={app_id}")
+    assert sheet.status == 200
+    assert "has no account yet" in sheet.words and sheet.does(f"/messages/{app_id}/credentials/new")
+    recipients = await look(desk.admin, f"/messages/{app_id}/recipients")
+    assert "Everybody may get messages" in recipients.words
+    assert "no account that could send it" in (await look(desk.admin, f"/messages/{app_id}/send")).words
+
+
+async def test_accounts_are_a_picture_of_how_each_stands(desk: Desk, campaign: Campaign, job: Job) -> None:
+    sheet = await look(desk.admin, f"/messages?app={campaign.app_id}")
+    assert sheet.status == 200
+    assert "play ready sandbox" in sheet.words and "50 of 50" in sheet.words
+    assert "Nothing waits for it." in sheet.words
+    assert f"/ui/messages/jobs/{campaign.app_id}/{job.id}" in sheet.links
+    account = await look(desk.admin, account_page(campaign))
+    assert (account.status, account.does("/suspend"), account.does("/activate")) == (200, True, False)
+    assert "Tests go to ana@example.com" in account.words
+
+
+async def test_who_may_not_does_not_see_how(campaign: Campaign, job: Job) -> None:
+    viewer, operator = await person_of(campaign, "viewer"), await person_of(campaign, "operator")
+    seen = await look(viewer, account_page(campaign))
+    assert seen.status == 200 and "ana@example.com" not in seen.words
+    assert not any(seen.does(act) for act in ("/suspend", "/test", "/delete", "/change", "/secret"))
+    seen = await look(operator, account_page(campaign))
+    assert seen.does("/suspend") and seen.does("/test")
+    assert not any(seen.does(act) for act in ("/delete", "/change", "/secret"))
+    ledger = await look(viewer, f"/messages/jobs/{campaign.app_id}/{job.id}")
+    assert ledger.status == 200 and "ana3" not in ledger.html and "alert(" not in ledger.html
+    assert not ledger.does("/retry") and "recipient" not in ledger.typed
+    recipients = await look(viewer, f"/messages/{campaign.app_id}/recipients?address=ana3@example.com")
+    assert recipients.status == 200 and not recipients.does("/suppress") and "ana3" not in recipients.html
+    assert (await look(viewer, f"/messages/{campaign.app_id}/send")).status == 403
+    assert (await look(operator, f"/messages/{campaign.app_id}/credentials/new")).status == 403
+    assert (await send(viewer, account_page(campaign, "/suspend"))).status == 403
+
+
+async def test_an_account_is_suspended_with_a_reason_and_sends_again(campaign: Campaign) -> None:
+    admin = campaign.desk.admin
+    moved = await send(admin, account_page(campaign, "/suspend"), reason="the bill")
+    assert (moved.status, moved.headers["location"]) == (303, f"/ui{account_page(campaign)}?said=suspended")
+    shown = await look(admin, account_page(campaign))
+    assert "Somebody has suspended it. the bill" in shown.words and shown.does("/activate")
+    refused = read_sheet(await send(admin, account_page(campaign, "/suspend")))
+    assert refused.status == 409 and "The credential is suspended." in refused.words
+    assert (await send(admin, account_page(campaign, "/activate"))).status == 303
+    stored = await campaign.desk.house.store.credentials.get(campaign.credential_id)
+    assert stored is not None and stored.status is CredentialStatus.ACTIVE
+
+
+async def test_a_test_message_goes_where_the_account_says(campaign: Campaign) -> None:
+    before = len(campaign.desk.noted())
+    assert (await send(campaign.desk.admin, account_page(campaign, "/test"))).status == 303
+    assert [note["to"] for note in campaign.desk.noted()[before:]] == ["ana@example.com"]
+
+
+async def test_a_new_account_keeps_its_secret_to_itself(desk: Desk) -> None:
+    app_id = await desk.house.app()
+    page = f"/messages/{app_id}/credentials/new"
+    form = await look(desk.admin, f"{page}?kind=http")
+    assert form.status == 200 and form.typed["key"]
+    secret = desk.body()["secret"]
+    parts = [(f"secret.{name}", text) for name, text in secret.items()]
+    typed = {"kind": "http", "key": form.typed["key"], "name": "Bad Name", "testRecipient": "ana", "rate": "7"}
+    fields = [("fields.url", f"{desk.provider.url}/send"), ("fields.headers", "x-team: push\nx-more: yes")]
+    refused = read_sheet(await send(desk.admin, page, *fields, *parts, **typed))
+    assert refused.status == 422 and "1 to 50 of the letters" in refused.wrong["name"]
+    assert (refused.typed["name"], refused.typed["rate"]) == ("Bad Name", "7")
+    assert refused.typed["fields.headers"] == "x-team: push\nx-more: yes"
+    assert not any(text in refused.html for text in secret.values())
+    for wrong, field in (
+        ({"rate": "fast"}, "rate"),
+        ({"testContent": "{"}, "testContent"),
+        ({"testContent": DEEP}, "testContent"),
+        ({}, "fields.url"),
+    ):
+        others = [] if field == "fields.url" else fields
+        refused = read_sheet(await send(desk.admin, page, *others, *parts, **(typed | {"name": "good"} | wrong)))
+        assert refused.status == 422 and field in refused.wrong, refused.words
+    await desk.provider.answer(Rule(status=503))
+    away = read_sheet(await send(desk.admin, page, *fields, *parts, **(typed | {"name": "good"})))
+    assert away.status == 409 and "does not take the test message now" in away.words and away.typed["name"] == "good"
+    moved = await send(desk.admin, page, *fields, *parts, **(typed | {"name": "good"}))
+    assert moved.status == 303, moved.body
+    [made] = (await desk.admin.get(f"/apps/{app_id}/credentials")).json
+    assert (made["name"], made["rate"], made["fields"]["headers"]) == ("good", 7, {"x-team": "push", "x-more": "yes"})
+    shown = await look(desk.admin, moved.headers["location"].removeprefix("/ui"))
+    assert made["fingerprint"] in shown.words and not any(text in shown.html for text in secret.values())
+
+
+async def test_what_is_changed_of_an_account_is_what_was_typed(desk: Desk) -> None:
+    app_id = await desk.house.app()
+    made = await desk.made(app_id)
+    page = f"/messages/{app_id}/credentials/{made['id']}"
+    form = await look(desk.admin, f"{page}/change")
+    assert (form.typed["rate"], form.typed["retry.attempts"], form.typed["name"]) == ("50", "3", "main")
+    moved = await send(desk.admin, f"{page}/change", **(form.typed | {"rate": "12.5", "retry.attempts": "5"}))
+    assert moved.status == 303, moved.body
+    shown = (await desk.admin.get(f"/apps/{app_id}/credentials/{made['id']}")).json
+    assert (shown["rate"], shown["retry"]["attempts"], shown["name"]) == (12.5, 5, "main")
+    refused = read_sheet(await send(desk.admin, f"{page}/change", **(form.typed | {"retry.capSeconds": "0.2"})))
+    assert refused.status == 422 and refused.wrong["retry.capSeconds"] and refused.typed["retry.capSeconds"] == "0.2"
+    form = await look(desk.admin, f"{page}/secret")
+    assert form.typed["fields.headers"] == "x-team: push" and form.typed["secret.signingSecret"] == ""
+    refused = read_sheet(await send(desk.admin, f"{page}/secret", **(form.typed | {"secret.signingSecret": "hush"})))
+    assert refused.status == 422 and refused.wrong["secret.signingSecret"] and "hush" not in refused.html
+    assert (await send(desk.admin, f"{page}/delete", reason="not ours")).status == 303
+    assert (await desk.admin.get(f"/apps/{app_id}/credentials")).json == []
+
+
+async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) -> None:
+    admin, page = campaign.desk.admin, f"/messages/jobs/{campaign.app_id}/{job.id}"
+    sheet = await look(admin, page)
+    assert sheet.status == 200
+    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider does not take", "4 that nobody"):
+        assert part in sheet.words
+    assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
+    failed = await look(admin, f"{page}?state=failed")
+    assert "ana3@" in failed.words and "ana4@" in failed.words and "ana1@" not in failed.words
+    found = await look(admin, f"{page}?recipient=ana4@EXAMPLE.com")
+    assert "ana4@" in found.words and "ana3@" not in found.words
+    assert "no message to them" in (await look(admin, f"{page}?recipient={HOSTILE}@")).words
+    [link] = [each for each in found.links if "/messages/" in each and each.endswith(f"?job={job.id}")]
+    message = await look(admin, link.removeprefix("/ui"))
+    assert message.status == 200 and "come again" in message.words and HOSTILE in message.words
+    assert page in [each.removeprefix("/ui") for each in message.links]
+
+
+async def test_messages_are_sent_again_as_chosen(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [3])
+    await campaign.note(job, 0, {0: {"state": MessageState.FAILED, "reason": "refused"}, 1: {}})
+    page = f"/messages/jobs/{campaign.app_id}/{job.id}"
+    assert not (await look(campaign.desk.admin, page)).does("/retry")
+    await campaign.close(job, days_ago=0)
+    assert (await look(campaign.desk.admin, page)).does("/retry")
+    refused = read_sheet(await send(campaign.desk.admin, f"{page}/retry"))
+    assert refused.status == 422 and "Choose which messages are sent again" in refused.words
+    moved = await send(campaign.desk.admin, f"{page}/retry", ("states", "failed"), ("states", "unsent"))
+    assert moved.status == 303, moved.body
+    assert (await campaign.shown(job))["state"] == "running"
+
+
+async def test_a_recipient_is_looked_up_suppressed_and_let_in_again(campaign: Campaign, job: Job) -> None:
+    admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/recipients"
+    sheet = await look(admin, f"{page}?address=ana5@example.com")
+    assert "Nothing stands against messages" in sheet.words and "play" in sheet.words
+    assert "must be one that messages can have" in (await look(admin, f"{page}?address={'x' * 2_000}")).wrong["address"]
+    moved = await send(admin, f"{page}/suppress", addresses="ana5@example.com", channel="mail", list="", cause="hand")
+    assert moved.headers["location"] == f"/ui{page}?said=suppressed"  # addresses of pages stand in logs of proxies
+    shown = await look(admin, f"{page}?address=ana5@EXAMPLE.com")
+    assert "suppressed" in shown.words and "everything" in shown.words
+    [lift] = [action for action in shown.actions if action.endswith("/delete")]
+    lifted = await send(admin, lift.removeprefix("/ui"))
+    assert lifted.headers["location"] == f"/ui{page}?said=suppression-deleted"
+    assert (await admin.get(f"/apps/{campaign.app_id}/suppressions")).json == []
+    forgot = await send(admin, f"{page}/forget", address="ana5@example.com")
+    assert forgot.headers["location"] == f"/ui{page}?said=forgotten&count=1"
+    assert "No message to them is remembered" in (await look(admin, f"{page}?address=ana5@example.com")).words
+
+
+@pytest.mark.parametrize("typed", ["a//b", "a/b/", "/a/b", ""])
+async def test_an_address_that_a_path_would_fold_forgets_nobody_else(campaign: Campaign, typed: str) -> None:
+    admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/recipients"
+    refused = read_sheet(await send(admin, f"{page}/forget?address=a%2F%2Fb", address=typed))
+    assert (refused.status, "slashes" in refused.wrong["address"]) == (422, True)
+
+
+async def test_of_many_recipients_only_the_wrong_ones_stay_in_the_form(campaign: Campaign) -> None:
+    admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/recipients"
+    typed = {"channel": "mail", "list": "news", "cause": "unsubscribe"}
+    addresses = f"bob@example.com\n{HOSTILE}\neve@example.com"
+    refused = read_sheet(await send(admin, f"{page}/suppress", addresses=addresses, **typed))
+    assert refused.status == 422 and refused.typed["addresses"] == HOSTILE
+    assert "2 are suppressed; 1 could not be read" in refused.words
+    kept = (await admin.get(f"/apps/{campaign.app_id}/suppressions")).json
+    assert {(each["address"], each["list"]) for each in kept} == {
+        ("bob@example.com", "news"),
+        ("eve@example.com", "news"),
+    }
+    one = read_sheet(await send(admin, f"{page}/suppress", addresses="nobody", **typed))
+    assert "malformed address" in one.wrong["addresses"].lower() and one.typed["list"] == "news"
+
+
+async def test_one_message_is_sent_once_and_can_be_taken_back(campaign: Campaign) -> None:
+    admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/send"
+    form = await look(admin, page)
+    typed = {"credential": campaign.credential_id, "to": "zoe@example.com", "key": form.typed["key"]}
+    refused = read_sheet(await send(admin, page, body="[]", **typed))
+    assert refused.status == 422 and refused.wrong["body"] and refused.typed["to"] == "zoe@example.com"
+    assert refused.typed["key"] == form.typed["key"]
+    sent = [await send(admin, page, body='{"text": "Hi"}', transactional="yes", **typed) for _ in range(2)]
+    assert [reply.status for reply in sent] == [303, 303]
+    assert sent[0].headers["location"] == sent[1].headers["location"]
+    message = sent[0].headers["location"].removeprefix("/ui").partition("?")[0]
+    assert "zoe@example.com" in (await look(admin, message)).words
+    assert (await send(admin, f"{message}/cancel")).status == 303
+    assert "cancelled" in (await look(admin, message)).words
+
+
+async def test_over_a_thousand_messages_take_a_name(desk: Desk) -> None:
+    campaign = await campaign_at(desk, name="big")
+    job = await campaign.made()
+    await campaign.plan(job, [1_001])
+    page = account_page(campaign)
+    assert "1,001 messages of 1 open job wait" in (await look(desk.admin, page)).words
+    refused = read_sheet(await send(desk.admin, f"{page}/suspend", named="small"))
+    assert refused.status == 422 and "Type big to go on" in refused.words
+    assert (await send(desk.admin, f"{page}/suspend", named="big")).status == 303
+    await campaign.close(job, days_ago=0)
+    ledger = f"/messages/jobs/{campaign.app_id}/{job.id}"
+    assert read_sheet(await send(desk.admin, f"{ledger}/retry", states="unsent")).status == 422
+    assert (await campaign.shown(job))["state"] == "stopped"
+
+
+async def test_who_has_unsubscribed_by_a_link_is_let_in_from_the_list(campaign: Campaign) -> None:
+    admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/recipients"
+    given = {"channel": "mail", "address": "kim@example.com", "cause": "unsubscribe"}
+    made = (await admin.post(f"/apps/{campaign.app_id}/suppressions", given)).json
+    suppressions = campaign.desk.house.store.suppressions._suppressions
+    await suppressions.update_one({"_id": made["id"]}, {"$set": {"address": ""}})
+    sheet = await look(admin, page)
+    assert "known by its link only" in sheet.words
+    assert (await send(admin, f"{page}/suppressions/{made['id']}/delete")).status == 303
+    assert "known by its link only" not in (await look(admin, page)).words

@@ -1,0 +1,10 @@
+"""The log on either stream."""
+
+import pytest
+
+from shared.stream import Stream
+
+
+@pytest.fixture
+def stream(either_stream: Stream) -> Stream:
+    return either_stream

@@ -1,0 +1,87 @@
+"""The look at the batches in hand goes on, whatever happens to one of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from services.worker.messages.dispatch import DispatchEnd
+from services.worker.messages.in_hand import BatchesInHand, BatchInHand
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.batches import Batch, BatchStatus
+from tests.broker.eventually import eventually
+from tests.clock import ManualClock
+
+
+class Ledger:
+    """The session of the batch has ended meanwhile."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    async def write(self, *_: Any) -> None:
+        self.writes += 1
+        raise RuntimeError("Cannot use ended session")
+
+
+class Session:
+    wrote_at = 0.0
+
+
+class Signs:
+    """Something happens while the first sign is written."""
+
+    def __init__(self, at_first: Callable[[], None]) -> None:
+        self.sessions: list[Any] = []
+        self._at_first = at_first
+
+    async def write(self, batch_id: str, owner: str, changes: Any, session: Any) -> None:
+        self.sessions.append(session)
+        self._at_first()
+
+
+class Jobs:
+    async def get_standings(self, _: Any) -> dict[str, Any]:
+        return {}
+
+
+class Bounces:
+    async def look(self, _: str) -> None:
+        raise RuntimeError("a snapshot was refused")
+
+
+class Sending:
+    def __init__(self) -> None:
+        self.stops = 0
+
+    def stop(self, _: DispatchEnd) -> None:
+        self.stops += 1
+
+
+async def test_no_sign_is_written_in_a_session_that_has_ended() -> None:
+    """The batch has come back to this process meanwhile, with another session."""
+    ended, fresh = Session(), Session()
+    ledger = Signs(at_first=lambda: in_hand._held.update({batch.id: again}))
+    store: Any = type("Store", (), {"messages": ledger, "message_jobs": Jobs()})()
+    batch = Batch(job_id="j.a", ordinal=0, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING)
+    other = Batch(job_id="j.a", ordinal=1, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING)
+    in_hand = BatchesInHand(store, Bounces(), ManualClock(), most=5)  # type: ignore[arg-type]
+    again = BatchInHand(batch, fresh, 0.0)  # type: ignore[arg-type]
+    with in_hand.hold(other, Session()), in_hand.hold(batch, ended):  # type: ignore[arg-type]
+        await in_hand._show_signs()
+    assert len(ledger.sessions) == 1, "that of the other batch"
+    assert ended not in ledger.sessions
+
+
+async def test_a_sign_that_cannot_be_written_ends_no_look() -> None:
+    ledger, sending = Ledger(), Sending()
+    store: Any = type("Store", (), {"messages": ledger, "message_jobs": Jobs()})()
+    session: Any = type("Session", (), {"wrote_at": 0.0})()
+    bounces, dispatch = Bounces(), sending
+    batch = Batch(job_id="j.a", ordinal=0, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING)
+    in_hand = BatchesInHand(store, bounces, ManualClock(), most=5)  # type: ignore[arg-type]
+
+    async def goes_on() -> bool:
+        return ledger.writes > 2 and sending.stops > 2
+
+    with in_hand.hold(batch, session) as held:
+        held.dispatch = dispatch  # type: ignore[assignment]
+        await eventually(goes_on)

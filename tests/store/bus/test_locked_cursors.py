@@ -1,0 +1,74 @@
+"""A cursor that somebody's open transaction keeps: it holds up nobody else's cuts."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from shared.domain.bus.cursors import Cursor
+from shared.domain.bus.cutting import CutRules, cut
+from shared.store import Store
+from shared.store.bus.cursors import cursor_codec
+from shared.store.bus.cuts import CursorCut
+from shared.store.bus.flushes import chunk_document
+from shared.store.transactions import OwnSession
+from tests.store.bus.made_subscriptions import NOON, chunk
+
+QUEUES = [f"{number:032x}.g" for number in range(200)]
+LOCKED = QUEUES[77]
+
+pytestmark = pytest.mark.native
+
+
+@asynccontextmanager
+async def locked(store: Store, queue: str) -> AsyncIterator[None]:
+    """Another one's transaction has touched the cursor of this queue, and is open."""
+    other = OwnSession(store._database)
+    await other.session.start_transaction()
+    await store.bus_cursors.forgive(queue, other.session)
+    yield
+    await other.close()
+
+
+async def make_cuts(store: Store, queues: Sequence[str]) -> list[CursorCut]:
+    """One event waits in each of these queues, and is cut."""
+    cursors = [Cursor(id=queue) for queue in queues]
+    await store._database["bus_cursors"].insert_many([cursor_codec.document(cursor) for cursor in cursors])
+    documents = [chunk_document(chunk(queue, ("0", number)), 1, 0) for number, queue in enumerate(queues)]
+    await store._database["bus_chunks"].insert_many(documents)
+    rules = CutRules(max_events=1, max_bytes=2**20, timeout=NOON - NOON, deliveries=1)
+    chunks = {found.queue: found for found in await store.bus_cuts.read([document["_id"] for document in documents])}
+    return [CursorCut(cursor, cut(cursor.id, [chunks[cursor.id]], rules, sequence=0, now=NOON)) for cursor in cursors]
+
+
+@pytest.fixture
+async def session(store: Store) -> AsyncIterator[OwnSession]:
+    opened = store.bus_cuts.open_session()
+    yield opened
+    await opened.close()
+
+
+async def test_a_locked_cursor_holds_up_no_other(store: Store, session: OwnSession) -> None:
+    cuts = await make_cuts(store, QUEUES)
+    async with locked(store, LOCKED), asyncio.timeout(20):
+        outcome = await store.bus_cuts.cut(cuts, session)
+        assert outcome.written == {*QUEUES} - {LOCKED}
+        assert outcome.locked == {LOCKED}
+        began = time.monotonic()
+        alone = await store.bus_cuts.cut([one for one in cuts if one.cursor.id == LOCKED], session, patience=0)
+        assert not alone.written
+        assert alone.locked == {LOCKED}
+        assert time.monotonic() - began < 2, "it is tried once"
+    alone = await store.bus_cuts.cut([one for one in cuts if one.cursor.id == LOCKED], session)
+    assert alone.written == {LOCKED}
+    assert await store._database["bus_deliveries"].count_documents({}) == len(QUEUES)
+
+
+async def test_who_waits_for_a_moment_is_not_left_out(store: Store, session: OwnSession) -> None:
+    cuts = await make_cuts(store, QUEUES[:3])
+    async with locked(store, QUEUES[0]):
+        cutting = asyncio.create_task(store.bus_cuts.cut(cuts, session, patience=30))
+        await asyncio.sleep(0.2)
+    assert (await cutting).written == {*QUEUES[:3]}

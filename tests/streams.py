@@ -1,0 +1,20 @@
+"""A stream for tests that both kinds have to pass."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shared.stream import Stream
+from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
+from shared.stream.local import LocalStream
+
+
+@pytest.fixture(params=["kafka", "local"])
+async def either_stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
+    """Kafka, and a local log of the test's own."""
+    servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
+    opened = KafkaStream(KafkaServers(servers)) if servers else LocalStream(tmp_path / "stream.db")
+    yield opened
+    await opened.close()
