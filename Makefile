@@ -4,15 +4,18 @@ PYTHON ?= python3
 ARGS ?=
 STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/flow/message_model/test_storm.py tests/flow/bus_model/test_storm.py tests/chaos/test_storm.py tests/upgrade
 
-# A test that hangs fails after so long, with its stack, and the others go on.
-TEST_SECONDS ?= 300
-SLOW_TEST_SECONDS ?= 1200
+# The gate takes a third of this. pytest ends a test that hangs after a minute; this ends a pytest that hangs.
+GATE_SECONDS ?= 1500
 
 BIN := .venv/bin
 RUN := $(BIN)/python -m
+PYTEST := $(RUN) pytest --max-worker-restart=5
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11 \
 	--custom-compile-command "make lock"
+
+# Workers of the tests and the processes that they start share what one of them has compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 # One environment that grows: the demo needs little, everything else the tools of development too.
 DEMO_READY := .venv/.demo-ready
@@ -20,7 +23,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test storm test-fast mutants lint checks bench bench-large docs screenshots stack down clean lock java-or-say
+.PHONY: help demo up deps test test-all test-fast storm mutants lint bench bench-large docs screenshots stack down clean lock
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,36 +34,37 @@ demo: $(DEMO_READY) ## Send 100,000 pushes on this machine alone, show them arri
 up: $(DEMO_READY) ## Run all five services in one process, with servers of their own, until Ctrl-C; data stay in .carillon
 	@$(BIN)/carillon up $(ARGS)
 
-test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
-	$(RUN) pytest -n auto --timeout=$(TEST_SECONDS) -m "not slow and not storm" $(ARGS)
+deps: $(DEV_READY) ## Fetch what the tests need beside Python: servers, jars, programs (root on Debian; others are told what is missing)
+	@$(RUN) tests.stack deps
 
-storm: $(DEV_READY) java-or-say ## Attack the API, simulate push, messages and the bus, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7"); then the slow tests, and properties with all examples
-	$(RUN) pytest -n0 -s --storm $(STORMS) $(ARGS)
-	$(RUN) pytest -n auto --timeout=$(SLOW_TEST_SECONDS) -m slow
-	$(RUN) pytest -n auto --storm -m "hypothesis and not storm"
+test: deps ## Run the gate: every quick test, and one proof of each promise, on real servers that it starts itself
+	timeout --signal=INT --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 --maxfail=20 $(ARGS)
 
-test-fast: $(DEV_READY) ## Run the tests that need no server
-	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)
+test-all: deps ## Run all other tests but storms: an hour; what fails runs once more, alone
+	$(RUN) tests.everything $(ARGS)
+
+test-fast: $(DEV_READY) ## Run those tests of the gate that need no server
+	timeout --signal=INT --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 -m "not native" $(ARGS)
+
+storm: deps ## Attack the API, simulate push, messages and the bus, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7")
+	$(PYTEST) -n0 -s --storm $(STORMS) $(ARGS)
 
 mutants: $(DEV_READY) ## Put small faults into the rules, and list those that no test finds (ARGS=shared/domain/rates.py: into these)
 	$(RUN) tests.mutation $(ARGS)
 
-lint: checks ## Check style, types, import rules, Dockerfile, compose file and Kubernetes manifests
-	$(RUN) pytest --quiet tests/deploy tests/rules
-
-checks: $(DEV_READY) ## Check of these what `make test` does not: style, types and import rules
+lint: $(DEV_READY) ## Check style, types and import rules (the rules of manifests and of the code are tests of the gate)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(DEV_READY) java-or-say ## Measure jobs and the clock on real servers (ARGS=--write keeps the figures in tests/bench/RESULTS.md)
+bench: deps ## Measure jobs and the clock on real servers (ARGS=--write keeps the figures in tests/bench/RESULTS.md)
 	$(RUN) tests.bench $(ARGS)
 
-bench-large: $(DEV_READY) java-or-say ## An audience of 20 million, and 10 million schedules pending: over an hour, 45 GB of disk
+bench-large: deps ## An audience of 20 million, and 10 million schedules pending: over an hour, 45 GB of disk
 	$(RUN) tests.bench --large $(ARGS)
 
-stack: $(DEV_READY) java-or-say ## Start the servers of the tests, or find them running, and print where they are
+stack: deps ## Start the servers of the tests, or find them running, and print where they are
 	@$(RUN) tests.stack up
 
 down: $(DEV_READY) ## End these servers and forget their data
@@ -71,7 +75,7 @@ docs: $(DEV_READY) ## Build the documentation as a site, into site/; a link that
 	@echo "make: site/index.html is the first page"
 
 screenshots: $(DEV_READY) ## Take the pictures of the dashboard that docs/ and README.md show, from made-up data
-	CARILLON_PICTURES=docs/pictures $(RUN) pytest -n0 -q -m slow tests/browser/test_pictures.py $(ARGS)
+	CARILLON_PICTURES=docs/pictures $(PYTEST) -n0 -q tests/browser/test_pictures.py $(ARGS)
 
 clean: ## End the servers of the tests and remove what make and the tests made here (.carillon stays)
 	@if [ -e $(DEV_READY) ]; then $(RUN) tests.stack down; fi
@@ -85,15 +89,6 @@ lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv;
 	$(LOCK) pyproject.toml client/pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	$(LOCK) pyproject.toml client/pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
-
-# Root on Debian needs no word: the stack installs them itself.
-java-or-say:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then exit 0; fi; \
-	version=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
-	if [ "$${version:-0}" -lt 17 ] || ! command -v mvn >/dev/null; then \
-		echo "make: no Java 17 or later, or no Maven (java, mvn), on the PATH. Without them there is no Kafka here:" \
-			"what needs one is skipped, and fails where CI=true." >&2; \
-	fi
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

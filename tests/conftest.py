@@ -1,5 +1,5 @@
-"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order;
-each of several workers (`tests.side_by_side`) gets servers of its own.
+"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order, and
+several workers (`tests.side_by_side`) may share the servers.
 
 A test whose server this machine does not have is skipped, and the end of the run says so loudly; with CI=true it fails.
 Nothing is connected to before a test asks for it.
@@ -11,14 +11,14 @@ import secrets
 import urllib.request
 from base64 import b64encode
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
-from hypothesis import settings
 from xdist.remote import Producer
 
-from tests import rare, side_by_side, storms
+from tests import side_by_side, storms, tiers
 from tests.ready_databases import ready_database, ready_databases, store  # noqa: F401
 from tests.rows import Rows
 from tests.security import tolls
@@ -70,16 +70,13 @@ def push_database(stack: Endpoints) -> Iterator[str]:
 
 
 def drop_mongo_database(url: str, name: str) -> None:
-    """Drop a database. A test that has failed may have left a transaction open, for which the server would wait for
-    ever: it ends then."""
+    """Drop a database. A test that has failed may have left a transaction open, for which the server would wait: then the
+    database stays until the server ends."""
     import pymongo
 
     client: pymongo.MongoClient[dict[str, Any]]
     with pymongo.MongoClient(url, timeoutMS=_DROP_MS) as client:
-        try:
-            client.drop_database(name)
-        except pymongo.errors.PyMongoError:
-            client.admin.command("killAllSessions", [])
+        with suppress(pymongo.errors.PyMongoError):
             client.drop_database(name)
 
 
@@ -179,6 +176,7 @@ def _show_missed(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     storms.add_options(parser)
+    tiers.add_options(parser)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -186,9 +184,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # How long an example takes says how busy the machine is.
-    settings.register_profile("carillon", settings.default, deadline=None)
-    settings.load_profile("carillon")
+    tiers.configure(config)
     side_by_side.settle_in(config)
 
 
@@ -207,9 +203,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rows:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.select(config, items)
     side_by_side.put_in_order(config, items)
-    if not config.getoption("--storm"):
-        rare.try_fewer_examples(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,7 @@ to are made anew.
 import secrets
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -56,7 +56,7 @@ class ReadyDatabases:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._client: pymongo.MongoClient[Document] = pymongo.MongoClient(url, timeoutMS=60_000)
+        self._client: pymongo.MongoClient[Document] = pymongo.MongoClient(url, timeoutMS=10_000)
         self._written = Written()
         self._resting: deque[str] = deque()
         self._indexes: dict[str, list[Document]] = {}
@@ -94,9 +94,7 @@ class ReadyDatabases:
         try:
             for collection in self._written.by_database.pop(name):
                 self._make_anew(self._client[name], collection)
-        except pymongo.errors.PyMongoError:  # as where a transaction was left open
-            with suppress(pymongo.errors.PyMongoError):
-                self._client.admin.command("killAllSessions", [])
+        except pymongo.errors.PyMongoError:  # as if a transaction was left open
             return ""
         return name
 

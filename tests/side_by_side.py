@@ -1,14 +1,14 @@
 """Tests on several workers at once (`pytest -n`, as `make test` runs them).
 
-Each worker has servers of its own, so a test may kill, freeze or fill them whatever runs beside it: what workers share
-is the machine. A test that needs the machine for itself, because it measures time, is marked `alone`: it waits until no
-other test runs, and none begins before it has ended. Without workers all tests are alone: nothing here does anything.
+In the gate all workers share one set of servers, and no test kills or freezes one. In other runs each worker has servers
+of its own, so a test may kill, freeze or fill them. A test that needs the machine for itself, because it measures time,
+is marked `alone`: it waits until no other test runs, and none begins before it has ended. Without workers all tests are
+alone.
 """
 
 import faulthandler
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from services.embedded import processes
-from tests import stack
+from tests import stack, tiers
 from tests.stack import places
 
 _MOST = 4
 _PORT_RANGES = 8
 _PATIENCE = 1.5
+_ALONE_SECONDS = 900.0
 _turns = pytest.StashKey[Path]()
 _shown = pytest.StashKey[int]()
 
@@ -34,13 +35,14 @@ def workers_here() -> int | None:
 
 
 def settle_in(config: pytest.Config) -> None:
-    """Give this process its servers, if it is a worker. The first one has those that a person may have started."""
+    """Give this process its servers, if it is a worker. The first one has those that a person may have started, and in
+    the gate all have them."""
     if name := _worker(config):
         config.stash[_turns] = places.home()
         config.stash[_shown] = os.dup(2)  # while a test runs, pytest keeps to itself what goes there
         # What one test has found free is not yet taken when another one looks.
         processes._PORTS = processes._PORTS[int(name.removeprefix("gw")) % _PORT_RANGES :: _PORT_RANGES]
-        if name != "gw0":
+        if name != "gw0" and tiers.chosen(config) is not tiers.Tier.GATE:
             os.environ[places.HOME_VARIABLE] = str(places.beside(name))
 
 
@@ -65,19 +67,13 @@ def watch(item: pytest.Item) -> Iterator[None]:
     if not seconds or shown is None:
         yield
         return
-    # A thread of our own: pytest and its plugins stop their timers once a test has failed, and then its fixtures hang.
-    timer = threading.Timer(_PATIENCE * seconds, _end_with_stacks, [shown])
-    timer.daemon = True
-    timer.start()
+    # pytest's own plugin for this is off (pyproject.toml): it stops the timer once a test has failed, and then a fixture
+    # may hang.
+    faulthandler.dump_traceback_later(_PATIENCE * seconds, exit=True, file=shown)
     try:
         yield
     finally:
-        timer.cancel()
-
-
-def _end_with_stacks(shown: int) -> None:
-    faulthandler.dump_traceback(file=shown)
-    os._exit(1)
+        faulthandler.cancel_dump_traceback_later()
 
 
 @contextmanager
@@ -88,9 +84,10 @@ def turn(item: pytest.Item) -> Iterator[None]:
         yield
         return
     with (folder / "door.lock").open("ab") as door, (folder / "room.lock").open("ab") as room:
-        # Whoever waits to be alone stands in the door meanwhile: else there would always be somebody in the room.
-        fcntl.flock(door, fcntl.LOCK_EX)
-        fcntl.flock(room, fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
+        # A test that waits to be alone stands in the door meanwhile: else there would always be another one in the room.
+        places.lock(door, fcntl.LOCK_EX, "the door of the tests that run alone", seconds=_ALONE_SECONDS)
+        kind = fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH
+        places.lock(room, kind, "the room of the tests that run alone", seconds=_ALONE_SECONDS)
         fcntl.flock(door, fcntl.LOCK_UN)
         try:
             yield

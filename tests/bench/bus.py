@@ -27,7 +27,8 @@ from tests.bench.load import Order
 from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.receivers import receiver
 from tests.services.worker.bus.delivering import LEASE, Delivering
 

@@ -18,7 +18,8 @@ from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import NAMESPACE, Sizes, clock_house, database, fill, key
 from tests.bench.scraped import Samples, scraped, total
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 
 _RATE, _WALL_SECONDS, _CONFLICTS_PERCENT = 8_000, 20, 1
 _PACE = 2_000  # schedules that tell how fast they go in

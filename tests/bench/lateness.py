@@ -9,7 +9,8 @@ from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import Sizes, clock_house, database, fill, key
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 _EACH_SECOND = 200
 _SECONDS = 15

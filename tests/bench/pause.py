@@ -10,7 +10,8 @@ from tests.bench.jobs import check_sums, closed
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.topics import Topic
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 _PAUSES = 5
 _QUIET_SECONDS = 2.0

@@ -15,7 +15,8 @@ from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import Sizes, clock_house, fill, key
 from tests.bench.scraped import scraped, total
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 
 _START_SECONDS = 10.0
 _LONGEST_SECONDS = 120.0

@@ -8,7 +8,7 @@ import pytest
 from shared.broker import Broker, Delivery, Subscription
 from shared.domain.clock.deliveries import QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from tests.broker.eventually import eventually
+from tests.waiting import until
 
 QUEUE = "push.batch"
 DEAD = "push.batch.dlq"
@@ -39,7 +39,7 @@ async def waits(broker: Broker, count: int, queue: str = QUEUE) -> None:
     async def look() -> bool:
         return await broker.depth(queue) == count
 
-    await eventually(look)
+    await until(look)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff", b"x" * 300_000], ids=["empty", "binary", "many frames"])
@@ -293,7 +293,7 @@ async def test_it_tells_what_waits_is_in_hand_and_is_dead(broker: Broker) -> Non
             told = {queue.name: (queue.ready, queue.unacked, queue.dead, queue.consumers) for queue in queues}
             return told == {QUEUE: (1, 2, 1, 1), "push.split": (0, 0, 0, 0)}
 
-        await eventually(is_told)  # RabbitMQ takes its statistics every five seconds, each kind on its own
+        await until(is_told)  # RabbitMQ takes its statistics every five seconds, each kind on its own
 
 
 async def bury(broker: Broker, *bodies: str) -> None:

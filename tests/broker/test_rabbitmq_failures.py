@@ -13,7 +13,7 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.errors import Unavailable
 from tests import stack as native
 from tests.broker.administration import Administration
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.broker.proxy import SilencableProxy
 from tests.stack import Endpoints
 
@@ -42,7 +42,7 @@ async def connection(administration: Administration, name: str) -> str:
     async def look() -> bool:
         return name in await administration.connections()
 
-    await eventually(look)
+    await until(look)
     return (await administration.connections())[name]
 
 
@@ -80,7 +80,7 @@ async def test_publishing_goes_on_after_a_cut(rabbit: RabbitBroker, administrati
         async def look() -> bool:
             return len(confirmed) >= target
 
-        await eventually(look)
+        await until(look)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as publishers:
         for number in range(200):
@@ -176,7 +176,7 @@ async def test_a_silent_line_is_noticed_by_publisher_and_consumer(
     async def both_are_back() -> bool:
         return await rabbit.depth(QUEUE) == 2
 
-    await eventually(both_are_back)
+    await until(both_are_back)
     assert sorted(await everything_in(rabbit)) == [b"after", b"before"]
 
 
@@ -190,6 +190,7 @@ def frozen_rabbitmq() -> Iterator[None]:
 
 
 @pytest.mark.alone
+@pytest.mark.kills_servers
 async def test_a_frozen_broker_fails_every_question_by_its_deadline(
     rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
 ) -> None:
@@ -211,6 +212,7 @@ async def test_a_frozen_broker_fails_every_question_by_its_deadline(
     await asyncio.gather(broker.close(), fresh.close())
 
 
+@pytest.mark.kills_servers
 async def test_a_restarted_broker_has_kept_everything(
     rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
 ) -> None:
@@ -238,7 +240,7 @@ async def eventually_published(broker: RabbitBroker, body: bytes) -> None:
             return False
         return True
 
-    await eventually(publish)
+    await until(publish)
 
 
 async def test_nobody_there(stack: Endpoints) -> None:

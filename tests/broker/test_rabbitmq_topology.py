@@ -11,7 +11,7 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.broker.rabbitmq.management import effective, policies
 from shared.domain.errors import Unavailable
 from tests.broker.administration import Administration
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.stack import Endpoints
 
 QUEUES = ("push.split", "push.batch")
@@ -39,7 +39,7 @@ async def test_rejected_messages_tell_where_they_died(rabbit: RabbitBroker, admi
     async def dead() -> bool:
         return await rabbit.depth("push.batch.dlq") == 1
 
-    await eventually(dead)
+    await until(dead)
     (message,) = await administration.look_at("push.batch.dlq")
     (death,) = message["properties"]["headers"]["x-death"]
     assert message["payload"] == "poison"
@@ -65,7 +65,7 @@ async def test_the_management_ui_shows_our_names(rabbit: RabbitBroker, administr
         rabbit.subscribe("push.split", name="plan here/1", prefetch=3),
         rabbit.subscribe("push.batch", name="send here/1", prefetch=20),
     ):
-        await eventually(shown)
+        await until(shown)
 
 
 @pytest.mark.native

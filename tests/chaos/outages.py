@@ -11,7 +11,8 @@ from shared.domain.clock.outcomes import OutcomeResult
 from shared.flow.clock.drafts import Accepted
 from tests.chaos.test_clock_killed import Instants, expected
 from tests.e2e.clocks import NAMESPACE, Receiver
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 # Longer than a confirm takes on a busy machine, and short enough to see a lease end. Half of it is trusted.
 LEASE = 6.0

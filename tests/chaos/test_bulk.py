@@ -15,7 +15,8 @@ from shared.domain.clock.schedules import Definition
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.clocks import receiving
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -16,7 +16,8 @@ from shared.domain.clock.schedules import RetryPolicy, due_instants, schedule_id
 from shared.domain.instants import format_instant
 from shared.flow.clock.drafts import Accepted
 from tests.e2e.clocks import Receiver, receiving, scheduled
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

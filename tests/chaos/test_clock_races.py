@@ -19,8 +19,9 @@ from shared.domain.clock.schedules import Definition, schedule_id
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, gone
 from tests.e2e.clocks import NAMESPACE, Received, Receiver, receiving
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -16,7 +16,8 @@ from services.embedded.processes import free_port
 from tests.chaos.outages import check_came, check_not_early, check_nothing_counted
 from tests.chaos.test_clock_killed import QUEUE, series, settled
 from tests.e2e.clocks import Receiver, crowd, measured, receiving
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.stack.faketime import WallClock
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

@@ -15,8 +15,9 @@ from shared.flow.clock.drafts import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, expected, gone, settled
 from tests.chaos.test_clock_races import Caller, Version, by_payload, definition
 from tests.e2e.clocks import NAMESPACE, measured, receiving, scheduled
-from tests.e2e.house import House, Process, until
-from tests.rare import and_rarely
+from tests.e2e.house import House, Process
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -27,8 +27,9 @@ from tests.chaos.outages import (
 )
 from tests.chaos.test_clock_killed import QUEUE, expected, gone, series, settled
 from tests.e2e.clocks import NAMESPACE, crowd, measured, receiving
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -8,7 +8,7 @@ import pytest
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.push.control_groups import held_out
 from tests.e2e.house import House
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

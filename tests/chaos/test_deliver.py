@@ -14,8 +14,9 @@ import pytest
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.flow.bus.waking import Waker
 from tests.e2e import callees
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 from tests.receivers import receiver
 from tests.services.worker.bus.delivering import LEASE, Delivering
 

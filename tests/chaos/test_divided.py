@@ -10,7 +10,7 @@ import pytest
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

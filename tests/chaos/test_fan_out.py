@@ -23,9 +23,10 @@ from shared.domain.bus.subscriptions import EventForm, EventSubscription
 from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
 from shared.domain.bus.wishes import SubscriptionWish
 from tests.broker.proxy import SilencableProxy
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 from tests.e2e.test_routemaster import BusClient
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

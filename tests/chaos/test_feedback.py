@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.broker.proxy import SilencableProxy
-from tests.e2e.house import House, Process, until
-from tests.rare import and_rarely
+from tests.e2e.house import House, Process
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

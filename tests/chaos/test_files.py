@@ -18,8 +18,9 @@ from shared.domain.jobs.jobs import JobStatus
 from shared.domain.push.control_groups import held_out
 from tests.chaos.s3_way import Way, way_to
 from tests.chaos.test_put_off import SLOW, is_put_off, nothing_is_left, put_off, some_are_sent
-from tests.e2e.house import House, Process, until
-from tests.rare import and_rarely
+from tests.e2e.house import House, Process
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -11,10 +11,11 @@ import pytest
 from services.embedded.processes import free_port
 from shared.domain.audience.zones import zones
 from shared.domain.jobs.jobs import JobStatus
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_localized import spread
 from tests.e2e.test_over_http import Customer, an_app, customer
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 __all__ = ["customer"]
 

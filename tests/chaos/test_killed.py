@@ -6,7 +6,7 @@ import pytest
 
 from shared.domain.jobs.tasks import PlanJob
 from tests.e2e.house import House
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

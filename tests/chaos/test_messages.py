@@ -21,11 +21,11 @@ from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
 from shared.runtime.configuration import load
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.e2e.house import House
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 from tests.services.worker.messages.post import BUCKET, Post, add_app
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -147,7 +147,7 @@ async def test_who_was_to_hold_a_job_dies_and_it_is_held(house: House, post: Pos
     async def is_held() -> bool:
         return (await post.store.jobs.view(job.key)).status is JobStatus.TRIPPED
 
-    await eventually(is_held)
+    await until(is_held)
 
 
 @pytest.mark.parametrize("point", ["retry.after_job", "retry.after_batches"])

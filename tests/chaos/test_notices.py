@@ -9,7 +9,8 @@ import pytest
 from shared.domain.bus.events import BusEvent, read_event
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.topics import NOTICES
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.mail.sinks import smtp
 from tests.store.bus.made_subscriptions import add, change
 

@@ -11,8 +11,9 @@ import pytest
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.totals import Totals
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 from tests.stack.kafka import throttle
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

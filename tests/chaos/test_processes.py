@@ -9,7 +9,8 @@ import pytest
 
 from shared.domain.console.processes import ProcessState, RunningProcess
 from tests.domain.console.test_processes import a_process
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

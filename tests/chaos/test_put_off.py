@@ -15,8 +15,9 @@ from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.domain.push.records import GCM
 from tests import stack as servers
 from tests.broker.administration import Administration
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

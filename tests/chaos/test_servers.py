@@ -11,8 +11,9 @@ from services.embedded.processes import free_port
 from shared.domain.accounts.apps import App
 from tests import stack as servers
 from tests.chaos.outages import QUEUES_WRITTEN_DOWN
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

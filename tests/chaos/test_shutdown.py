@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.test_feedback import Receiver
 from tests.e2e.house import House, Process
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

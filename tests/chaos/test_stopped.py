@@ -6,8 +6,9 @@ import pytest
 
 from shared.domain.jobs.jobs import JobStatus
 from tests.chaos.test_killed import SENDER
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

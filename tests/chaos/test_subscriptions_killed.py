@@ -18,7 +18,8 @@ from shared.flow.bus.retention import BusRetention
 from shared.flow.bus.waking import Waker
 from shared.runtime.settings import BusSettings
 from tests.chaos.test_deliver import ENVIRONMENT
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer
 from tests.e2e.test_routemaster import ON_BUS, ROOT_KEY, BusClient
 from tests.flow.bus.test_retention import Later

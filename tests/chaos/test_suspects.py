@@ -11,7 +11,8 @@ from shared.domain.clock.schedules import RetryPolicy
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, status
 from tests.e2e.clocks import NAMESPACE, crowd, receiving
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -6,9 +6,10 @@ import pytest
 
 from shared.domain.console.audit import Actor, AuditRecord
 from shared.domain.jobs.jobs import split_key
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_breaker import LARGE, held, no_template_for_some
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -9,8 +9,9 @@ import pytest
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus, split_key
 from shared.domain.jobs.tasks import BATCH_QUEUE
-from tests.e2e.house import House, until
-from tests.rare import and_rarely
+from tests.e2e.house import House
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -10,9 +10,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.tasks import SendBatch
 from tests.broker.administration import Administration
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.queues import QUEUES
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

@@ -12,7 +12,7 @@ from carillon.uploads import SLICE_BYTES
 from services.embedded.processes import free_port
 from tests.e2e.house import House, Process
 from tests.e2e.test_over_http import Customer, an_app
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

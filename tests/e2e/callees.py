@@ -17,7 +17,8 @@ from shared.domain.clock.schedules import Definition
 from shared.domain.clock.tasks import CALL_QUEUE
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
+from tests.waiting import until
 
 PAYLOAD = '{"id": "42",  "né": 1.0}'
 # What a deployment sets that calls its own network. A short tick makes retries quick.

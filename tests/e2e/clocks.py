@@ -17,7 +17,8 @@ from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Definition, RetryPolicy
 from shared.flow.clock.drafts import Accepted, Wanted
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 NAMESPACE = "token:tests"
 

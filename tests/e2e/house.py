@@ -15,7 +15,7 @@ import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ from shared.domain.push.records import APNS
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
+from tests.waiting import until
 
-SETTLED_WITHIN = 90.0
 _NEW_SETTINGS = "CARILLON_BUS_"
 """What the last release does not know, and so does not start with."""
 
@@ -65,8 +65,8 @@ class Process:
 
     async def gone(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
-        async with asyncio.timeout(SETTLED_WITHIN):
-            return await self._child.wait()
+        await until(lambda: self._child.returncode is not None, "a process to end")
+        return await self._child.wait()
 
     def send(self, number: signal.Signals) -> None:
         if self._child.returncode is None:
@@ -79,9 +79,7 @@ class Process:
 
     async def said(self, pattern: str) -> re.Match[str]:
         """Wait for a line of its log."""
-        await until(lambda: re.search(pattern, self.log) is not None, pattern)
-        found = re.search(pattern, self.log)
-        assert found is not None
+        found: re.Match[str] = await until(lambda: re.search(pattern, self.log), pattern)
         return found
 
 
@@ -250,9 +248,12 @@ class House:
         async with self.capabilities.stream.reader(
             topic or self.topic, group=f"oracle-{secrets.token_hex(4)}"
         ) as reader:
-            async with asyncio.timeout(60):
-                while len(records) < expected:
-                    records += await _read(reader.read)
+
+            async def has_read_all() -> bool:
+                records.extend(await _read(reader.read))
+                return len(records) >= expected
+
+            await until(has_read_all, f"{expected} records")
             records += await _read(reader.read)
         return records
 
@@ -295,19 +296,6 @@ def _readable(log: str) -> str:
 
 async def _read(read: Callable[[float], Any]) -> list[Any]:
     return [json.loads(value) for chunk in await read(1.0) for value in chunk.values]
-
-
-async def until(condition: Callable[[], Any], what: str, seconds: float = SETTLED_WITHIN) -> None:
-    """Look again and again until it holds; a `TimeoutError` names what was waited for."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds) as limit:
-            # Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then.
-            while not limit.expired():
-                outcome = condition()
-                if await outcome if asyncio.iscoroutine(outcome) else outcome:
-                    return
-                await asyncio.sleep(0.03)
-    raise TimeoutError(f"waited {seconds:g} s for {what}")
 
 
 @asynccontextmanager

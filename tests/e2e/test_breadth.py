@@ -14,7 +14,8 @@ from shared.domain.jobs.jobs import Job, JobStatus, split_key
 from shared.domain.push import fanout
 from shared.domain.push.records import APNS, GCM
 from tests.domain.push import careful
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 
 pytestmark = pytest.mark.native

@@ -29,7 +29,8 @@ from tests.e2e.callees import (
     waiting,
 )
 from tests.e2e.clocks import NAMESPACE, is_retried
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer
 
 pytestmark = pytest.mark.native

@@ -10,7 +10,8 @@ from shared.domain.clock.outcomes import DeadLetter, OutcomeResult
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import RetryPolicy, ScheduleState
 from tests.e2e.clocks import is_retried, receiving, scheduled
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

@@ -24,7 +24,7 @@ from services.commands.seed import Seeded
 from services.embedded.instance import find_running
 from shared.audience import devices
 from shared.domain.push.records import APNS
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 SECONDS = 60
 

@@ -32,8 +32,9 @@ from shared.domain.errors import Unavailable
 from shared.domain.push.records import APNS
 from shared.runtime.settings import Settings
 from shared.stream.local import LocalStream
-from tests.e2e.house import Process, until
-from tests.rare import and_rarely
+from tests.e2e.house import Process
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 TOPIC = "push-demo_apns-massive"
 

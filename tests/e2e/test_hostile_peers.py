@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import House, Process, until
-from tests.rare import and_rarely
+from tests.e2e.house import House, Process
+from tests.waiting import until
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 

@@ -9,7 +9,7 @@ from shared.domain.audience.zones import REST, starts, zone_starts, zones
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 

@@ -12,7 +12,8 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from services.embedded.processes import free_port
 from shared.domain.instants import LATEST
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app
 
 pytestmark = pytest.mark.native

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from services.embedded.processes import free_port
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

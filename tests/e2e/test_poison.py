@@ -12,7 +12,8 @@ import pytest
 from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch
 from shared.domain.tasks import Task, encode
 from tests.broker.administration import Administration
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.queues import QUEUES
 from tests.stack import Endpoints
 

@@ -7,7 +7,8 @@ import pytest
 
 from shared.domain.console.processes import ProcessState
 from tests.domain.console.test_processes import a_process
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 
 # As tests/chaos/test_processes.py does in each run.
 pytestmark = [pytest.mark.native, pytest.mark.slow]

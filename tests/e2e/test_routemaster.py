@@ -18,7 +18,8 @@ import pytest
 
 from services.embedded.processes import free_port
 from tests.e2e.drain import Drained, draining
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.services.api.bus.recorded import CONVERSATION, OF_ROOT, request
 from tests.services.commands.import_routemaster.routemaster import ROOT as OLD_ROOT_KEY
 from tests.services.commands.import_routemaster.routemaster import running

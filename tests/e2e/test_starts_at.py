@@ -9,7 +9,8 @@ import pytest
 from services.embedded.processes import free_port
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import Job, JobStatus
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, customer
 
 __all__ = ["customer"]

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from services.embedded.processes import free_port
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.stack import MissingPart
 from tests.stack.install import need_program
 from tests.stack.server import Missing

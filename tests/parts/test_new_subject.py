@@ -20,7 +20,7 @@ from services.parts.push.common import PushPart
 from shared.domain.jobs.totals import Totals
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.services.api.client import ADMIN, Client
 from tests.store.jobs.test_templates import template
 from tests.store.made import a_job
@@ -94,7 +94,7 @@ async def test_a_route_a_stage_an_occurrence_and_a_collection_of_its_own(capabil
         async def is_rung() -> bool:
             return bool(await bells.rung("vespers") == 1)
 
-        await eventually(is_rung)
+        await until(is_rung)
     finally:
         for component in reversed(components):
             await component.stop()
@@ -120,7 +120,7 @@ async def test_a_kind_of_job_of_its_own(capabilities: Capabilities, push_databas
             found = await capabilities.store.jobs.get(job.key)
             return found is not None and not found.open
 
-        await eventually(is_closed)
+        await until(is_closed)
     finally:
         await worker.stop()
     closed = await capabilities.store.jobs.get(job.key)

@@ -22,7 +22,8 @@ from shared.domain.tasks import TASK_PREFIXES
 from shared.runtime.configuration import load
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled
 from tests.e2e.clocks import receiving, scheduled
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer
 from tests.receivers import receiver
 from tests.secure import rights

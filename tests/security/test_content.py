@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 from tests.security.operations import Operation
 from tests.security.stores import Database
 from tests.security.target import Answer, Target

@@ -20,7 +20,7 @@ from services.cli.root import NOUNS
 from services.embedded.processes import free_port
 from shared.runtime.configuration import load
 from shared.store import Store
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.stack import Endpoints
 
 COMMANDS = tuple(

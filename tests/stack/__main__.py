@@ -1,4 +1,4 @@
-"""`python -m tests.stack up [NAME...]|down|status|restart NAME|kill NAME|logs NAME`: the native stack by hand."""
+"""`python -m tests.stack up [NAME...]|down|status|deps|restart NAME|kill NAME|logs NAME`: the native stack by hand."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tests import stack
+from tests.stack.deps import fetch_all
 
 
 def main() -> int:
@@ -18,6 +19,7 @@ def main() -> int:
     for verb, text in (
         ("down", "end it all, and forget the data"),
         ("status", "say what runs"),
+        ("deps", "fetch what this machine lacks"),
     ):
         verbs.add_parser(verb, help=text)
     for verb, text in (
@@ -41,6 +43,9 @@ def _do(verb: str, name: str, names: Sequence[str]) -> int:
             return _show(stack.status())
         case "down":
             stack.down()
+        case "deps":
+            for reason in fetch_all():
+                print(f"{reason}\nThe tests that need it are skipped; with CI=true they fail.", file=sys.stderr)
         case "restart":
             stack.restart(name)
         case "kill":

@@ -2,13 +2,11 @@
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 from tests.stack import places
-from tests.stack.install import need_program
-from tests.stack.server import Missing
+from tests.stack.install import fetch, need_program
 
 _FILES = ("package.json", "package-lock.json")
 
@@ -26,14 +24,11 @@ def need_packages(project: Path) -> Path:
 
 def _install(project: Path, target: Path) -> None:
     npm = need_program("npm", "npm")
-    places.say(f"{project.name}: fetching its packages (npm)")
     with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
         made = Path(folder) / "project"
         made.mkdir()
         for name in _FILES:
             shutil.copy(project / name, made)
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            raise Missing(f"npm could not fetch the packages: {done.stderr.strip()[-400:]}")
+        fetch(f"the packages of {project.name}", command, cwd=made)
         places.put(made, target)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import IO
 
 HOME_VARIABLE = "CARILLON_TEST_STACK"  # the folder of another stack beside the usual one
 CHECKOUT = Path(__file__).resolve().parents[2]
+
+INSTALL_SECONDS = 900.0  # a slow registry, and Go that builds
+_START_SECONDS = 300.0
 
 
 def say(text: str) -> None:
@@ -78,11 +82,7 @@ def put(made: Path, target: Path) -> None:
 def sole_starter() -> Iterator[None]:
     """Only one process at a time starts or stops servers. The kernel lets go of the lock when its holder dies."""
     with _opened("starter.lock") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another process is starting or stopping it: waiting")
-            fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file, fcntl.LOCK_EX, "the lock of whoever starts servers", seconds=_START_SECONDS)
         yield
 
 
@@ -90,8 +90,20 @@ def sole_starter() -> Iterator[None]:
 def sole_installer() -> Iterator[None]:
     """Only one of this user's processes at a time fetches what is missing, whichever stack it is for."""
     with (cache() / "installer.lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file, fcntl.LOCK_EX, "the lock of whoever installs", seconds=INSTALL_SECONDS)
         yield
+
+
+def lock(file: IO[bytes], how: int, what: str, *, seconds: float) -> None:
+    """Take a lock of a file, as `fcntl.flock` does. Raises `TimeoutError` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process has held {what} ({file.name}) for {seconds:g} s") from None
+            time.sleep(0.02)
 
 
 class InUse:

@@ -215,6 +215,7 @@ def frozen_kafka() -> Iterator[None]:
 
 @pytest.mark.alone
 @pytest.mark.chaos
+@pytest.mark.kills_servers
 async def test_a_frozen_kafka_is_given_up_at_the_deadline_and_for_good(stack: Endpoints, topic: str) -> None:
     stream = KafkaStream(KafkaServers(stack.kafka_servers), request_timeout_seconds=1)
     assert await stream.deliver([a_message(topic, number) for number in range(100)]) == [None] * 100

@@ -14,7 +14,7 @@ from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.samples import sample
 from tests.stack import Endpoints
 from tests.stream.test_contract import PART, a_batch, committed, records

@@ -19,7 +19,7 @@ from shared.stream import LateRecords, TopicSpec
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.partitions import partitions_of
 from shared.stream.kafka.servers import KafkaServers
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.stack import Endpoints
 from tests.stream.test_contract import placed
 

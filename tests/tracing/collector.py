@@ -9,7 +9,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from tests.e2e.house import until
+from tests.waiting import until
 
 NO_PARENT = ""
 

@@ -13,7 +13,8 @@ from aiokafka import AIOKafkaConsumer
 
 from services.embedded.processes import free_port
 from tests.e2e.callees import OPEN, callee
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app
 from tests.tracing.collector import NO_PARENT, Collector
 

@@ -18,7 +18,7 @@ from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import TracingSettings
 from shared.runtime.tracing import spans as exporting
 from shared.runtime.tracing.context import YOUNG_SECONDS, Carried, TraceParent, header_of
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.tracing.collector import NO_PARENT, Collector
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -11,7 +11,8 @@ import pytest
 
 from services.embedded.processes import free_port
 from tests.chaos.test_storm import weather_storm
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

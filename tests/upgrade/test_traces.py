@@ -13,7 +13,8 @@ from shared.domain.clock.tasks import CallTarget
 from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import Task, encode
 from tests.e2e.callees import OPEN, callee
-from tests.e2e.house import House, until
+from tests.e2e.house import House
+from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 from tests.tracing.collector import collect
 from tests.tracing.test_processes import CALLERS, a_schedule, open_api, tracing

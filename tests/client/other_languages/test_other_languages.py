@@ -12,7 +12,7 @@ from tests.client.other_languages.languages import Build, Start, build_go, build
 from tests.e2e.conftest import house
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 from tests.stack import MissingPart
 from tests.stack.server import Missing
 

@@ -5,7 +5,7 @@ import pytest
 from tests.flow.bus_model.weather import BusWeather
 from tests.flow.bus_model.world import World
 from tests.flow.simulated.database import Database
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 

@@ -6,7 +6,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
 from shared.flow.console.gauges import Gauges
 from shared.store import Store
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.queues import QUEUES, task_broker
 from tests.samples import samples
 from tests.store.made import added
@@ -39,4 +39,4 @@ async def test_what_cannot_be_read_any_more_is_not_shown(store: Store) -> None:
     async def is_shown() -> bool:
         return {labels["status"]: count for labels, count in samples("jobs_open") if count} == {"running": 1}
 
-    await eventually(is_shown)  # what can be read is
+    await until(is_shown)  # what can be read is

@@ -5,7 +5,7 @@ import pytest
 from tests.flow.message_model.weather import MessageWeather
 from tests.flow.message_model.world import World
 from tests.flow.simulated.database import Database
-from tests.rare import and_rarely
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 

@@ -21,7 +21,7 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.stream import Stream
-from tests.e2e.house import until
+from tests.waiting import until
 
 SMALL = FoldLimits(pairs=20, chunks=6, chunk_events=3)
 

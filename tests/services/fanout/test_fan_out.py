@@ -29,7 +29,7 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.services.fanout.fanning_out import Wakes, collected, fanning_out, got, make_log, publish
 from tests.stack import Endpoints
 from tests.store.bus.made_subscriptions import add, change, made

@@ -32,8 +32,8 @@ from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
-from tests.e2e.house import until
-from tests.rare import and_rarely
+from tests.waiting import until
+from tests.tiers import and_rarely
 from tests.samples import sample
 from tests.stack import Endpoints
 from tests.store.made import added

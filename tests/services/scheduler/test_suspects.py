@@ -11,7 +11,7 @@ from shared.domain.clock.occurrences import Occurrence, once
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
-from tests.e2e.house import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

@@ -17,7 +17,7 @@ from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.tasks import BATCH_QUEUE, FinishJob, SendBatch
 from shared.domain.tasks import Task, decode, encode
 from shared.runtime.retries import Backoff
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.queues import QUEUES
 
 ONE, OTHER = SendBatch("one", 0, 1), SendBatch("other", 0, 1)
@@ -108,7 +108,7 @@ async def is_answered(at: Place) -> bool:
 async def test_a_blip_is_tried_again_in_place(error: Exception) -> None:
     stage, began = Scripted(error, error, None), time.monotonic()
     async with place(stage, ONE) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert time.monotonic() - began < IN_PLACE_SECONDS
     assert (stage.tried, stage.done, stage.later) == ([ONE] * 3, [ONE], [])
     assert await at.dead() == []
@@ -119,7 +119,7 @@ async def test_a_blip_is_tried_again_in_place(error: Exception) -> None:
 async def test_what_stays_away_is_put_off_and_leaves_its_slot_to_others(error: Exception) -> None:
     stage, began = Scripted(error), time.monotonic()
     async with place(stage, ONE, OTHER) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert IN_PLACE_SECONDS <= time.monotonic() - began < 3 * IN_PLACE_SECONDS
     assert stage.later == [SendBatch("one", 0, 1, attempt=1)]
     assert stage.done == [OTHER]
@@ -131,7 +131,7 @@ async def test_what_takes_long_to_fail_is_tried_twice_in_place() -> None:
     """A lost lane among it is recovered at once, whatever losing it took."""
     stage = Scripted(LaneLost("lane", "no reply"), takes=IN_PLACE_SECONDS)
     async with place(stage, ONE) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert (len(stage.tried), len(stage.later)) == (2, 1)
 
 
@@ -139,7 +139,7 @@ async def test_what_is_away_never_fails_the_work(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rules, "IN_PLACE_SECONDS", 0.1)
     stage = Scripted(AWAY)
     async with place(stage, SendBatch("one", 0, 9, attempt=1_000, faults=FAULTS - 1)) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert stage.later == [SendBatch("one", 0, 9, attempt=1_001, faults=FAULTS - 1)]
     assert stage.given_up == []
 
@@ -148,7 +148,7 @@ async def test_what_is_away_never_fails_the_work(monkeypatch: pytest.MonkeyPatch
 async def test_a_fault_is_put_off_at_once_and_counted() -> None:
     stage, began = Scripted(BROKEN), time.monotonic()
     async with place(stage, SendBatch("one", 0, 4, attempt=7)) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert time.monotonic() - began < IN_PLACE_SECONDS
     assert stage.later == [SendBatch("one", 0, 4, attempt=8, faults=1)]
     assert (len(stage.tried), stage.given_up, await at.dead()) == (1, [], [])
@@ -158,7 +158,7 @@ async def test_the_last_fault_gives_the_work_up() -> None:
     task = SendBatch("one", 0, 4, attempt=2, faults=FAULTS - 1)
     stage = Scripted(BROKEN)
     async with place(stage, task) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert stage.given_up == [(task, "RuntimeError: a fault of ours")]
     assert (stage.later, await at.dead()) == ([], [task])
 
@@ -168,7 +168,7 @@ async def test_without_the_store_a_message_is_held_until_the_store_is_back(monke
     stage = Scripted(AWAY)
     stage.cannot_put_off = [STORE_AWAY] * 3
     async with place(stage, ONE, OTHER) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert stage.tried == [ONE] * 4 + [OTHER]
     assert stage.later == [SendBatch("one", 0, 1, attempt=1)]
 
@@ -179,7 +179,7 @@ async def test_without_the_store_for_long_a_message_goes_back_to_the_broker(monk
     stage = Scripted(AWAY)
     stage.cannot_put_off = [STORE_AWAY] * 3
     async with place(stage, ONE) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     # Three tries by the first delivery, one by the second: with the store back, that is put off.
     assert (len(stage.tried), stage.later) == (4, [SendBatch("one", 0, 1, attempt=1)])
 
@@ -189,16 +189,16 @@ async def test_faults_are_counted_also_where_they_cannot_be_put_off(monkeypatch:
     stage = Scripted(BROKEN)
     stage.cannot_put_off = [STORE_AWAY, BROKEN]
     async with place(stage, ONE) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert (len(stage.tried), len(stage.given_up), len(await at.dead())) == (FAULTS, 1, 1)
 
 
 async def test_who_is_told_to_stop_leaves_the_work_to_others_at_once() -> None:
     stage = Scripted(AWAY)
     async with place(stage, ONE) as at:
-        await eventually(lambda: _is(bool(stage.tried)))
+        await until(lambda: _is(bool(stage.tried)))
         at.stopping.set()
-        await eventually(lambda: _is(not at.unanswered))
+        await until(lambda: _is(not at.unanswered))
     assert [decode(message.body, SendBatch) for message in at.broker.queue(BATCH_QUEUE).ready] == [ONE]
     assert stage.later == []
 
@@ -207,14 +207,14 @@ async def test_a_call_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "IN_PLACE_SECONDS", 0.1)
     stage = Scripted(AWAY)
     async with place(stage, CALL) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert (stage.later, stage.given_up, await at.dead()) == ([CALL], [], [])
 
 
 async def test_a_fault_of_a_call_is_left_to_its_lease_and_shown() -> None:
     stage = Scripted(BROKEN)
     async with place(stage, CALL) as at:
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert (len(stage.tried), len(stage.given_up), stage.later) == (1, 1, [])
     assert (at.queue, await at.dead()) == (CALL_QUEUE, [CALL])
 
@@ -223,7 +223,7 @@ async def test_what_nobody_can_read_is_dead() -> None:
     stage = Scripted()
     async with place(stage, OTHER) as at:
         await at.broker.publish(BATCH_QUEUE, b"garbage")
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert stage.tried == [OTHER]
     assert [message.body for message in at.broker.queue(f"{BATCH_QUEUE}.dlq").ready] == [b"garbage"]
 
@@ -236,6 +236,6 @@ async def test_a_task_of_another_kind_is_dead() -> None:
     stage = Scripted()
     async with place(stage, OTHER) as at:
         await at.broker.publish(BATCH_QUEUE, encode(FinishJob("one")))
-        await eventually(lambda: is_answered(at))
+        await until(lambda: is_answered(at))
     assert stage.tried == [OTHER]
     assert [message.body for message in at.broker.queue(f"{BATCH_QUEUE}.dlq").ready] == [encode(FinishJob("one"))]

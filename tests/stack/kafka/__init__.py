@@ -21,6 +21,7 @@ from tests.stack.server import Command, Ports, Server, run_apart
 
 _POM = Path(__file__).with_name("pom.xml")
 _TOOLS = Path(__file__).with_name("Tools.java")
+_SECONDS = 120.0
 PLAIN_USER, PLAIN_PASSWORD = "plain", "plain-password"
 # Memory for the tests' loads; the rest is what Kafka's own start script says, less what a short life never needs.
 _JVM = ("-Xmx768m", "-Xms256m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
@@ -103,7 +104,9 @@ def throttle(servers: str, bytes_a_second: int | None) -> None:
 def _java(*words: str) -> None:
     java = need_program("java", "default-jre-headless")
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path(), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_SECONDS
+    )
     if done.returncode:
         raise RuntimeError(f"{words[0]} failed: {(done.stdout + done.stderr).strip()[-800:]}")
 

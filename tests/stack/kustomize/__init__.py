@@ -6,13 +6,11 @@ Go builds, and of the kind that kubectl has had inside since 1.27: what it rende
 
 import hashlib
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 from tests.stack import places
-from tests.stack.install import need_program
-from tests.stack.server import Missing
+from tests.stack.install import fetch, need_program
 
 _MODULE = Path(__file__).parent
 _PACKAGE = "sigs.k8s.io/kustomize/kustomize/v5"
@@ -31,14 +29,8 @@ def need_kustomize() -> Path:
 
 def _build(program: Path) -> None:
     go = need_program("go", "golang-go")
-    places.say("kustomize: building it (go)")
     with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
         built = Path(folder) / "kustomize"
         command = [go, "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(built), _PACKAGE]
-        env = os.environ | {"GOWORK": "off", "CGO_ENABLED": "0"}
-        done = subprocess.run(
-            command, cwd=_MODULE, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
-        if done.returncode:
-            raise Missing(f"Go could not build kustomize: {done.stderr.strip()[-400:]}")
+        fetch("kustomize", command, cwd=_MODULE, env=os.environ | {"GOWORK": "off", "CGO_ENABLED": "0"})
         built.rename(program)

@@ -9,6 +9,7 @@ from tests.stack.install import need_program
 from tests.stack.maven import need_jars
 
 POM = Path(__file__).with_name("pom.xml")
+_SECONDS = 120.0
 
 
 def generate(document: Path, configuration: Path, into: Path) -> None:
@@ -20,6 +21,8 @@ def generate(document: Path, configuration: Path, into: Path) -> None:
         java, "-XX:TieredStopAtLevel=1", "-cp", f"{jars}{os.sep}*", "org.openapitools.codegen.OpenAPIGenerator",
         "generate", "-i", str(document), "-c", str(configuration), "-o", str(into),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_SECONDS
+    )
     if done.returncode:
         raise RuntimeError(f"openapi-generator failed: {(done.stdout + done.stderr).strip()[-2_000:]}")

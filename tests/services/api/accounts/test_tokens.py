@@ -8,7 +8,7 @@ import pytest
 
 from services.api.accounts.tokens import MOST_OVERLAP_SECONDS
 from shared.domain.instants import format_instant, read_instant
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 
@@ -131,14 +131,14 @@ async def test_when_a_token_was_used_last_is_known_to_the_minute(house: House) -
 
     assert (await service.get("/whoami")).status == 200
     used_at = format_instant(house.clock.now())
-    await eventually(lambda: _is(last_used, used_at))
+    await until(lambda: _is(last_used, used_at))
     for _ in range(3):
         house.clock.advance(19)
         assert (await service.get("/whoami")).status == 200
     assert await last_used() == used_at
     house.clock.advance(5)
     assert (await service.get("/whoami")).status == 200
-    await eventually(lambda: _is(last_used, format_instant(house.clock.now())))
+    await until(lambda: _is(last_used, format_instant(house.clock.now())))
 
 
 async def _is(value: Any, expected: str) -> bool:

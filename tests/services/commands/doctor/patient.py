@@ -23,7 +23,7 @@ from shared.domain.accounts.apps import App
 from shared.domain.console.processes import RunningProcess
 from shared.runtime.configuration import load
 from tests.broker.administration import Administration
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.services.commands.doctor.shell import Shell
 from tests.stack import Endpoints
 

@@ -21,7 +21,7 @@ from shared.runtime.bus_settings import BusSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.bus.flushes import LogPosition
 from shared.stream.kafka.inspection import TopicFacts
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.services.commands.doctor.patient import Patient
 from tests.store.bus.made_subscriptions import NOON, add, change, made
 

@@ -113,6 +113,7 @@ def test_a_terminal_has_colours_unless_it_wants_none(no_color: str, *, coloured:
 @pytest.mark.native
 @pytest.mark.chaos
 @pytest.mark.alone
+@pytest.mark.kills_servers
 async def test_frozen_servers_are_told_within_ten_seconds(patient: Patient) -> None:
     for name in servers.NAMES:
         servers.pause(name)

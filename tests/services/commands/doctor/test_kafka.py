@@ -10,7 +10,7 @@ from services.commands.doctor import kafka
 from services.commands.doctor.findings import Level
 from shared.runtime.settings import StreamSettings
 from shared.stream.kafka.inspection import BrokerVersions, TopicFacts
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.services.commands.doctor.patient import APP, Patient
 
 LEDGER = (Level.FAULT, "Kafka", "ledger")

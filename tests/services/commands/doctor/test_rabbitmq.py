@@ -8,7 +8,7 @@ import aio_pika
 import pytest
 
 from services.commands.doctor.findings import Finding, Level
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.services.commands.doctor.patient import Patient
 
 pytestmark = pytest.mark.native

@@ -29,7 +29,7 @@ from shared.domain.messages.singles import Pending, SingleWish
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from shared.runtime.lifecycle import Component
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.fakes import FakeProcess
 
 BUCKET = "lists"
@@ -138,7 +138,7 @@ class Post:
             found.update(await self.store.messages.with_ids(sorted(ids)))
             return len(found) == len(ids) and not any(message.pending for message in found.values())
 
-        await eventually(is_ended, seconds=seconds)
+        await until(is_ended, seconds=seconds)
         return Counter(message.state for message in found.values())
 
     async def closed(self, job: Job, *, seconds: float = 20) -> Job:
@@ -150,7 +150,7 @@ class Post:
             found[:] = [now]
             return now is not None and not now.open
 
-        await eventually(is_closed, seconds=seconds)
+        await until(is_closed, seconds=seconds)
         return found[0]
 
     async def entries(self, job: Job) -> list[Message]:
@@ -177,7 +177,7 @@ class Post:
         async def has() -> bool:
             return len(await self.called()) >= count
 
-        await eventually(has, seconds=seconds)
+        await until(has, seconds=seconds)
 
 
 async def add_app(capabilities: Capabilities, body: Mapping[str, Any] = _HI) -> App:

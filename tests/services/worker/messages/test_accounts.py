@@ -14,7 +14,7 @@ from shared.domain.messages.credentials import Credential
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import BeforeBytes, Content
 from shared.store import Store
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.clock import ManualClock
 
 
@@ -101,10 +101,10 @@ async def test_a_clock_outlives_what_nobody_expected(store: Store) -> None:
         async def has_failed() -> bool:
             return not monotonic.fails
 
-        await eventually(has_failed)
+        await until(has_failed)
         looks = monotonic.looks
 
         async def is_looked_at() -> bool:
             return monotonic.looks > looks + 3
 
-        await eventually(is_looked_at)
+        await until(is_looked_at)

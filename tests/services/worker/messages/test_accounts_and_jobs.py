@@ -14,7 +14,7 @@ from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post, add_app, post_office
@@ -66,14 +66,14 @@ async def test_no_message_stays_sending_for_ever_where_its_job_is_paused_and_sto
         async def is_written_ahead() -> bool:
             return (await post.states(job))[MessageState.SENDING] > 0
 
-        await eventually(is_written_ahead)
+        await until(is_written_ahead)
         flow = post.parts.of(JobsPart).flow
         await flow.pause(job.key)
 
         async def is_put_back() -> bool:
             return not any((await post.store.batches.find_on_their_way(job.key)).values())
 
-        await eventually(is_put_back)
+        await until(is_put_back)
         await flow.stop(job.key)
         await post.closed(job)
     finally:

@@ -17,7 +17,7 @@ from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import MessageState
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client
@@ -228,7 +228,7 @@ async def test_the_states_add_up_though_rows_have_left_the_table(
     async def is_put_back() -> bool:
         return not any((await post.store.batches.find_on_their_way(job.key)).values())
 
-    await eventually(is_put_back)
+    await until(is_put_back)
     gone = [entry.to for entry in await post.entries(job)]
     await _execute(push_database, *(f"DELETE FROM {table} WHERE recipient = '{to}'" for to in gone))
     await post.parts.of(JobsPart).flow.resume(job.key)

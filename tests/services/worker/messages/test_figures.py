@@ -13,7 +13,7 @@ from shared.domain.messages.ledger import Message, MessageState, entry_id, write
 from shared.flow.messages.gauges import CredentialGauges
 from shared.runtime.metrics import REGISTRY
 from shared.store.messages.ledger import EntryChange
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
@@ -84,7 +84,7 @@ async def test_the_clock_is_told_while_somebody_sends(post: Post) -> None:
     async def is_nothing() -> bool:
         return read("account_clock_bound_seconds") == 0
 
-    await eventually(is_nothing)
+    await until(is_nothing)
 
 
 async def test_instants_without_a_permit_are_lost(post: Post) -> None:
@@ -118,7 +118,7 @@ async def suspended_job(post: Post) -> tuple[Credential, Job]:
         found = await post.store.jobs.view(job.key)
         return found is not None and found.plan.end is not None
 
-    await eventually(is_planned)
+    await until(is_planned)
     return credential, job
 
 
@@ -167,4 +167,4 @@ async def test_a_credential_in_the_way_of_jobs_is_told_until_it_sends(post: Post
     async def is_rejected() -> bool:
         return await told() == {"rejected": 1, "suspended": 0}
 
-    await eventually(is_rejected)
+    await until(is_rejected)

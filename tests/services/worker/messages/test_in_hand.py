@@ -7,7 +7,7 @@ from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.clock import ManualClock
 
 
@@ -84,4 +84,4 @@ async def test_a_sign_that_cannot_be_written_ends_no_look() -> None:
 
     with in_hand.hold(batch, session) as held:
         held.dispatch = dispatch  # type: ignore[assignment]
-        await eventually(goes_on)
+        await until(goes_on)

@@ -8,7 +8,7 @@ from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.credentials import CredentialFlow
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
 
@@ -36,7 +36,7 @@ async def test_a_pause_of_a_day_can_be_lifted(post: Post, lift: Lift) -> None:
     async def is_put_back() -> bool:
         return not any((await post.store.batches.find_on_their_way(job.key)).values())
 
-    await eventually(is_put_back)
+    await until(is_put_back)
     await post.fake.answer(always=Rule(status=202))
     flow = post.parts.of(MessagesPart).credentials
     await lift(flow, await flow.require(credential.id))

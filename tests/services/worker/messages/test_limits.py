@@ -9,7 +9,7 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.flowing import CredentialStanding
 from shared.domain.messages.pacing import Limit
 from shared.flow.messages.credential_figures import CredentialFigures
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
@@ -32,7 +32,7 @@ async def is_limited(post: Post, credential: Credential, limit: Limit) -> None:
     async def holds() -> bool:
         return (await standing(post, credential)).limited_by is limit
 
-    await eventually(holds)
+    await until(holds)
 
 
 async def test_a_job_is_sent_at_the_rate_and_then_there_is_no_work(post: Post) -> None:

@@ -14,7 +14,7 @@ from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import SendRetry
 from shared.domain.messages.ledger import MessageState
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.fakes import FakeProcess
 from tests.services.worker.messages.post import Post, post_office
 
@@ -72,9 +72,9 @@ async def test_who_is_forgotten_is_found_again_by_a_retry_and_forgotten_again(po
     job = await post.job(credential, people)
     ended = await post.closed(job)
     assert await post.states(job) == {MessageState.UNKNOWN: 5, MessageState.SENT: 1}
-    await eventually(lambda: is_redacted(post, job), seconds=30)
+    await until(lambda: is_redacted(post, job), seconds=30)
     await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
     await post.closed(job)
     assert reached(sandbox) == {address: 2 if "+lost" in address else 1 for address in people}
-    await eventually(lambda: is_redacted(post, job), seconds=30)
+    await until(lambda: is_redacted(post, job), seconds=30)
     assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 1, "unknown": 5}

@@ -12,7 +12,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import CredentialStatus
 from shared.flow.messages.rejections import RejectionMails
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.mail.sinks import SmtpSink, smtp
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
@@ -55,7 +55,7 @@ async def test_one_mail_tells_what_the_provider_says_and_what_to_do(post: Post, 
     async def is_told() -> bool:
         return any("Credential" in mail.subject for mail in sink.mailed)
 
-    await eventually(is_told, seconds=30)
+    await until(is_told, seconds=30)
     known = await post.store.credentials.get(credential.id)
     assert known is not None and known.status is CredentialStatus.REJECTED
     now = await post.store.now()
@@ -90,7 +90,7 @@ async def test_a_server_that_is_away_is_tried_again_and_a_repaired_credential_is
         now = await post.store.now()
         return await post.store.credentials._credentials.find_one({"mail_due": {"$lte": now}}) is None
 
-    await eventually(is_done)
+    await until(is_done)
     told = [mail.text for mail in sink.mailed if "Credential" in mail.subject]
     assert any(away.name in text for text in told)
     assert not any(repaired.name in text for text in told)

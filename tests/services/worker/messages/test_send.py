@@ -21,7 +21,7 @@ from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime import faults
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
 
@@ -117,7 +117,7 @@ async def test_a_paused_job_stops_at_once_and_goes_on(post: Post) -> None:
         found = await post.store.batches.find_on_their_way(job.key)
         return not any(found.values())
 
-    await eventually(is_put_back)
+    await until(is_put_back)
     assert len(await post.called()) <= calls + 40
     assert (await post.states(job)).keys() <= {MessageState.SENT, MessageState.UNSENT}
     await flow.resume(job.key)
@@ -162,12 +162,12 @@ async def test_a_refused_login_holds_the_credential(post: Post) -> None:
         found = await post.store.credentials.get(credential.id)
         return found is not None and not found.sends
 
-    await eventually(is_rejected)
+    await until(is_rejected)
 
     async def is_given_back() -> bool:
         return (await post.states(job)).keys() <= {MessageState.UNSENT}
 
-    await eventually(is_given_back)
+    await until(is_given_back)
     await post.fake.answer(always=Rule(status=202))
     flow = post.parts.of(MessagesPart).credentials
     known = await flow.require(credential.id)
@@ -228,7 +228,7 @@ async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: 
         found = await post.store.jobs.view(job.key)
         return found is not None and found.status is JobStatus.TRIPPED
 
-    await eventually(is_held)
+    await until(is_held)
     await post.parts.of(JobsPart).flow.resume(job.key)
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 185, MessageState.INVALID: 15}
@@ -255,7 +255,7 @@ async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post) ->
     async def is_planned() -> bool:
         return await post.store.batches.get(small.key, 2) is not None  # the last of three
 
-    await eventually(is_planned, seconds=60)
+    await until(is_planned, seconds=60)
     before = len(await post.called())
     await post.closed(small, seconds=60)
     called = [message.partition(".")[0] for message in await post.called()]
@@ -281,7 +281,7 @@ async def test_jobs_that_wait_for_another_attempt_hide_no_other(
         return all(batch is not None and batch.status is BatchStatus.PLANNED for batch in batches)
 
     await post.has_calls(7)
-    await eventually(all_wait)
+    await until(all_wait)
     await post.fake.answer(always=Rule(status=202))
     await post.closed(await post.job(credential, 5))
 

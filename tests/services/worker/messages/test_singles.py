@@ -16,7 +16,7 @@ from shared.domain.messages.ledger import Message, MessageState
 from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
-from tests.broker.eventually import eventually
+from tests.waiting import until
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 
@@ -40,7 +40,7 @@ async def test_single_messages_are_sent_once_each_and_forget_what_they_said(post
         is_free = lease is not None and not lease.owner
         return is_free and await post.store.single_contents.find_missing(ids) == ids
 
-    await eventually(is_forgotten)
+    await until(is_forgotten)
 
 
 async def test_what_comes_while_others_wait_for_an_answer_waits_for_nobody(post: Post) -> None:
@@ -160,9 +160,9 @@ async def test_a_refused_login_leaves_them_unsent(post: Post) -> None:
         found = await post.store.credentials.get(credential.id)
         return found is not None and found.is_rejected
 
-    await eventually(is_rejected)
+    await until(is_rejected)
     found = await post.store.messages.with_ids(sorted(ids))
-    await eventually(lambda: are_unsent(post, ids))
+    await until(lambda: are_unsent(post, ids))
     assert len(found) == 3
 
 
@@ -205,7 +205,7 @@ async def test_a_lost_wake_up_is_found(post: Post, monkeypatch: pytest.MonkeyPat
     async def is_sent() -> bool:
         return len(await post.called()) == 1
 
-    await eventually(is_sent)
+    await until(is_sent)
 
 
 async def test_who_holds_the_lease_and_is_silent_is_replaced(post: Post) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from shared.domain.bus.dead_letters import MOST_OPEN
 from shared.domain.bus.subscriptions import EventSubscription
-from tests.e2e.house import until
+from tests.waiting import until
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE

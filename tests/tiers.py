@@ -1,0 +1,126 @@
+"""Which tests `make test` runs (the gate), and which wait for `make test-all`. This is the one place that says so.
+
+A test is in the gate unless a path or a mark below names it. `proof` brings a single test of a named path back into the
+gate: it proves a promise of the README with real processes. A mark of `LATER_MARKS` is stronger than `proof`.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.stack.places import CHECKOUT
+
+
+class Tier(StrEnum):
+    GATE = "gate"
+    REST = "rest"
+    STORM = "storm"
+
+
+LATER_PATHS = {
+    "tests/browser": "drives Chromium through every page",
+    "tests/chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",
+    "tests/client/other_languages": "generates and compiles clients in Go and TypeScript",
+    "tests/client/test_installed.py": "installs the client from a package registry",
+    "tests/e2e": "whole processes; the gate has one proof of each promise",
+    "tests/monitoring/test_scraped.py": "a real Prometheus scrapes processes at work",
+    "tests/stack/test_side_by_side.py": "runs pytest on workers of its own",
+    "tests/stack/test_stack.py": "starts, kills and freezes servers of its own",
+    "tests/secure": "servers over TLS, with certificates that are exchanged",
+    "tests/tracing/test_processes.py": "whole processes and a collector",
+    "tests/upgrade": "processes of the last release beside those of this version",
+}
+
+LATER_MARKS = {
+    "alone": "measures real time, so no other test may run beside it",
+    "kills_servers": "kills, freezes or restarts a server, which in the gate all tests share",
+    "slow": "takes long, and shows one more point of what a test of the gate shows",
+}
+
+_PROPERTY_PART = 3
+_FEW_EXAMPLES = 20
+
+
+def tier_of(item: pytest.Item) -> Tier:
+    """Where a test belongs."""
+    if item.get_closest_marker("storm"):
+        return Tier.STORM
+    if any(item.get_closest_marker(mark) for mark in LATER_MARKS):
+        return Tier.REST
+    if item.get_closest_marker("proof"):
+        return Tier.GATE
+    return Tier.REST if _later_path(item.nodeid.partition("::")[0]) else Tier.GATE
+
+
+@cache
+def _later_path(module: str) -> bool:
+    return any(module == path or module.startswith(f"{path}/") for path in LATER_PATHS)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """`--tier` chooses a tier; without it, the tests that the command names run, all but storms."""
+    parser.addoption("--tier", type=Tier, choices=list(Tier), help="run the tests of this tier (tests/tiers.py)")
+
+
+def chosen(config: pytest.Config) -> Tier | None:
+    """The tier that this run is of."""
+    tier: Tier | None = config.getoption("--tier")
+    return tier
+
+
+def configure(config: pytest.Config) -> None:
+    """Leave nothing to chance in the gate, and blame no test there for a socket that another one has dropped."""
+    gate = chosen(config) is Tier.GATE
+    # How long an example takes says how busy the machine is.
+    calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=gate)
+    settings.register_profile("carillon", calm)
+    settings.load_profile("carillon")
+    if gate:
+        config.addinivalue_line("filterwarnings", r"default:(?s).*ResourceWarning:pytest.PytestUnraisableExceptionWarning")
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tier. The rest has the gate's properties again, with examples drawn by chance."""
+    mark_native(items)
+    tier = chosen(config)
+    if tier is not Tier.REST:
+        _try_fewer_examples(items)
+    wanted = [item for item in items if _is_wanted(item, tier, storm=config.getoption("--storm"))]
+    if left_out := set(items) - set(wanted):
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = wanted
+
+
+def _is_wanted(item: pytest.Item, tier: Tier | None, *, storm: bool) -> bool:
+    belongs = tier_of(item)
+    if belongs is Tier.STORM:
+        return storm
+    return tier is None or belongs is tier or (tier is Tier.REST and item.get_closest_marker("hypothesis") is not None)
+
+
+def mark_native(items: Sequence[pytest.Item]) -> None:
+    """Mark what uses a server. A test that asks for its server in another way has the mark of its own."""
+    for item in items:
+        if "stack" in getattr(item, "fixturenames", ()):
+            item.add_marker("native")
+
+
+def _try_fewer_examples(items: Sequence[pytest.Item]) -> None:
+    for test in _functions(items):
+        if given := getattr(test, "_hypothesis_internal_use_settings", None):
+            most = max(given.max_examples // _PROPERTY_PART, min(given.max_examples, _FEW_EXAMPLES))
+            vars(test)["_hypothesis_internal_use_settings"] = settings(given, max_examples=most)
+
+
+def _functions(items: Sequence[pytest.Item]) -> Iterator[Any]:
+    yield from {test for item in items if (test := getattr(item, "function", None)) is not None}
+
+
+def and_rarely(*usual: Any, rarely: Sequence[Any]) -> list[Any]:
+    """Values of a parametrized test. The last ones take long and show the same protocol at one more point, so they are
+    `slow`; the models pass through all of these points in every run."""
+    return [*usual, *(pytest.param(value, marks=pytest.mark.slow) for value in rarely)]
