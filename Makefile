@@ -10,8 +10,8 @@ GATE_SECONDS ?= 1500
 BIN := .venv/bin
 RUN := $(BIN)/python -m
 PYTEST := $(RUN) pytest --max-worker-restart=5
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11 \
+INSTALL := VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11 \
 	--custom-compile-command "make lock"
 
 # Workers of the tests and the processes that they start share what one of them has compiled.
@@ -38,13 +38,13 @@ deps: $(DEV_READY) ## Fetch what the tests need beside Python: servers, jars, pr
 	@$(RUN) tests.stack deps
 
 test: deps ## Run the gate: every quick test, and one proof of each promise, on real servers that it starts itself
-	timeout --signal=INT --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 --maxfail=20 $(ARGS)
+	timeout --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 --maxfail=20 $(ARGS)
 
 test-all: deps ## Run all other tests but storms: an hour; what fails runs once more, alone
 	$(RUN) tests.everything $(ARGS)
 
 test-fast: $(DEV_READY) ## Run those tests of the gate that need no server
-	timeout --signal=INT --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 -m "not native" $(ARGS)
+	timeout --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 -m "not native" $(ARGS)
 
 storm: deps ## Attack the API, simulate push, messages and the bus, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7")
 	$(PYTEST) -n0 -s --storm $(STORMS) $(ARGS)
@@ -82,8 +82,7 @@ clean: ## End the servers of the tests and remove what make and the tests made h
 	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv; ARGS=--upgrade takes newer versions)
-	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: $(PYTHON) -m pip install uv" >&2; exit 1; }
+lock: $(DEMO_READY) ## Pin all dependencies anew after a change in a pyproject.toml (ARGS=--upgrade takes newer versions)
 	$(LOCK) $(ARGS) pyproject.toml client/pyproject.toml --all-extras -o requirements/dev.txt
 	$(LOCK) pyproject.toml client/pyproject.toml --extra embedded -c requirements/dev.txt -o requirements/embedded.txt
 	$(LOCK) pyproject.toml client/pyproject.toml -c requirements/dev.txt -o requirements/run.txt
@@ -98,12 +97,12 @@ lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv;
 
 $(DEMO_READY): requirements/build.txt requirements/embedded.txt pyproject.toml client/pyproject.toml | .venv/bin/pip
 	@echo "make: installing what the demo needs into .venv"
-	@$(INSTALL) --require-hashes -r requirements/build.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
 	@$(INSTALL) --require-hashes -r requirements/embedded.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable . --editable ./client
 	@touch $@
 
 $(DEV_READY): requirements/dev.txt client/pyproject.toml $(DEMO_READY)
 	@echo "make: installing the tools of development into .venv"
-	@$(INSTALL) --require-hashes -r requirements/dev.txt
+	@$(INSTALL) --compile-bytecode --require-hashes -r requirements/dev.txt
 	@touch $@

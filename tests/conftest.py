@@ -1,5 +1,5 @@
-"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order, and
-several workers (`tests.side_by_side`) may share the servers.
+"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order,
+and several workers (`tests.side_by_side`) may share the servers.
 
 A test whose server this machine does not have is skipped, and the end of the run says so loudly; with CI=true it fails.
 Nothing is connected to before a test asks for it.
@@ -11,7 +11,7 @@ import secrets
 import urllib.request
 from base64 import b64encode
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -70,13 +70,16 @@ def push_database(stack: Endpoints) -> Iterator[str]:
 
 
 def drop_mongo_database(url: str, name: str) -> None:
-    """Drop a database. A test that has failed may have left a transaction open, for which the server would wait: then the
-    database stays until the server ends."""
+    """Drop a database. A test that has failed may have left a transaction open, for which the server would wait for
+    ever: it ends then."""
     import pymongo
 
     client: pymongo.MongoClient[dict[str, Any]]
     with pymongo.MongoClient(url, timeoutMS=_DROP_MS) as client:
-        with suppress(pymongo.errors.PyMongoError):
+        try:
+            client.drop_database(name)
+        except pymongo.errors.PyMongoError:
+            client.admin.command("killAllSessions", [])
             client.drop_database(name)
 
 
@@ -192,6 +195,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     side_by_side.clear_up(config)
 
 
+def pytest_runtest_logstart(nodeid: str) -> None:
+    side_by_side.note_running(nodeid)
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    side_by_side.note_running(nodeid, ended=True)
+
+
+def pytest_keyboard_interrupt() -> None:
+    side_by_side.tell_interrupted()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
     return side_by_side.workers_here()
@@ -200,6 +215,10 @@ def pytest_xdist_auto_num_workers() -> int | None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Rows:
     return Rows(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return tiers.ignores(config, collection_path)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

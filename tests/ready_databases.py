@@ -5,7 +5,7 @@ to are made anew.
 import secrets
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -95,6 +95,8 @@ class ReadyDatabases:
             for collection in self._written.by_database.pop(name):
                 self._make_anew(self._client[name], collection)
         except pymongo.errors.PyMongoError:  # as if a transaction was left open
+            with suppress(pymongo.errors.PyMongoError):
+                self._client.admin.command("killAllSessions", [])
             return ""
         return name
 

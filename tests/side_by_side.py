@@ -1,14 +1,16 @@
 """Tests on several workers at once (`pytest -n`, as `make test` runs them).
 
-In the gate all workers share one set of servers, and no test kills or freezes one. In other runs each worker has servers
-of its own, so a test may kill, freeze or fill them. A test that needs the machine for itself, because it measures time,
-is marked `alone`: it waits until no other test runs, and none begins before it has ended. Without workers all tests are
-alone.
+In the gate all workers share one set of servers but for MongoDB, and no test kills or freezes one. In other runs each
+worker has servers of its own, so a test may kill, freeze or fill them. A test that needs the machine for itself,
+because it measures time, is marked `alone`: it waits until no other test runs, and none begins before it has ended.
+Without workers all tests are alone.
 """
 
 import faulthandler
 import fcntl
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +20,13 @@ import pytest
 from services.embedded import processes
 from tests import stack, tiers
 from tests.stack import places
+from tests.stack.mongodb import OWN_VARIABLE
 
 _MOST = 4
 _PORT_RANGES = 8
 _PATIENCE = 1.5
 _ALONE_SECONDS = 900.0
+_running: dict[str, None] = {}
 _turns = pytest.StashKey[Path]()
 _shown = pytest.StashKey[int]()
 
@@ -37,13 +41,16 @@ def workers_here() -> int | None:
 def settle_in(config: pytest.Config) -> None:
     """Give this process its servers, if it is a worker. The first one has those that a person may have started, and in
     the gate all have them."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` sends it: the servers end with the run
+    config.stash[_shown] = os.dup(2)  # while a test runs, pytest keeps to itself what goes there
     if name := _worker(config):
         config.stash[_turns] = places.home()
-        config.stash[_shown] = os.dup(2)  # while a test runs, pytest keeps to itself what goes there
         # What one test has found free is not yet taken when another one looks.
         processes._PORTS = processes._PORTS[int(name.removeprefix("gw")) % _PORT_RANGES :: _PORT_RANGES]
-        if name != "gw0" and tiers.chosen(config) is not tiers.Tier.GATE:
-            os.environ[places.HOME_VARIABLE] = str(places.beside(name))
+        if name != "gw0":
+            shared = tiers.chosen(config) is tiers.Tier.GATE
+            own = (OWN_VARIABLE, name) if shared else (places.HOME_VARIABLE, str(places.beside(name)))
+            os.environ.update([own])
 
 
 def clear_up(config: pytest.Config) -> None:
@@ -58,6 +65,19 @@ def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: (_is_alone(item), item.get_closest_marker("chaos") is None))
 
 
+def tell_interrupted() -> None:
+    """Name the tests that run when something ends the run, as the time-out of `make test` does."""
+    while _running:
+        print(f"interrupted in {_running.popitem()[0]}", file=sys.__stderr__, flush=True)
+
+
+def note_running(test: str, *, ended: bool = False) -> None:
+    """Keep in mind which tests run on all workers."""
+    _running[test] = None
+    if ended:
+        del _running[test]
+
+
 @contextmanager
 def watch(item: pytest.Item) -> Iterator[None]:
     """End this worker where a test hangs so that not even its time-out ends it: all threads' stacks are shown, the test
@@ -67,8 +87,8 @@ def watch(item: pytest.Item) -> Iterator[None]:
     if not seconds or shown is None:
         yield
         return
-    # pytest's own plugin for this is off (pyproject.toml): it stops the timer once a test has failed, and then a fixture
-    # may hang.
+    # pytest's own plugin for this is off (pyproject.toml): it stops the timer once a test has failed, and then a
+    # fixture may hang.
     faulthandler.dump_traceback_later(_PATIENCE * seconds, exit=True, file=shown)
     try:
         yield
@@ -84,7 +104,7 @@ def turn(item: pytest.Item) -> Iterator[None]:
         yield
         return
     with (folder / "door.lock").open("ab") as door, (folder / "room.lock").open("ab") as room:
-        # A test that waits to be alone stands in the door meanwhile: else there would always be another one in the room.
+        # A test that waits to be alone stands in the door: else there would always be another one in the room.
         places.lock(door, fcntl.LOCK_EX, "the door of the tests that run alone", seconds=_ALONE_SECONDS)
         kind = fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH
         places.lock(room, kind, "the room of the tests that run alone", seconds=_ALONE_SECONDS)

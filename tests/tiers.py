@@ -7,10 +7,12 @@ gate: it proves a promise of the README with real processes. A mark of `LATER_MA
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.stack.places import CHECKOUT
 
@@ -80,7 +82,19 @@ def configure(config: pytest.Config) -> None:
     settings.register_profile("carillon", calm)
     settings.load_profile("carillon")
     if gate:
-        config.addinivalue_line("filterwarnings", r"default:(?s).*ResourceWarning:pytest.PytestUnraisableExceptionWarning")
+        # Hypothesis also draws from the constants of all modules loaded so far, which differ from worker to worker.
+        vars(providers)["_get_local_constants"] = lambda: providers._local_constants
+        config.addinivalue_line(
+            "filterwarnings", r"default:(?s).*ResourceWarning:pytest.PytestUnraisableExceptionWarning"
+        )
+
+
+def ignores(config: pytest.Config, path: Path) -> bool | None:
+    """Whether a module need not even be imported, as no test of it is in the gate. `None` leaves it to others."""
+    if chosen(config) is not Tier.GATE or path.suffix != ".py" or not path.is_relative_to(CHECKOUT):
+        return None
+    named = _later_path(str(path.relative_to(CHECKOUT)))
+    return True if named and path.name.startswith("test_") and "mark.proof" not in path.read_text() else None
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

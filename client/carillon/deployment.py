@@ -30,11 +30,11 @@ class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class Namespace(Struct, frozen=True, kw_only=True):
     """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 stands for more
-    than 1,000."""
+    than 1,000; None, if the caller asked for no counts."""
 
     namespace: str
-    tokens: int
-    schedules: int
+    tokens: int | None = None
+    schedules: int | None = None
 
 
 _caller = msgspec.json.Decoder(Caller)
@@ -74,9 +74,12 @@ class Deployment(Resource[M]):
         return (await self._transport.call("GET", "/settings")).read(_settings)
 
     @listing
-    def list_namespaces(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[Namespace]:
-        """The namespaces over which the caller has a role, by name; read page by page."""
-        return items(self._transport, "/namespaces", {}, _namespaces, limit=limit, page_size=page_size)
+    def list_namespaces(
+        self, *, counts: bool = True, limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[Namespace]:
+        """The namespaces over which the caller has a role, by name; read page by page. Quicker without `counts`."""
+        query = {} if counts else {"counts": "false"}
+        return items(self._transport, "/namespaces", query, _namespaces, limit=limit, page_size=page_size)
 
     @call
     async def healthcheck(self) -> bool:

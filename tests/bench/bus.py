@@ -28,9 +28,9 @@ from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.receivers import receiver
 from tests.services.worker.bus.delivering import LEASE, Delivering
+from tests.waiting import until
 
 _ROOT_KEY = "root-of-the-bus-of-the-bench"
 _NAMESPACE, TOPIC = "token:bench", "things"

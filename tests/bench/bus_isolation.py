@@ -12,10 +12,10 @@ from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.receivers import HANG
 from tests.services.worker.bus.delivering import Delivering
 from tests.store.bus.made_subscriptions import add
+from tests.waiting import until
 
 _SECONDS, _WARM_UP, _IDLE_SECONDS = 10, 100, 20.0
 _BATCHES, _AT_ONCE = 10_000, 100

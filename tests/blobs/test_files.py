@@ -134,8 +134,9 @@ async def test_a_file_where_the_folder_should_be_is_told_of(tmp_path: Path) -> N
 
 async def test_a_write_that_is_killed_changes_nothing(folder: FolderBlobs, tmp_path: Path) -> None:
     await folder.write(PATH, parts(b"kept"))
-    with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path.as_uri(), PATH], cwd=CHECKOUT) as writer:
-        assert writer.wait(30) == -signal.SIGKILL
+    program = [sys.executable, "-c", KILLED, tmp_path.as_uri(), PATH]
+    writer = subprocess.run(program, cwd=CHECKOUT, timeout=50, check=False)
+    assert writer.returncode == -signal.SIGKILL
     assert (tmp_path / PATH).read_bytes() == b"kept"
     assert [file.read_bytes() for file in (tmp_path / ".partial").iterdir()] == [b"half"]
 

@@ -17,7 +17,7 @@ from tests.stack import Endpoints
 def patient(url: str, management_url: str) -> RabbitBroker:
     """One that a publish which hangs would make fail by its test's deadline, not by its own."""
     return RabbitBroker(
-        url, management_url=management_url, connection_name="carillon worker here/1", publish_timeout_seconds=30
+        url, management_url=management_url, connection_name="carillon worker here/1", publish_timeout_seconds=120
     )
 
 

@@ -29,7 +29,7 @@ async def ids_in(user: AbstractChannel, queue: str = QUEUE) -> list[str]:
         seen.put_nowait(message.message_id or "")
 
     tag = await declared.consume(take, no_ack=True)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         found = [await seen.get() for _ in range(declared.declaration_result.message_count or 0)]
     await declared.cancel(tag)
     return found + [seen.get_nowait() for _ in range(seen.qsize())]

@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager, suppress
 
 
 class SilencableProxy:
-    """Forwards TCP connections on a port of its own to one server, until it is `silent`."""
+    """Forwards TCP connections on a port of its own to one server. While it is `silent`, it forwards nothing; while it
+    is `mute`, nothing that the server says. `swallowed` counts the bytes that it has not forwarded."""
 
     def __init__(self, host: str, port: int) -> None:
         self.port = 0
         self.silent = False
+        self.mute = False
+        self.swallowed = 0
         self._target = (host, port)
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
@@ -38,13 +41,15 @@ class SilencableProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection(*self._target)
         self._writers += [writer, there[1]]
-        for source, sink in ((reader, there[1]), (there[0], writer)):
-            self._tasks.add(asyncio.create_task(self._forward(source, sink)))
+        for source, sink, answers in ((reader, there[1], False), (there[0], writer, True)):
+            self._tasks.add(asyncio.create_task(self._forward(source, sink, answers=answers)))
 
-    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
-                if not self.silent:
+                if self.silent or (self.mute and answers):
+                    self.swallowed += len(data)
+                else:
                     sink.write(data)
                     await sink.drain()
             if not self.silent:

@@ -27,7 +27,7 @@ async def publish(broker: Broker, *bodies: str, queue: str = QUEUE) -> None:
 async def take(broker: Broker, count: int, queue: str = QUEUE) -> list[str]:
     """Take and acknowledge so many messages."""
     bodies = []
-    async with broker.subscribe(queue, name="taker", prefetch=count) as subscription, asyncio.timeout(10):
+    async with broker.subscribe(queue, name="taker", prefetch=count) as subscription, asyncio.timeout(50):
         for _ in range(count):
             delivery = await anext(subscription)
             bodies.append(delivery.body.decode())
@@ -151,7 +151,7 @@ async def test_rejected_messages_are_dead_letters_and_the_consumer_goes_on(broke
 
 async def test_requeued_messages_come_again_however_often(broker: Broker) -> None:
     await publish(broker, "not now")
-    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription, asyncio.timeout(10):
+    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription, asyncio.timeout(50):
         for turn in range(30):
             delivery = await anext(subscription)
             assert delivery.redelivered == (turn > 0)
@@ -183,7 +183,7 @@ async def test_stop_wakes_whoever_waits(broker: Broker) -> None:
         readers = [asyncio.create_task(read()) for _ in range(3)]
         await asyncio.sleep(0)
         await subscription.stop()
-        assert await asyncio.wait_for(asyncio.gather(*readers), 10) == [[], [], []]
+        assert await asyncio.wait_for(asyncio.gather(*readers), 50) == [[], [], []]
 
 
 async def test_only_the_first_answer_counts(broker: Broker) -> None:
@@ -221,7 +221,7 @@ async def test_two_consumers_share_a_queue(broker: Broker) -> None:
     async with (
         broker.subscribe(QUEUE, name="one", prefetch=5) as one,
         broker.subscribe(QUEUE, name="two", prefetch=5) as two,
-        asyncio.timeout(30),
+        asyncio.timeout(50),
         asyncio.TaskGroup() as workers,
     ):
         workers.create_task(work("one", one))
@@ -252,7 +252,7 @@ async def test_a_closed_broker_ends_its_subscriptions_and_stays_closed(broker: B
         await broker.ping()
         await broker.close()
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, 50)
         with pytest.raises(Unavailable):
             await anext(subscription)
     with pytest.raises(Unavailable):

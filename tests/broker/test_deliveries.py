@@ -17,6 +17,7 @@ from tests.broker.administration import Administration
 from tests.broker.messages import QUEUE, a_message, ids_in, kinds
 from tests.broker.test_rabbitmq_failures import named
 from tests.stack import Endpoints
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -204,8 +205,10 @@ async def test_tasks_and_messages_go_by_connections_of_their_own(
 ) -> None:
     await rabbit.deliver([a_message()])
     await rabbit.ping()
-    async with asyncio.timeout(10):
-        while not {"carillon worker here/1 deliver", "carillon worker here/1 publish"} <= set(
+
+    async def are_listed() -> bool:
+        return {"carillon worker here/1 deliver", "carillon worker here/1 publish"} <= set(
             await administration.connections()
-        ):
-            await asyncio.sleep(0.05)
+        )
+
+    await until(are_listed, "both connections")

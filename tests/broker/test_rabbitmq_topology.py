@@ -11,8 +11,8 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.broker.rabbitmq.management import effective, policies
 from shared.domain.errors import Unavailable
 from tests.broker.administration import Administration
-from tests.waiting import until
 from tests.stack import Endpoints
+from tests.waiting import until
 
 QUEUES = ("push.split", "push.batch")
 

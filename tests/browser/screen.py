@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.stack import MissingPart
 from tests.stack.install import need_program
@@ -16,7 +16,7 @@ from tests.stack.server import Missing
 
 WIDE, NARROW = 1_280, 360
 _HEIGHT = 800
-_PATIENCE_MS = 20_000
+_PATIENCE_MS = 60_000
 _SERIOUS = {"serious", "critical"}
 _AXE = Path(__file__).parent / "axe"
 # An element may scroll what is too wide in itself; the page must not.
@@ -35,6 +35,7 @@ async def chromium() -> AsyncIterator[Browser]:
         path = need_program("chromium", "chromium")
     except Missing as reason:
         raise MissingPart(f"Chromium: {reason}") from None
+    expect.set_options(timeout=_PATIENCE_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

@@ -22,8 +22,8 @@ _FOCUS = """[
 ]"""
 # What another shape of the page may break; the rest has been asked about the wide one.
 _OF_SHAPE = ("aria-hidden-focus", "label", "link-name", "list", "region", "scrollable-region-focusable", "target-size")
-TOLD_MS = 5_000
-BACK_MS = 20_000
+TOLD_MS = 50_000
+BACK_MS = 60_000
 
 
 def pages(house: House) -> list[str]:

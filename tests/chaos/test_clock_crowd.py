@@ -17,7 +17,7 @@ _ENTRIES = 8_000
 _SECONDS = 120
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_four_schedulers_race_over_one_second(house: House) -> None:
     """Nobody dies, so each comes exactly once; and they hardly ever take the same."""
     ports = [free_port() for _ in range(4)]

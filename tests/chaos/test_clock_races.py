@@ -1,26 +1,22 @@
-"""Schedulers that race with each other, and callers that cancel, replace and pause while instants come due.
+"""Callers that cancel, replace and pause while two schedulers fire what comes due.
 
 What a caller has taken back before its instant never comes: right before it fires, each is looked up once more.
 """
 
 import asyncio
 import random
-import re
 import signal
-import urllib.request
 from datetime import datetime, timedelta
 
 import pytest
 from msgspec import Struct, field
 
-from services.embedded.processes import free_port
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.schedules import Definition, schedule_id
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, gone
 from tests.e2e.clocks import NAMESPACE, Received, Receiver, receiving
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -28,37 +24,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.native]
 # What two clocks may differ by that both follow the database's.
 _CLOCKS = timedelta(milliseconds=250)
 _TICK = {"CARILLON_SCHEDULER_TICK_SECONDS": "0.5"}
-
-
-@pytest.mark.parametrize("entries", [2_000])
-async def test_four_schedulers_race_over_what_is_due(house: House, entries: int) -> None:
-    """All of it is due when they wake up; nobody dies, so nothing comes twice."""
-    ports = [free_port() for _ in range(4)]
-    racers = await asyncio.gather(*(house.start("scheduler", CARILLON_HEALTH_PORT=str(port)) for port in ports))
-    for racer in racers:
-        racer.send(signal.SIGSTOP)
-    now = await house.capabilities.time.now()
-    wanted = [
-        Wanted(NAMESPACE, f"race-{n}", definition("{}", (now + timedelta(seconds=2, milliseconds=n % 500),)))
-        for n in range(entries)
-    ]
-    answers = await house.schedules.accept(wanted)
-    all_ = [each for each in answers if isinstance(each, Accepted)]
-    await until(lambda: is_past(house, now + timedelta(seconds=3)), "all to be due")
-    async with receiving(house, QUEUE) as receiver:
-        for racer in racers:
-            racer.send(signal.SIGCONT)
-        await receiver.got(entries)
-        await gone(house, all_)
-        conflicts = sum([await asyncio.to_thread(conflicts_of, port) for port in ports])
-        for racer in racers:
-            racer.send(signal.SIGTERM)
-        assert [await racer.gone() for racer in racers] == [0] * 4
-        await drained(house, receiver)
-    assert {each.key for each in receiver.all} == {each.key for each in wanted}
-    assert set(receiver.times.values()) == {1}
-    assert len(receiver.all) == entries
-    assert conflicts <= entries / 100
 
 
 class Version(Struct):
@@ -211,15 +176,3 @@ def definition(payload: str, instants: tuple[datetime, ...]) -> Definition:
     # To the millisecond, as instants are read by the API.
     whole = {each.replace(microsecond=each.microsecond // 1000 * 1000) for each in instants}
     return Definition(callback=RabbitCallback(queue=QUEUE, payload=payload), instants=tuple(sorted(whole)))
-
-
-def conflicts_of(port: int) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        page = answer.read().decode()
-    found = re.search(r"^\w*occurrences_conflicts_total (\S+)$", page, re.MULTILINE)
-    assert found is not None, page
-    return float(found[1])
-
-
-async def is_past(house: House, moment: datetime) -> bool:
-    return await house.capabilities.time.now() > moment

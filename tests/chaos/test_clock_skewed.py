@@ -17,8 +17,8 @@ from tests.chaos.outages import check_came, check_not_early, check_nothing_count
 from tests.chaos.test_clock_killed import QUEUE, series, settled
 from tests.e2e.clocks import Receiver, crowd, measured, receiving
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.stack.faketime import WallClock
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -26,7 +26,7 @@ _OFF = {"ahead": 60.0, "behind": -60.0, "jumping": 0.0}
 _TICK = {"CARILLON_SCHEDULER_TICK_SECONDS": "0.5"}
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_wall_clocks_are_a_minute_off_and_jump(house: House, tmp_path: Path) -> None:
     clocks = {name: WallClock(tmp_path / name) for name in _OFF}
     ports = {name: free_port() for name in _OFF}
@@ -38,7 +38,7 @@ async def test_wall_clocks_are_a_minute_off_and_jump(house: House, tmp_path: Pat
     ]
     jumps = asyncio.create_task(jumping(clocks["jumping"]))
     async with receiving(house, QUEUE) as receiver:
-        all_ = [*await crowd(house, 30, 50, after=2, within=6), *await series(house)]
+        all_ = [*await crowd(house, 30, 50, after=5, within=6), *await series(house)]
         await receiver.got(1_500 + 16 * 5)
         jumps.cancel()
         with suppress(asyncio.CancelledError):
@@ -72,4 +72,4 @@ def check_punctual(receiver: Receiver) -> None:
     """A clock that is followed shows as a minute. On a busy machine seconds are not told from what is right."""
     late = sorted((each.came - each.due).total_seconds() for each in receiver.all)
     print(f"lateness: median {median(late) * 1000:.0f} ms, at most {late[-1] * 1000:.0f} ms")
-    assert late[-1] < 20
+    assert late[-1] < 50

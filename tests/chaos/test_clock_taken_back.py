@@ -16,8 +16,8 @@ from tests.chaos.test_clock_killed import QUEUE, drained, expected, gone, settle
 from tests.chaos.test_clock_races import Caller, Version, by_payload, definition
 from tests.e2e.clocks import NAMESPACE, measured, receiving, scheduled
 from tests.e2e.house import House, Process
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -31,7 +31,7 @@ async def test_what_is_taken_back_while_a_scheduler_has_it_never_comes(house: Ho
     """The scheduler sleeps while all of it is taken back, with a slice that it has not read, or with all in memory."""
     flow = house.schedules
     async with receiving(house, QUEUE) as receiver:
-        due = await house.capabilities.time.now() + timedelta(seconds=6)
+        due = await house.capabilities.time.now() + timedelta(seconds=10)
         all_ = await made(house, due)
         holder = await (asleep_with_a_slice(house) if hands == "claimed" else asleep_with_all(house, 6 * _EACH))
         for each in all_["removed"]:
@@ -90,7 +90,7 @@ async def test_what_is_taken_back_right_before_it_goes_out_is_the_last_of_it(hou
     flow = house.schedules
     async with receiving(house, QUEUE) as receiver:
         holder = await house.start("scheduler", fault="clock.before_publish=stop", **_TICK)
-        first = await house.capabilities.time.now() + timedelta(seconds=2)
+        first = await house.capabilities.time.now() + timedelta(seconds=4)
         all_ = {what: await a_series(house, what, first) for what in ("removed", "replaced", "paused", "untouched")}
         await holder.reached("clock.before_publish")
         assert await flow.remove(all_["removed"].schedule.id)

@@ -25,7 +25,7 @@ def a_file() -> bytes:
 @pytest.mark.parametrize(
     "point",
     and_rarely(
-        "plan.after_page",
+        pytest.param("plan.after_page", marks=pytest.mark.proof),
         "finish.after_file",
         rarely=(
             "plan.before_end",

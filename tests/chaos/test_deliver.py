@@ -15,10 +15,10 @@ from shared.domain.bus.subscriptions import EventSubscription
 from shared.flow.bus.waking import Waker
 from tests.e2e import callees
 from tests.e2e.house import House
-from tests.waiting import until
-from tests.tiers import and_rarely
 from tests.receivers import receiver
 from tests.services.worker.bus.delivering import LEASE, Delivering
+from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -80,6 +80,7 @@ async def check(bus: Delivering, subscriptions: Sequence[EventSubscription], cou
         assert chunks == 0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("point", and_rarely(POINTS[0], rarely=POINTS[1:]))
 async def test_a_worker_dies(house: House, bus: Delivering, point: str) -> None:
     await house.start("scheduler", **ENVIRONMENT)

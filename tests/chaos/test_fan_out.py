@@ -24,9 +24,9 @@ from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
 from shared.domain.bus.wishes import SubscriptionWish
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import House, Process
-from tests.waiting import until
 from tests.e2e.test_routemaster import BusClient
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -133,6 +133,7 @@ async def ended(*processes: Process) -> None:
         assert await process.gone() == 0, process.log
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("nth", and_rarely(1, rarely=(3,)))
 @pytest.mark.parametrize("point", and_rarely(POINTS[0], rarely=POINTS[1:]))
 async def test_one_of_two_is_killed_around_a_flush(bus: Bus, point: str, nth: int) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import House, Process
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -106,6 +106,7 @@ async def ended(*processes: Process) -> None:
         assert await process.gone() == 0, process.log
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("point", and_rarely("feedback.after_flush", rarely=("feedback.before_flush",)))
 async def test_it_is_killed_around_a_flush(receiver: Receiver, point: str) -> None:
     topic = await receiver.topic()

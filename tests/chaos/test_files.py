@@ -7,6 +7,7 @@ twice, and the job ends by itself, once it can or where it cannot.
     the file is another one        the job stops, and an event says why
 """
 
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,14 +18,15 @@ from shared.domain.jobs.events import FINISH, READ_FILE, EventState
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.push.control_groups import held_out
 from tests.chaos.s3_way import Way, way_to
-from tests.chaos.test_put_off import SLOW, is_put_off, nothing_is_left, put_off, some_are_sent
+from tests.chaos.test_put_off import RECOVERED_SECONDS, is_put_off, nothing_is_left, put_off, some_are_sent
 from tests.e2e.house import House, Process
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 HURRIED = {"CARILLON_BLOBS_TIMEOUT_SECONDS": "1"}
+ON_ITS_WAY = "send.after_take@4"
 USERS = 8_000
 SHARE = 0.1
 
@@ -52,9 +54,15 @@ async def a_worker(house: House, way: Way, *, fault: str = "", **environment: st
     return await house.start("worker", fault=fault, CARILLON_BLOBS_ENDPOINT_URL=way.url, **environment)
 
 
+async def a_sender(house: House, way: Way) -> Process:
+    """A worker that stops when some batches are sent and others are not read yet."""
+    in_hand = {"CARILLON_WORKER_SENDS_IN_FLIGHT": "2"}
+    return await a_worker(house, way, fault=f"{ON_ITS_WAY}=stop", **in_hand, **HURRIED)
+
+
 async def is_done(house: House, job_id: str) -> None:
     """Every user who is known has one record, and nothing of the job is tried any more."""
-    await house.exactly_once(job_id, USERS)
+    await house.exactly_once(job_id, USERS, seconds=RECOVERED_SECONDS)
     job = await house.closed(job_id)
     assert job.totals is not None
     assert (job.totals.unknown, job.totals.batches, job.failure) == (300, 9, "")
@@ -68,7 +76,7 @@ async def test_s3_is_away_when_a_file_is_to_be_planned(house: House, way: Way, h
     path = await house.file(a_file())
     await getattr(way, how)()
     job_id = await house.post(csv_path=path)
-    await until(lambda: is_put_off(house, job_id), "the plan to be put off", 30)
+    await until(lambda: is_put_off(house, job_id), "the plan to be put off", RECOVERED_SECONDS)
     assert await put_off(house, job_id) == [f"job/{job_id}/plan"]
     await way.open()
     await is_done(house, job_id)
@@ -76,11 +84,12 @@ async def test_s3_is_away_when_a_file_is_to_be_planned(house: House, way: Way, h
 
 @pytest.mark.parametrize("how", and_rarely("fray", rarely=("shut", "silence")))
 async def test_s3_is_away_while_batches_are_read(house: House, way: Way, how: str) -> None:
-    await a_worker(house, way, fault=SLOW, CARILLON_WORKER_SENDS_IN_FLIGHT="2", **HURRIED)
+    worker = await a_sender(house, way)
     job_id = await house.post(csv_path=await house.file(a_file()))
-    await until(lambda: some_are_sent(house, job_id), "the first batches")
+    await worker.reached("send.after_take")
     await getattr(way, how)()
-    await until(lambda: is_put_off(house, job_id), "batches to be put off", 30)
+    worker.send(signal.SIGCONT)
+    await until(lambda: is_put_off(house, job_id), "batches to be put off", RECOVERED_SECONDS)
     await way.open()
     await is_done(house, job_id)
 
@@ -100,7 +109,7 @@ async def test_connections_break_again_and_again_in_mid_file(house: House, way: 
     # What comes faster than it is read is lost with its connection.
     way.pause, way.break_after = 0.002, 1_500_000
     job_id = await house.post(csv_path=await house.file(a_file(width=1_000)))
-    await until(lambda: some_are_sent(house, job_id), "the plan")
+    await until(lambda: some_are_sent(house, job_id), "the plan", RECOVERED_SECONDS)
     assert way.broken >= 5
     await way.open()
     await is_done(house, job_id)
@@ -109,7 +118,7 @@ async def test_connections_break_again_and_again_in_mid_file(house: House, way: 
 
 async def is_stopped(house: House, job_id: str) -> Counter[Any]:
     """The file is another one, and the job says so; the records that went out before."""
-    job = await house.closed(job_id)
+    job = await house.closed(job_id, seconds=RECOVERED_SECONDS)
     assert (job.status, job.completed_at) == (JobStatus.STOPPED, 0)
     assert "the object has changed" in job.failure
     last = job.events[-1]
@@ -134,16 +143,17 @@ async def test_the_file_is_replaced_while_it_is_planned(house: House, way: Way) 
 
 
 async def test_the_file_is_replaced_while_s3_is_away(house: House, way: Way) -> None:
-    await a_worker(house, way, fault=SLOW, CARILLON_WORKER_SENDS_IN_FLIGHT="2", **HURRIED)
+    worker = await a_sender(house, way)
     content = a_file()
     job_id = await house.post(csv_path=await house.file(content))
-    await until(lambda: some_are_sent(house, job_id), "the first batches")
+    await worker.reached("send.after_take")
     await way.shut()
-    await until(lambda: is_put_off(house, job_id), "batches to be put off", 30)
+    worker.send(signal.SIGCONT)
+    await until(lambda: is_put_off(house, job_id), "batches to be put off", RECOVERED_SECONDS)
     await house.file(content[::-1])
     await way.open()
     sent = await is_stopped(house, job_id)
-    assert 3_000 <= sent.total() < USERS
+    assert 4_000 <= sent.total() < USERS
 
 
 async def test_s3_is_away_when_the_control_group_is_to_be_written(house: House, way: Way) -> None:
@@ -158,16 +168,16 @@ async def test_s3_is_away_when_the_control_group_is_to_be_written(house: House, 
         assert job is not None
         return job.open and [(event.stage, event.state) for event in job.events][-1:] == [(FINISH, EventState.FAIL)]
 
-    await until(waits, "the event")
-    await until(lambda: worker.log.count("task put off") >= 2, "some tries", 30)
+    await until(waits, "the event", RECOVERED_SECONDS)
+    await until(lambda: worker.log.count("task put off") >= 2, "some tries", RECOVERED_SECONDS)
 
     async def is_tried_by_one() -> bool:
         # Two that are put off at the same moment do not see each other yet, but at their next tries.
         return await put_off(house, job_id) in ([], [f"job/{job_id}/finish"])
 
-    await until(is_tried_by_one, "the tries to become one", 30)
+    await until(is_tried_by_one, "the tries to become one", RECOVERED_SECONDS)
     await way.open()
-    job = await house.closed(job_id)
+    job = await house.closed(job_id, seconds=RECOVERED_SECONDS)
     assert job.status is JobStatus.COMPLETED
     assert [event.state for event in job.events if event.stage == FINISH] == ["fail", "running", "success"]
     lines = (await house.content(job.control_group_csv_path)).decode().splitlines()

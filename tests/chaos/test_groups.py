@@ -12,10 +12,10 @@ from services.embedded.processes import free_port
 from shared.domain.audience.zones import zones
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_localized import spread
 from tests.e2e.test_over_http import Customer, an_app, customer
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 __all__ = ["customer"]
 
@@ -50,7 +50,7 @@ async def test_a_post_dies_half_way(house: House, customer: Customer, point: str
         assert len(job["zones"]) == len(zones())
     group_id = await the_group(house)
     _, group = await customer.call("GET", f"/apps/{app_id}/groups/{group_id}")
-    await until(lambda: all_ended(customer, app_id, group_id), "all zones to complete", 60)
+    await until(lambda: all_ended(customer, app_id, group_id), "all zones to complete")
     _, group = await customer.call("GET", f"/apps/{app_id}/groups/{group_id}")
     assert [zone["zone"] for zone in group["zones"]] == list(zones())
     assert (group["totalTokens"], group["sent"]) == (200, 200)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.native]
 SENDER = (
     "send.before_take",
     "send.after_take",
-    "send.in_transaction",
+    pytest.param("send.in_transaction", marks=pytest.mark.proof),
     "send.after_commit",
     "send.after_settle",
     "send.before_feed",
@@ -33,6 +33,7 @@ async def test_a_sender_dies(house: House, point: str) -> None:
     await house.exactly_once(job_id, 9_000)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("point", and_rarely("plan.after_page@2", rarely=["plan.before_end", "finish.after_totals"]))
 async def test_a_planner_or_a_finisher_dies(house: House, point: str) -> None:
     await house.devices(20_000)

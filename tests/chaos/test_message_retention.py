@@ -18,11 +18,11 @@ from shared.domain.messages.ledger import MessageState, entry_id
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime.configuration import load
 from shared.store import Store
-from tests.waiting import until
 from tests.e2e.house import House
-from tests.tiers import and_rarely
 from tests.services.worker.messages.post import add_app
 from tests.store.messages.ended_jobs import EVER, NOW, add_job, left, tell
+from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -63,7 +63,7 @@ async def test_who_dies_while_redacting_leaves_it_to_the_next(house: House, stor
     async def is_redacted() -> bool:
         return not await store.kept_ledgers.find_unredacted(EVER, limit=1)
 
-    await until(is_redacted, seconds=30)
+    await until(is_redacted)
     rows = await store.message_lists.page(job.incarnation, limit=10_000)
     assert {(row.to, row.detail, row.redacted_at is None) for row in rows} == {("", "", False)}
     assert len(rows) == sum(SIZES)
@@ -92,7 +92,7 @@ async def test_who_dies_while_forgetting_leaves_it_to_the_next(house: House, sto
     async def is_forgotten() -> bool:
         return not await store.kept_ledgers.find_old(EVER, limit=1)
 
-    await until(is_forgotten, seconds=30)
+    await until(is_forgotten)
     await telling
     assert set((await left(store, job)).values()) == {0}
     counts = await store.message_sums.count(job.key)
@@ -119,7 +119,7 @@ async def test_who_dies_while_deleting_an_app_leaves_it_to_the_next(
     async def is_gone() -> bool:
         return await store.apps.get(app.id) is None
 
-    await until(is_gone, seconds=30)
+    await until(is_gone)
     assert set((await left(store, job)).values()) == {0}
     assert await store.jobs.view(job.key) is None
     assert await store.suppressions.page(app.id, limit=1) == []

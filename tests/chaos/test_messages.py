@@ -21,17 +21,17 @@ from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
 from shared.runtime.configuration import load
-from tests.waiting import until
 from tests.e2e.house import House
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
-from tests.tiers import and_rarely
 from tests.services.worker.messages.post import BUCKET, Post, add_app
+from tests.tiers import and_rarely
+from tests.waiting import SECONDS, until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.usefixtures("hasty")]
 
 ANA = Doer("user", "ana@example.com")
-CALL_SECONDS = 1.5
+CALL_SECONDS = 3
 MESSAGES = 60
 UNTOUCHED = (
     "feed.after_place",
@@ -51,7 +51,7 @@ OPEN = (
 
 RECORDED = ("message.after_record", "message.before_settle")
 
-EVER = ("message.after_take", "message.after_call", "message.after_record")
+EVER = ("message.after_write_ahead", "message.after_take", "message.after_call", "message.after_record")
 RARELY = tuple(point for point in (*UNTOUCHED, *OPEN, *RECORDED) if point not in EVER)
 
 
@@ -75,8 +75,8 @@ async def post(house: House, fake: FakeProcess, tmp_path: Path) -> AsyncIterator
         "CARILLON_PROVIDERS_SANDBOX_FILE": str(tmp_path / "sandbox.ndjson"),
         "CARILLON_PROVIDERS_CALL_SECONDS": str(CALL_SECONDS),
         # Beside other tests a process is late more often than on a machine of its own.
-        "CARILLON_PROVIDERS_LATE_MS": "50",
-        "CARILLON_PROVIDERS_CLOCK_MS": "20",
+        "CARILLON_PROVIDERS_LATE_MS": "1000",
+        "CARILLON_PROVIDERS_CLOCK_MS": "500",
     }
     capabilities = Capabilities(load(house.environment), service="test")
     parts = Parts(capabilities)
@@ -97,7 +97,7 @@ async def add_up(post: Post, job: Job, planned: int) -> dict[MessageState, int]:
     return dict(states)
 
 
-@pytest.mark.parametrize("point", and_rarely(*EVER, rarely=RARELY))
+@pytest.mark.parametrize("point", and_rarely(pytest.param(EVER[0], marks=pytest.mark.proof), *EVER[1:], rarely=RARELY))
 async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post, point: str) -> None:
     credential = await post.credential(rate=100)
     nth = 1 if point in UNTOUCHED else 3
@@ -106,7 +106,7 @@ async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post
     job = await post.job(credential, MESSAGES)
     assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
-    closed = await post.closed(job, seconds=60)
+    closed = await post.closed(job, seconds=SECONDS)
     assert closed.status is JobStatus.COMPLETED
     states, calls = await add_up(post, job, MESSAGES), await count_calls(post)
     assert states.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
@@ -114,7 +114,7 @@ async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post
     called = {entry.id for entry in await post.entries(job) if entry.state is MessageState.SENT}
     assert called <= calls.keys(), "what counts as sent was sent"
     unknown = states.get(MessageState.UNKNOWN, 0)
-    assert unknown == 0 if point in UNTOUCHED else unknown <= 40
+    assert unknown == 0 or point not in UNTOUCHED
     assert len(calls) >= MESSAGES - unknown
 
 
@@ -127,7 +127,7 @@ async def test_who_takes_over_from_the_dead_dies_too(house: House, post: Post) -
     second = await house.start("worker", fault="message.after_disown=kill")
     assert await second.gone() == -signal.SIGKILL
     await house.start("worker")
-    await post.closed(job, seconds=60)
+    await post.closed(job, seconds=SECONDS)
     states, calls = await add_up(post, job, MESSAGES), await count_calls(post)
     assert states.keys() == {MessageState.SENT, MessageState.UNKNOWN}
     assert max(calls.values()) == 1
@@ -156,7 +156,7 @@ async def test_a_retry_that_was_left_halfway_is_brought_to_its_end(house: House,
     await house.start("scheduler")
     credential = await post.credential(rate=100)
     await post.fake.answer(always=Rule(status=400))
-    closed = await post.closed(await post.job(credential, MESSAGES), seconds=60)
+    closed = await post.closed(await post.job(credential, MESSAGES), seconds=SECONDS)
     await post.fake.answer(always=Rule(status=202))
     faults.arm(f"{point}=raise")
     try:
@@ -164,7 +164,7 @@ async def test_a_retry_that_was_left_halfway_is_brought_to_its_end(house: House,
             await post.parts.of(MessagesPart).retry.retry(closed, [MessageState.FAILED], by=ANA)
     finally:
         faults.arm("")
-    await post.closed(closed, seconds=60)
+    await post.closed(closed, seconds=SECONDS)
     assert await add_up(post, closed, MESSAGES) == {MessageState.SENT: MESSAGES}
     assert set((await count_calls(post)).values()) == {2}
 
@@ -181,7 +181,7 @@ async def test_a_sender_of_single_messages_dies_and_nobody_is_called_twice(
     ids = await post.accept(credential, [f"s{number}@example.com" for number in range(30)])
     assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
-    states, calls = await post.ended(ids, seconds=60), await count_calls(post)
+    states, calls = await post.ended(ids, seconds=SECONDS), await count_calls(post)
     assert states.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
     assert (states[MessageState.UNKNOWN] > 0) == (point in OPEN)
     assert max(calls.values()) == 1
@@ -195,7 +195,7 @@ async def test_a_single_message_is_sent_though_nobody_was_told_of_it(house: Hous
     await post.capabilities.broker.purge("message.single")
     await house.start("worker")
     await house.start("scheduler")
-    assert await post.ended(ids, seconds=40) == {MessageState.SENT: 1}
+    assert await post.ended(ids, seconds=SECONDS) == {MessageState.SENT: 1}
 
 
 @pytest.mark.parametrize("point", and_rarely(OPEN[0], rarely=OPEN[1:]))
@@ -206,7 +206,7 @@ async def test_what_nobody_knows_is_sent_again_where_the_policy_says_so(house: H
     job = await post.job(credential, MESSAGES, on_unknown=OnUnknown.RETRY)
     assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
-    await post.closed(job, seconds=60)
+    await post.closed(job, seconds=SECONDS)
     assert await add_up(post, job, MESSAGES) == {MessageState.SENT: MESSAGES}
     calls = await count_calls(post)
     assert len(calls) == MESSAGES
@@ -222,7 +222,7 @@ async def test_a_sender_freezes_and_wakes_up_when_others_have_gone_on(house: Hou
     job = await post.job(credential, MESSAGES)
     await frozen.reached(point)
     await house.start("worker")
-    await post.closed(job, seconds=60)
+    await post.closed(job, seconds=SECONDS)
     before = await count_calls(post)
     frozen.send(signal.SIGCONT)
     await asyncio.sleep(2 * CALL_SECONDS)  # what it may still do it does by then
@@ -243,7 +243,7 @@ async def test_workers_die_again_and_again(house: House, post: Post) -> None:
         assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
     for job in jobs:
-        await post.closed(job, seconds=90)
+        await post.closed(job, seconds=120)
     held = await add_up(post, jobs[0], 80)
     assert held.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
     assert await add_up(post, jobs[1], 40) == {MessageState.SENT: 40}
@@ -254,7 +254,7 @@ async def test_workers_die_again_and_again(house: House, post: Post) -> None:
 async def test_a_worker_ends_within_its_grace_and_nothing_is_open(house: House, post: Post) -> None:
     worker = await house.start("worker")
     job = await post.job(await post.credential(rate=50), 200)
-    await post.has_calls(20)
+    await post.has_calls(20, seconds=SECONDS)
     worker.send(signal.SIGTERM)
     assert await worker.gone() == 0
     states = await post.states(job)
@@ -262,11 +262,12 @@ async def test_a_worker_ends_within_its_grace_and_nothing_is_open(house: House, 
     assert states[MessageState.SENT] == len(await post.called())
     await house.start("worker")
     await house.start("scheduler")
-    await post.closed(job, seconds=60)
+    await post.closed(job, seconds=SECONDS)
     assert await add_up(post, job, 200) == {MessageState.SENT: 200}
     assert max((await count_calls(post)).values()) == 1
 
 
+@pytest.mark.proof
 async def test_the_brokers_messages_are_lost(house: House, post: Post) -> None:
     credential = await post.credential(rate=100)
     job = await post.job(credential, MESSAGES)
@@ -276,6 +277,6 @@ async def test_the_brokers_messages_are_lost(house: House, post: Post) -> None:
     await post.capabilities.broker.purge("message.batch")
     await house.start("worker")
     await house.start("scheduler")
-    await post.closed(job, seconds=60)
+    await post.closed(job, seconds=SECONDS)
     assert await add_up(post, job, MESSAGES) == {MessageState.SENT: MESSAGES}
     assert set((await count_calls(post)).values()) == {1}

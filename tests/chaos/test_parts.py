@@ -11,10 +11,10 @@ import pytest
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.totals import Totals
-from tests.e2e.house import House
-from tests.waiting import until
-from tests.tiers import and_rarely
+from tests.e2e.house import House, Process
 from tests.stack.kafka import throttle
+from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -46,16 +46,13 @@ async def the_batch(house: House, job_id: str) -> Batch:
     return batch
 
 
-async def send_three_parts(house: House, job_id: str) -> None:
-    """Let three parts of the batch go out; the worker waits before the fourth."""
-    await house.start("worker", fault="send.after_settle@3=delay:2")
+async def send_three_parts(house: House, job_id: str) -> Process:
+    """Let three parts of the batch go out; the worker stops before the fourth."""
+    worker = await house.start("worker", fault="send.after_settle@3=stop")
     await house.start("scheduler")
     assert await house.jobs.resume(job_id)
-
-    async def are_out() -> bool:
-        return (await the_batch(house, job_id)).parts == 3
-
-    await until(are_out, "three parts")
+    await worker.reached("send.after_settle")
+    return worker
 
 
 async def one_record_each(house: House, job_id: str) -> None:
@@ -93,7 +90,9 @@ async def test_a_sender_dies_in_the_middle_of_a_batch(house: House, point: str) 
     await one_record_each(house, job_id)
 
 
-@pytest.mark.parametrize("point", and_rarely(rarely=("send.after_commit", "send.after_take", "send.in_transaction")))
+@pytest.mark.slow
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("point", ["send.after_commit", "send.after_take", "send.in_transaction"])
 async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house: House, point: str) -> None:
     job_id = await grown(house)
     sleeper = await house.start("worker", fault=f"{point}@4=stop")
@@ -110,8 +109,9 @@ async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house:
 
 async def test_a_job_is_held_between_two_parts(house: House) -> None:
     job_id = await grown(house)
-    await send_three_parts(house, job_id)
+    worker = await send_three_parts(house, job_id)
     assert await house.jobs.pause(job_id)
+    worker.send(signal.SIGCONT)
 
     async def is_held() -> bool:
         return (await the_batch(house, job_id)).status == "planned"
@@ -125,8 +125,9 @@ async def test_a_job_is_held_between_two_parts(house: House) -> None:
 
 async def test_what_is_left_of_a_stopped_job_is_dropped(house: House) -> None:
     job_id = await grown(house)
-    await send_three_parts(house, job_id)
+    worker = await send_three_parts(house, job_id)
     assert await house.jobs.stop(job_id)
+    worker.send(signal.SIGCONT)
     job = await house.closed(job_id)
     assert job.totals is not None
     assert (job.status, job.totals.sent) == (JobStatus.STOPPED, 3_000)
@@ -144,7 +145,8 @@ async def slow_brokers(house: House, bytes_a_second: int) -> AsyncIterator[None]
         await asyncio.to_thread(throttle, servers, None)
 
 
-@pytest.mark.slow
+@pytest.mark.kills_servers  # it slows one down
+@pytest.mark.usefixtures("hasty")
 async def test_what_kafka_cannot_take_in_time_goes_out_in_smaller_parts(house: House) -> None:
     """A batch has 1.4 MB, and the brokers take 200 kB a second where two seconds are allowed for one."""
     devices = 4_000

@@ -16,13 +16,14 @@ from shared.domain.push.records import GCM
 from tests import stack as servers
 from tests.broker.administration import Administration
 from tests.e2e.house import House
-from tests.waiting import until
-from tests.tiers import and_rarely
 from tests.stack import Endpoints
+from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 SLOW = ",".join(f"send.after_take@{n}=delay:0.3" for n in range(1, 40))
+RECOVERED_SECONDS = 120.0
 
 
 def raises(point: str, *, times: int) -> str:
@@ -49,7 +50,7 @@ async def nothing_is_left(house: House) -> None:
     async def none_waits() -> bool:
         return await house.capabilities.store.occurrences._occurrences.count_documents({}) == 0
 
-    await until(none_waits, "the last occurrences to fire", 40)
+    await until(none_waits, "the last occurrences to fire", RECOVERED_SECONDS)
     for queue in (SPLIT_QUEUE, BATCH_QUEUE):
         assert await house.capabilities.broker.depth(f"{queue}.dlq") == 0
 
@@ -59,7 +60,9 @@ async def some_are_sent(house: House, job_id: str) -> bool:
     return job_id in totals and totals[job_id].settled >= 3
 
 
-@pytest.mark.parametrize("server", and_rarely(rarely=("postgres", "kafka")))
+@pytest.mark.kills_servers
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("server", ["postgres", "kafka"])
 async def test_a_server_is_away_for_long_in_mid_job(house: House, server: str) -> None:
     await house.devices(20_000)
     await house.start("scheduler")
@@ -68,14 +71,15 @@ async def test_a_server_is_away_for_long_in_mid_job(house: House, server: str) -
     await until(lambda: some_are_sent(house, job_id), "the first batches")
     await asyncio.to_thread(servers.kill, server)
     try:
-        await until(lambda: is_put_off(house, job_id), "work to be put off", 60)
+        await until(lambda: is_put_off(house, job_id), "work to be put off", RECOVERED_SECONDS)
         await asyncio.sleep(5)  # some of it comes back in vain
     finally:
         await asyncio.to_thread(servers.start, server)
-    await house.exactly_once(job_id, 20_000)
+    await house.exactly_once(job_id, 20_000, seconds=RECOVERED_SECONDS)
     await nothing_is_left(house)
 
 
+@pytest.mark.kills_servers
 async def test_the_push_database_is_away_when_a_job_is_to_be_planned(house: House) -> None:
     await house.devices(5_000)
     await house.start("scheduler")
@@ -84,10 +88,10 @@ async def test_the_push_database_is_away_when_a_job_is_to_be_planned(house: Hous
     try:
         job_id = await house.post()
         # Two tries that are put off at the same moment do not see each other; at their next tries they become one.
-        await until(lambda: is_put_off_once(house, job_id), "the plan to be put off, once", 60)
+        await until(lambda: is_put_off_once(house, job_id), "the plan to be put off, once", RECOVERED_SECONDS)
     finally:
         await asyncio.to_thread(servers.start, "postgres")
-    await house.exactly_once(job_id, 5_000)
+    await house.exactly_once(job_id, 5_000, seconds=RECOVERED_SECONDS)
     await nothing_is_left(house)
 
 
@@ -115,7 +119,7 @@ async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_
     stuck = await house.post()
     await until(lambda: some_are_sent(house, stuck), "the first batches")
     async with locked(push_database, f"{house.app}_apns"):
-        await until(lambda: is_put_off(house, stuck), "work to be put off", 30)
+        await until(lambda: is_put_off(house, stuck), "work to be put off", RECOVERED_SECONDS)
         free = await house.post(service=GCM)
         job = await house.closed(free)
         assert job.totals is not None
@@ -128,6 +132,7 @@ async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_
     await nothing_is_left(house)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "point", and_rarely("send.after_take", "plan.after_page", rarely=("send.before_take", "send.after_commit"))
 )

@@ -10,11 +10,11 @@ from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatu
 from shared.flow.bus.replays import BusReplayFlow, ReplayWish
 from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
 from tests.e2e.house import House
-from tests.waiting import until
-from tests.tiers import and_rarely
 from tests.services.fanout.fanning_out import collected, publish
 from tests.services.fanout.test_replays import HOUR
 from tests.store.bus.made_subscriptions import add
+from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

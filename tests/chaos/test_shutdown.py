@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from time import monotonic
 
 import pytest
 
@@ -12,22 +11,17 @@ from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
-IDLE_SECONDS = 3.0
-# On a busy machine; what these processes have in hand would take them far longer, and the grace period is 25.
-BUSY_SECONDS = 15.0
+# Whoever does not end by itself is not cut off before the test fails.
+PATIENT = {"CARILLON_SHUTDOWN_GRACE_SECONDS": "3600"}
 PAGES = 50
 SLOW_PLAN = ",".join(f"plan.after_page@{n}=delay:0.5" for n in range(2, PAGES))
 SLOW_SEND = ",".join(f"send.after_take@{n}=delay:0.5" for n in range(1, 100))
 
 
-async def drained(process: Process, *, within: float) -> None:
-    """Ask it to end: it must do so in time, with nothing cut off."""
-    asked = monotonic()
+async def drained(process: Process) -> None:
+    """Ask it to end: it does so, with nothing cut off."""
     process.send(signal.SIGTERM)
-    code = await process.gone()
-    took = monotonic() - asked
-    assert code == 0, process.log
-    assert took < within, f"took {took:.1f} s\n{process.log}"
+    assert await process.gone() == 0, process.log
 
 
 async def planned_batches(house: House, job_id: str) -> int:
@@ -37,13 +31,13 @@ async def planned_batches(house: House, job_id: str) -> int:
 
 @pytest.mark.parametrize("sending", and_rarely(SLOW_SEND, rarely=("",)), ids=["sends", "plans"])
 async def test_a_worker_is_told_to_end_while_it_plans(house: House, sending: str) -> None:
-    """Its plan would take 25 seconds more. No scheduler runs: what is left must be on the broker already."""
+    """It plans no further. No scheduler runs: what is left must be on the broker already."""
     await house.devices(100_000)
     faults = ",".join(part for part in (SLOW_PLAN, sending) if part)
-    first = await house.start("worker", fault=faults, CARILLON_WORKER_PAGE_BATCHES="2")
+    first = await house.start("worker", fault=faults, CARILLON_WORKER_PAGE_BATCHES="2", **PATIENT)
     job_id = await house.post()
     await first.reached("plan.after_page")
-    await drained(first, within=BUSY_SECONDS)
+    await drained(first)
     assert 0 < await planned_batches(house, job_id) < 90
     await house.start("worker")
     await house.exactly_once(job_id, 100_000)
@@ -54,22 +48,21 @@ async def test_two_workers_are_told_to_end_one_after_the_other(house: House) -> 
     await house.devices(60_000)
     job_id = await house.post()
     for _ in range(2):
-        worker = await house.start("worker", fault=SLOW_SEND)
+        worker = await house.start("worker", fault=SLOW_SEND, **PATIENT)
         await worker.reached("send.after_take")
-        await drained(worker, within=BUSY_SECONDS)
+        await drained(worker)
     await house.start("worker")
     await house.exactly_once(job_id, 60_000)
 
 
-@pytest.mark.alone
-async def test_every_idle_process_ends_at_once(house: House) -> None:
+async def test_every_idle_process_ends_by_itself(house: House) -> None:
     await house.devices(2_000)
-    own = {"CARILLON_FEEDBACK_TOPICS": f"^{house.app}-.*-feedbacks$"}
+    own = {"CARILLON_FEEDBACK_TOPICS": f"^{house.app}-.*-feedbacks$", **PATIENT}
     processes = [await house.start(service, **own) for service in ("api", "scheduler", "worker", "feedback", "fanout")]
     # After some work: connections and lanes are open then.
     await house.exactly_once(await house.post(), 2_000)
     for process in processes:
-        await drained(process, within=IDLE_SECONDS)
+        await drained(process)
 
 
 async def test_a_feedback_reader_is_told_to_end_in_mid_fold(house: House) -> None:
@@ -77,14 +70,14 @@ async def test_a_feedback_reader_is_told_to_end_in_mid_fold(house: House) -> Non
     await receiver.jobs_to_answer()
     topic = await receiver.topic()
     await receiver.answer(topic, 2_000)
-    reader = await receiver.start(fault="feedback.before_flush=delay:1")
+    reader = await receiver.start(fault="feedback.before_flush=delay:1", **PATIENT)
     await reader.reached("feedback.before_flush")
     answering = asyncio.create_task(receiver.answer(topic, 2_000))
-    await drained(reader, within=BUSY_SECONDS)
+    await drained(reader)
     await answering
     standing = await receiver.standing()
     assert standing > 0, "what was folded must be stored at the end"
-    heir = await receiver.start()
+    heir = await receiver.start(**PATIENT)
     await receiver.counted()
-    await drained(heir, within=BUSY_SECONDS)
+    await drained(heir)
     await receiver.counted()

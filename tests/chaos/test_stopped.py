@@ -7,10 +7,10 @@ import pytest
 from shared.domain.jobs.jobs import JobStatus
 from tests.chaos.test_killed import SENDER
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.usefixtures("hasty")]
 
 
 _OTHERS = tuple(

@@ -19,7 +19,7 @@ from tests.chaos.storm.verdict import judge_jobs, judge_schedules
 from tests.e2e.clocks import declared
 from tests.e2e.house import House
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.storm]
+pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.storm, pytest.mark.usefixtures("hasty")]
 
 STORM_SECONDS = 60.0
 _SETTLED_WITHIN = 180.0

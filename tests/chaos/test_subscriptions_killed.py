@@ -19,12 +19,12 @@ from shared.flow.bus.waking import Waker
 from shared.runtime.settings import BusSettings
 from tests.chaos.test_deliver import ENVIRONMENT
 from tests.e2e.house import House, Process
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer
 from tests.e2e.test_routemaster import ON_BUS, ROOT_KEY, BusClient
 from tests.flow.bus.test_retention import Later
 from tests.receivers import receiver
 from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -160,7 +160,7 @@ async def test_an_api_dies_that_has_retried_a_dead_letter(house: House, bus: Del
     await bus.publish(subscription, *EVENTS)
     await house.start("scheduler", **ENVIRONMENT)
     await house.start("worker", **ENVIRONMENT)
-    await bus.receiver.answer("/k", 503, retry_after="2")
+    await bus.receiver.answer("/k", 503, retry_after="10")
     await bus.arrived(1)
     (delivery,) = await bus.deliveries(subscription)
     old = {"$set": {"cut_at": delivery.cut_at - timedelta(hours=2)}}

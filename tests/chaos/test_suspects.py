@@ -24,7 +24,7 @@ _CALL = {**callees.OPEN, "CARILLON_CALLBACKS_CALL_TIMEOUT_SECONDS": "3"}
 async def test_schedulers_that_die_one_after_the_other_bury_nothing(house: House) -> None:
     """Most of them have died already; the last ones do after they stored that an attempt begins."""
     async with receiving(house, QUEUE) as receiver:
-        await crowd(house, 3, 1, after=1, within=0.1)
+        await crowd(house, 3, 1, after=3, within=0.1)
         await claimed_in_vain(house, 18)
         for _ in range(4):
             doomed = await house.spawn("scheduler", fault="clock.before_publish=kill", **QUICK)
@@ -38,7 +38,7 @@ async def test_schedulers_that_die_one_after_the_other_bury_nothing(house: House
 
 async def test_a_store_that_answers_too_late_buries_nothing(house: House) -> None:
     async with receiving(house, QUEUE) as receiver:
-        await crowd(house, 1, 1, after=1, within=0.1)
+        await crowd(house, 1, 1, after=3, within=0.1)
         await claimed_in_vain(house, 19)
         slow = ",".join(f"clock.after_look@{n}=delay:1.3" for n in range(1, 5))
         await house.start("scheduler", fault=slow, **QUICK)
@@ -49,7 +49,7 @@ async def test_a_store_that_answers_too_late_buries_nothing(house: House) -> Non
 
 async def test_what_kills_each_scheduler_is_buried(house: House) -> None:
     async with receiving(house, QUEUE) as receiver:
-        await crowd(house, 1, 1, after=1, within=0.1)
+        await crowd(house, 1, 1, after=3, within=0.1)
         await claimed_in_vain(house, 20)
         for begun in range(1, 6):
             doomed = await house.spawn("scheduler", fault="clock.before_publish=kill", **QUICK)
@@ -65,7 +65,7 @@ async def test_what_kills_each_scheduler_is_buried(house: House) -> None:
 async def test_a_call_that_kills_each_worker_is_buried(house: House) -> None:
     await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
     async with callee() as server:
-        await calls(house, "deadly", server.url, 0.5, retry=RetryPolicy(attempts=9))
+        await calls(house, "deadly", server.url, 2, retry=RetryPolicy(attempts=9))
         await claimed_in_vain(house, 19)
         for begun in range(1, 6):
             doomed = await house.spawn("worker", fault="call.before_call=kill", **_CALL)
@@ -82,7 +82,7 @@ async def test_a_call_that_fails_by_a_fault_of_ours_is_buried(house: House) -> N
     await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
     await house.start("worker", fault=",".join(f"call.before_call@{n}=raise" for n in range(1, 6)), **_CALL)
     async with callee() as server:
-        await calls(house, "faulty", server.url, 0.5, retry=RetryPolicy(attempts=9))
+        await calls(house, "faulty", server.url, 2, retry=RetryPolicy(attempts=9))
         await claimed_in_vain(house, 30)
         for begun in range(1, 6):
             await until(partial(has_begun, house, begun), f"attempt {begun}")
@@ -95,7 +95,7 @@ async def test_a_call_that_fails_by_a_fault_of_ours_is_buried(house: House) -> N
 async def test_a_suspect_that_is_called_well_is_none_any_more(house: House) -> None:
     await house.start("scheduler", **QUICK)
     async with callee(lambda _: status(503)) as server:
-        await calls(house, "innocent", server.url, 0.5, retry=RetryPolicy(attempts=9, first_delay_seconds=60))
+        await calls(house, "innocent", server.url, 2, retry=RetryPolicy(attempts=9, first_delay_seconds=60))
         await claimed_in_vain(house, 30)
         await house.start("worker", **_CALL)
         await until(lambda: len(server.all) == 1, "the call")

@@ -7,9 +7,9 @@ import pytest
 from shared.domain.console.audit import Actor, AuditRecord
 from shared.domain.jobs.jobs import split_key
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_breaker import LARGE, held, no_template_for_some
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

@@ -10,8 +10,8 @@ from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus, split_key
 from shared.domain.jobs.tasks import BATCH_QUEUE
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -70,7 +70,7 @@ async def test_lost_messages_are_found_behind_a_busy_queue(house: House, lose: o
     assert missing
     busy = await house.post(filters=BUSY)
     await house.start("worker", fault=SLOW, CARILLON_WORKER_LANES="1", CARILLON_WORKER_SENDS_IN_FLIGHT="1")
-    await until(lambda: is_deep(house), "the queue to be busy", 20)
+    await until(lambda: is_deep(house), "the queue to be busy")
     await house.start("scheduler", CARILLON_SCHEDULER_STALE_SECONDS="0.5")
 
     async def is_found() -> bool:
@@ -78,7 +78,7 @@ async def test_lost_messages_are_found_behind_a_busy_queue(house: House, lose: o
         batches = [await house.capabilities.store.batches.get(lost, ordinal) for ordinal in missing]
         return all(batch is not None and batch.turn > 1 for batch in batches)
 
-    await until(is_found, "the lost batches to be queued again", 20)
+    await until(is_found, "the lost batches to be queued again")
     await house.start("worker")
     await each_once(house, {lost: SENT["pt"], busy: SENT["en"]})
 

@@ -11,12 +11,12 @@ from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.tasks import SendBatch
 from tests.broker.administration import Administration
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.queues import QUEUES
-from tests.tiers import and_rarely
 from tests.stack import Endpoints
+from tests.tiers import and_rarely
+from tests.waiting import until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.usefixtures("hasty")]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,16 @@ async def test_connections_to_rabbitmq_are_cut(house: House, stack: Endpoints, r
         await house.start("worker", fault=slow)
     management = Administration(stack.rabbit_management_url, rabbit_vhost)
     job_id = await house.post()
-    cut = 0
-    while cut < 6:
+    cut: list[str] = []
+
+    async def six_are_cut() -> bool:
         for name in (await management.connections()).values():
             await management.cut(name)
-            cut += 1
+            cut.append(name)
         await asyncio.sleep(0.2)  # the management API lists a new connection only after a moment
+        return len(cut) >= 6
+
+    await until(six_are_cut, "six connections to be cut")
     await house.exactly_once(job_id, 40_000)
 
 

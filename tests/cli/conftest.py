@@ -3,8 +3,11 @@
 import asyncio
 import json
 import os
+import signal
 import sys
+import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ from tests.services.api.conftest import House, house
 __all__ = ["house"]
 
 ROOT = Path(__file__).parents[2]
+SECONDS = 50.0
+"""The limit of each wait for a program."""
 CONTEXTS = """
 current = "test"
 [contexts.test]
@@ -43,6 +48,53 @@ class Ended:
     @property
     def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Running:
+    """A program that has been started."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None and process.stderr is not None
+        self.process, self._out, self._err = process, process.stdout, process.stderr
+
+    async def line(self) -> str:
+        """The next line on stdout."""
+        return (await asyncio.wait_for(self._out.readline(), SECONDS)).decode()
+
+    async def told(self, part: str) -> str:
+        """The next line on stderr that contains this."""
+        seen, deadline = list[str](), time.monotonic() + SECONDS
+        while line := (await asyncio.wait_for(self._err.readline(), deadline - time.monotonic())).decode():
+            seen.append(line)
+            if part in line:
+                return line
+        raise AssertionError(seen)
+
+    async def ended(self, given: str = "") -> Ended:
+        """What follows until its end."""
+        out, err = await asyncio.wait_for(self.process.communicate(given.encode()), SECONDS)
+        assert self.process.returncode is not None
+        return Ended(self.process.returncode, out.decode(), err.decode())
+
+
+@asynccontextmanager
+async def started(*command: str, environment: dict[str, str], folder: Path) -> AsyncIterator[Running]:
+    """A program, which is killed if it has not ended by itself."""
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, cwd=folder, preexec_fn=_be_interruptible,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield Running(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.wait_for(process.wait(), SECONDS)
+
+
+def _be_interruptible() -> None:
+    """As a shell starts a command in the foreground; it starts one in the background to ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass
@@ -72,15 +124,13 @@ class Program:
         }
         return own | self.environment | more
 
+    def running(self, *words: str, **environment: str) -> AbstractAsyncContextManager[Running]:
+        command = (sys.executable, "-m", "services", *words)
+        return started(*command, environment=self.variables(**environment), folder=self.home)
+
     async def run(self, *words: str, given: str = "", **environment: str) -> Ended:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services", *words,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env=self.variables(**environment), cwd=self.home,
-        )  # fmt: skip
-        out, err = await process.communicate(given.encode())
-        assert process.returncode is not None
-        return Ended(process.returncode, out.decode(), err.decode())
+        async with self.running(*words, **environment) as running:
+            return await running.ended(given)
 
     async def done(self, *words: str, given: str = "", **environment: str) -> Ended:
         """As `run`, for what must succeed."""

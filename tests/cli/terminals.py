@@ -3,10 +3,12 @@
 import asyncio
 import os
 import pty
+import select
 import sys
+import time
 from collections.abc import Awaitable, Callable
 
-from tests.cli.conftest import Program
+from tests.cli.conftest import SECONDS, Program
 
 
 class Terminal:
@@ -19,6 +21,7 @@ class Terminal:
     async def run(self, waits_for: str, then: Callable[[], Awaitable[None]], answer: str = "") -> int:
         """Do something once a text was seen; the exit code."""
         master, slave = pty.openpty()
+        deadline = time.monotonic() + SECONDS
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services", *self._words, stdin=slave, stdout=slave, stderr=slave,
             env=self._cli.variables(TERM="xterm", COLUMNS="100", **self._environment), cwd=self._cli.home,
@@ -26,23 +29,31 @@ class Terminal:
         os.close(slave)
         done = False
         try:
-            while chunk := await asyncio.to_thread(self._read, master):
+            while chunk := await asyncio.to_thread(read_terminal, master, deadline):
                 self.seen += chunk
                 if not done and waits_for in self.seen:
                     done = True
                     await then()
                     os.write(master, answer.encode())
+            assert done, self.seen
+            return await asyncio.wait_for(process.wait(), SECONDS)
         finally:
             os.close(master)
-        assert done, self.seen
-        return await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await asyncio.wait_for(process.wait(), SECONDS)
 
-    @staticmethod
-    def _read(master: int) -> str:
-        try:
-            return os.read(master, 65_536).decode(errors="replace")
-        except OSError:  # the other side has ended
-            return ""
+
+def read_terminal(master: int, deadline: float) -> str:
+    """What comes next on the terminal whose other side a program has; "" once that has ended."""
+    poll = select.poll()
+    poll.register(master, select.POLLIN)
+    if not poll.poll(max(0, deadline - time.monotonic()) * 1_000):
+        raise TimeoutError("nothing more came on the terminal")
+    try:
+        return os.read(master, 65_536).decode(errors="replace")
+    except OSError:  # the other side has ended
+        return ""
 
 
 async def nothing() -> None:

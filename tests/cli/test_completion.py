@@ -1,13 +1,12 @@
 """Completion, as three shells ask for it: with the names that the API knows, and silent where it does not answer."""
 
-import asyncio
 import shutil
 import sys
 
 import pytest
 
 from services.embedded.processes import free_port
-from tests.cli.conftest import Program
+from tests.cli.conftest import Program, started
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -41,13 +40,11 @@ async def ask(cli: Program, shell: str, words: str, last: str, **environment: st
         program.chmod(0o755)
     variables = cli.variables(WORDS=words, LAST=last, **environment)
     variables["PATH"] = f"{program.parent}:{variables['PATH']}"
-    process = await asyncio.create_subprocess_exec(
-        shell, *(("-f",) if shell == "zsh" else ("--norc",) if shell == "bash" else ("--no-config",)), "-c", ASK[shell],
-        env=variables, cwd=cli.home, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    assert err == b"", err.decode()
-    return out.decode()
+    bare = {"bash": "--norc", "fish": "--no-config", "zsh": "-f"}[shell]
+    async with started(shell, bare, "-c", ASK[shell], environment=variables, folder=cli.home) as running:
+        ended = await running.ended()
+    assert ended.err == ""
+    return ended.out
 
 
 @pytest.mark.parametrize("shell", ASK)

@@ -1,10 +1,6 @@
 """The exit codes that scripts may rely on, and the one sentence that comes with each."""
 
-import asyncio
-import json
-import os
 import signal
-import subprocess
 import sys
 import uuid
 from importlib.metadata import version
@@ -13,7 +9,7 @@ import pytest
 
 from services.cli.session import AGENT
 from services.embedded.processes import free_port
-from tests.cli.conftest import Program
+from tests.cli.conftest import Program, started
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -116,36 +112,23 @@ async def test_several_that_may_be_meant_are_2_and_are_named(cli: Program, house
     assert "2 jobs may be meant" in ended.err
 
 
-def be_interruptible() -> None:
-    """As a shell starts what stands in front; what it starts behind it is not interrupted, nor are its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 async def test_interrupted_is_130(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     job_id = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "services", "jobs", "watch", job_id, "--app", app_id],
-        env=cli.variables(), cwd=cli.home, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-        preexec_fn=be_interruptible,  # noqa: PLW1509 - it takes no lock
-    ) as process:  # fmt: skip
-        assert process.stderr is not None
-        read = process.stderr.readline
-        assert b"running" in await asyncio.to_thread(read)
-        os.kill(process.pid, signal.SIGINT)
-        assert await asyncio.to_thread(process.wait, 20) == 130
+    async with cli.running("jobs", "watch", job_id, "--app", app_id) as running:
+        await running.told("running")
+        running.process.send_signal(signal.SIGINT)
+        assert (await running.ended()).code == 130
 
 
 async def test_who_reads_no_further_is_no_failure(cli: Program, house: House) -> None:
     await house.admin.post("/tokens", {"name": "reader", "roles": {}})  # an act, so that the audit is not empty
     command = f"{sys.executable} -m services audit list --json --limit 0 | head -1"
-    process = await asyncio.create_subprocess_shell(
-        f"bash -o pipefail -c '{command}'", env=cli.variables(), cwd=cli.home,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")
-    assert json.loads(out)
+    shell = ("bash", "-o", "pipefail", "-c", command)
+    async with started(*shell, environment=cli.variables(), folder=cli.home) as running:
+        ended = await running.ended()
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json
 
 
 async def test_the_help_tells_the_codes(bare: Program) -> None:

@@ -1,10 +1,8 @@
 """`carillon listen`: copies of deliveries for a local program, of which the subscription notices nothing."""
 
-import asyncio
 import json
 import secrets
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,8 +17,7 @@ from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.outgoing.signing import verify_webhook
 from shared.runtime.serving import HttpServer
-from tests.cli.conftest import Program
-from tests.cli.test_exits import be_interruptible
+from tests.cli.conftest import Program, Running
 from tests.receivers import Arrival
 from tests.services.api.bus.native.conftest import Delivered, delivered
 from tests.services.api.bus.native.test_logged_events import Logged, on_log
@@ -48,43 +45,11 @@ async def subscribe(logged: Logged, key: str = "") -> EventSubscription:
     return await logged.delivered.bus.subscribe(key or f"k-{secrets.token_hex(4)}", **wish)
 
 
-class Listening:
-    """The command while it runs."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None and process.stderr is not None
-        self.process, self._out, self._err = process, process.stdout, process.stderr
-
-    async def line(self) -> str:
-        async with asyncio.timeout(60):
-            return (await self._out.readline()).decode()
-
-    async def told(self, beginning: str) -> str:
-        """The next line on stderr that begins so."""
-        seen = list[str]()
-        async with asyncio.timeout(60):
-            while line := (await self._err.readline()).decode():
-                seen.append(line)
-                if line.startswith(beginning):
-                    return line
-        raise AssertionError(seen)
-
-
 @asynccontextmanager
-async def listening(cli: Program, key: str, to: str, *more: str, **environment: str) -> AsyncIterator[Listening]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services", "listen", key, "--to", to, *OF_NAMESPACE, *more,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        env=cli.variables(**environment), cwd=cli.home, preexec_fn=be_interruptible,
-    )  # fmt: skip
-    try:
-        running = Listening(process)
+async def listening(cli: Program, key: str, to: str, *more: str, **environment: str) -> AsyncIterator[Running]:
+    async with cli.running("listen", key, "--to", to, *OF_NAMESPACE, *more, **environment) as running:
         await running.told(f"Listening to {key}")
         yield running
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_a_local_program_gets_what_the_receiver_gets_and_nothing_changes(cli: Program, logged: Logged) -> None:
@@ -100,7 +65,7 @@ async def test_a_local_program_gets_what_the_receiver_gets_and_nothing_changes(c
             lines: list[dict[str, Any]] = [json.loads(await running.line()) for _ in range(2)]
             running.process.send_signal(signal.SIGINT)
             assert await running.told("Interrupted.")
-            assert await running.process.wait() == 130
+            assert (await running.ended()).code == 130
     after: Cursor = await bus.sent(subscription, 3)
     assert (after.sent, after.dead, after.health.failures) == (3, 0, 0)
 

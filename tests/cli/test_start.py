@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Program
+from tests.cli.conftest import Program, started
 from tests.services.api.conftest import House
 
 ROOT = Path(__file__).parents[2]
@@ -34,14 +34,12 @@ HTTPX = "import sys; sys.modules['httpx._main'] = None; import httpx"
 async def test_a_list_of_jobs_imports_nothing_that_it_does_not_need(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SHOW, "jobs", "list", "--app", app_id,
-        env=cli.variables(), cwd=cli.home, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    assert process.returncode == 0, err.decode()
-    assert b"like" in out
-    modules = {*err.decode().rpartition("MODULES")[2].split()}
+    command = (sys.executable, "-c", SHOW, "jobs", "list", "--app", app_id)
+    async with started(*command, environment=cli.variables(), folder=cli.home) as running:
+        ended = await running.ended()
+    assert ended.code == 0, ended.err
+    assert "like" in ended.out
+    modules = {*ended.err.rpartition("MODULES")[2].split()}
     assert "carillon.transport" in modules
     assert modules & NOBODYS == set()
 

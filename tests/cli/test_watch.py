@@ -1,8 +1,5 @@
 """Watching a job: a bar on a terminal, a line a second on a pipe, and an exit code that tells how it ended."""
 
-import asyncio
-import sys
-
 import pytest
 
 from shared.domain.jobs.batches import Receipt
@@ -28,34 +25,25 @@ async def complete(house: House, job_id: str) -> None:
 
 async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services", "jobs", "watch", job_id, "--app", app_id, "--json",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=cli.variables(), cwd=cli.home,
-    )  # fmt: skip
-    assert process.stdout and process.stderr
-    first = (await process.stderr.readline()).decode()
-    assert "  like  running  " in first
-    await complete(house, job_id)
-    lines = (await process.stderr.read()).decode().splitlines()
-    assert lines[-1].split("  ")[1:] == ["like", "completed", "100.0%", "1,234 of 1,234", "4 failed"]
-    assert "\x1b" not in first + "".join(lines)
-    [answer] = (await process.stdout.read()).splitlines()
-    assert job_id.encode() in answer
-    assert await process.wait() == 0
+    async with cli.running("jobs", "watch", job_id, "--app", app_id, "--json") as running:
+        first = await running.told("  like  running  ")
+        await complete(house, job_id)
+        ended = await running.ended()
+    assert ended.err.splitlines()[-1].split("  ")[1:] == ["like", "completed", "100.0%", "1,234 of 1,234", "4 failed"]
+    assert "\x1b" not in first + ended.err
+    [answer] = ended.out.splitlines()
+    assert job_id in answer
+    assert ended.code == 0
 
 
 async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services", "jobs", "create", "--app", app_id, "--template", "like", "--watch",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=cli.variables(), cwd=cli.home,
-    )  # fmt: skip
-    assert process.stderr
-    assert "  like  running  " in (await process.stderr.readline()).decode()
-    [job] = (await house.admin.get(f"/apps/{app_id}/jobs")).json
-    await complete(house, job["id"])
-    out, _ = await process.communicate()
-    assert (process.returncode, job["id"] in out.decode()) == (0, True)
+    async with cli.running("jobs", "create", "--app", app_id, "--template", "like", "--watch") as running:
+        await running.told("  like  running  ")
+        [job] = (await house.admin.get(f"/apps/{app_id}/jobs")).json
+        await complete(house, job["id"])
+        ended = await running.ended()
+    assert (ended.code, job["id"] in ended.out) == (0, True)
 
 
 async def test_a_terminal_gets_a_bar_that_stays_where_it_is(cli: Program, house: House) -> None:

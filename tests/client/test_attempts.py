@@ -10,7 +10,8 @@ from aiohttp.test_utils import TestServer
 
 from carillon import AsyncCarillon, CarillonError, NotFound, Unavailable
 from services.embedded.processes import free_port
-from tests.client.both import connect
+from tests.client.both import Limits, connect
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("each_client")
 
@@ -34,7 +35,7 @@ class Scripted:
 
 @asynccontextmanager
 async def scripted(
-    scripted: Scripted, *, attempts: int = 5, timeout_seconds: float = 5
+    scripted: Scripted, *, attempts: int = 5, timeout_seconds: float = 30
 ) -> AsyncIterator[AsyncCarillon]:
     async with TestServer(_app(scripted)) as server:
         url = str(server.make_url("/"))
@@ -97,14 +98,15 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 async def test_an_attempt_has_a_time_limit() -> None:
-    async def never() -> web.Response:
-        await asyncio.sleep(30)
+    async def answer_the_second() -> web.Response:
+        if limits.begun == 1:
+            await asyncio.sleep(30)
         return fired()
 
-    server = Scripted(never, fired())
-    async with scripted(server, timeout_seconds=0.3) as client:
+    async with scripted(Scripted(answer_the_second, answer_the_second), timeout_seconds=0.3) as client:
+        limits = Limits(client, short=1)
         assert (await client.schedules.fire("k")).id == "i"
-    assert len(server.asked) == 2
+    assert limits.begun == 2
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 500, 501, 302])
@@ -155,9 +157,9 @@ async def test_closing_waits_for_what_is_in_flight() -> None:
     server = Scripted(slow)
     async with scripted(server) as client:
         firing = asyncio.create_task(client.schedules.fire("k"))
-        while not server.asked:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.asked, "the call to arrive")
         closing = asyncio.create_task(client.close())
+        await until(lambda: client._transport._closed, "the client to be closed")
         await asyncio.sleep(0.05)
         assert not closing.done()
         with pytest.raises(RuntimeError, match="closed"):
@@ -168,19 +170,28 @@ async def test_closing_waits_for_what_is_in_flight() -> None:
 
 
 async def test_connections_are_bounded_and_waiting_for_one_is_no_time_out() -> None:
+    """The time limit of an attempt begins after its wait for a connection."""
     running = most = 0
+    going_on = asyncio.Event()
 
     async def counted() -> web.Response:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.1)
+        await going_on.wait()
         running -= 1
         return fired()
 
     server = Scripted(*[counted] * 12)
-    async with TestServer(_app(server)) as there:
-        url = str(there.make_url("/"))
-        async with connect(url, connections=3, timeout_seconds=0.35, attempts=1) as client:
-            await asyncio.gather(*(client.schedules.fire("k") for _ in range(12)))
-    assert most == 3
+    async with (
+        TestServer(_app(server)) as there,
+        connect(str(there.make_url("/")), connections=3, attempts=1) as client,
+    ):
+        limits = Limits(client)
+        firing = [asyncio.create_task(client.schedules.fire("k")) for _ in range(12)]
+        await until(lambda: len(server.asked) == 3, "the first calls to arrive")
+        await asyncio.sleep(0.05)
+        assert limits.begun == 3
+        going_on.set()
+        await asyncio.gather(*firing)
+    assert (most, limits.begun) == (3, 12)

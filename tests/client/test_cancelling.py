@@ -6,6 +6,7 @@ import pytest
 from aiohttp import web
 
 from tests.client.test_attempts import Scripted, fired, scripted
+from tests.waiting import until
 
 
 async def test_a_call_that_is_cancelled_does_no_harm_to_the_next() -> None:
@@ -17,8 +18,7 @@ async def test_a_call_that_is_cancelled_does_no_harm_to_the_next() -> None:
     async with scripted(server) as client:
         await client.schedules.fire("k")
         firing = asyncio.create_task(client.schedules.fire("k"))
-        while len(server.asked) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(server.asked) == 2, "the call to arrive")
         firing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await firing
@@ -33,8 +33,7 @@ async def test_closing_that_is_cancelled_ends_what_is_in_flight() -> None:
     server = Scripted(never)
     async with scripted(server) as client:
         firing = asyncio.create_task(client.schedules.fire("k"))
-        while not server.asked:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.asked, "the call to arrive")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await client.close()

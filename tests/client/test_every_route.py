@@ -61,6 +61,7 @@ SCHEDULE = Schedule(key="k", every_seconds=60, callback=CALLBACK)
 ARGUMENTS: dict[str, Any] = {
     "act": "job.stop",
     "bundle_id": "com.example.game",
+    "counts": False,
     "change": CredentialChange(rate=5.0),
     "credential": Credential(name="sms", kind="twilio", secret={"token": "hush"}, test_recipient="+34600000000"),
     "description": "What is ordered.",

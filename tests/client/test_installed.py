@@ -42,10 +42,14 @@ assert "asyncio" not in sys.modules
 """
 
 
-async def run(*command: str | Path) -> str:
+async def run(*command: str | Path, seconds: float = 50) -> str:
     """What a program says; the API goes on meanwhile. Raises `RuntimeError` with its complaints where it fails."""
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said, complained = await process.communicate()
+    try:
+        said, complained = await asyncio.wait_for(process.communicate(), seconds)
+    finally:
+        if process.returncode is None:
+            process.kill()
     if process.returncode != 0:
         raise RuntimeError(complained.decode())
     return said.decode()
@@ -59,11 +63,11 @@ async def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "env/bin/python"
     assert await run(python, "-I", "-c", LIST_PACKAGES) == "\n"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    await run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT / "client")
+    await run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT / "client", seconds=120)
     (wheel,) = folder.glob("*.whl")
     install = [*pip, "--python", str(python), "install", "--timeout=10", "--retries=1", str(wheel)]
     try:
-        await run(*install)
+        await run(*install, seconds=120)
     except RuntimeError as error:
         if "(from versions: none)" in str(error):
             raise MissingPart("a registry of packages, which pip could not reach") from error

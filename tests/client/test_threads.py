@@ -74,6 +74,10 @@ def test_closing_waits_for_calls_of_other_threads() -> None:
         firing = threads.submit(client.schedules.fire, "hold")
         assert server.held.acquire(timeout=30)
         closing = threads.submit(client.close)
+        deadline = time.monotonic() + 30
+        while not client._transport._closed:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         time.sleep(0.05)
         assert not closing.done()
         with pytest.raises(RuntimeError, match="closed"):

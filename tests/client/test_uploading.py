@@ -16,7 +16,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from carillon import AsyncCarillon, CarillonError, Conflict, Forbidden, Invalid, Unavailable
-from tests.client.both import connect
+from carillon.async_runtime import AsyncRuntime, _Timeout
+from carillon.blocking_runtime import BlockingRuntime
+from carillon.blocking_streams import Deadline
+from tests.client.both import Limits, connect
 
 pytestmark = pytest.mark.usefixtures("each_client")
 
@@ -66,7 +69,7 @@ class Store:
 
 
 @asynccontextmanager
-async def storing(store: Store, *, attempts: int = 5, timeout_seconds: float = 5) -> AsyncIterator[AsyncCarillon]:
+async def storing(store: Store, *, attempts: int = 5, timeout_seconds: float = 30) -> AsyncIterator[AsyncCarillon]:
     app = web.Application(client_max_size=0)
     app.router.add_get("/uploadurl", store.url)
     app.router.add_put("/{path:.*}", store.put, expect_handler=store.consent)
@@ -121,17 +124,26 @@ async def test_memory_is_bounded(file: Path) -> None:
 
 
 async def test_a_file_may_take_longer_than_an_attempt_if_only_it_moves(file: Path) -> None:
-    began = asyncio.get_running_loop().time()
-
-    async def slow(request: web.BaseRequest) -> web.Response:
-        for _ in range(64):
-            await request.content.readexactly(2**20)
-            await asyncio.sleep(0.04)
-        return web.Response()
-
-    async with storing(Store(slow), attempts=1, timeout_seconds=1.5) as client:
+    """The time limit begins anew with each part."""
+    async with storing(Store(taking), attempts=1) as client:
+        limits = Limits(client)
         await client.uploads.put(file)
-    assert asyncio.get_running_loop().time() - began > 2.0
+    assert limits.restarted >= 64
+
+
+async def test_a_limit_that_begins_anew_ends_later() -> None:
+    async with AsyncRuntime().limit(50) as limit:
+        assert isinstance(limit, _Timeout)
+        before = limit._timeout.when()
+        await asyncio.sleep(0.05)
+        limit.restart()
+        assert limit._timeout.when() > before
+    async with BlockingRuntime().limit(50) as deadline:
+        assert isinstance(deadline, Deadline)
+        before = deadline._end
+        await asyncio.sleep(0.05)
+        deadline.restart()
+        assert deadline._end > before
 
 
 async def test_a_file_that_stands_still_is_given_up(file: Path) -> None:
@@ -142,6 +154,7 @@ async def test_a_file_that_stands_still_is_given_up(file: Path) -> None:
         return web.Response()
 
     async with storing(Store(stuck), attempts=1, timeout_seconds=0.5) as client:
+        Limits(client, short=2)  # the first is that of the question where to put it
         with pytest.raises(Unavailable, match=r"PUT .*/bucket/jobs/1\.csv after 1 of 1") as caught:
             await client.uploads.put(file)
         over.set()
@@ -172,8 +185,10 @@ async def test_who_never_consents_gets_it_all_the_same(file: Path) -> None:
 
     store = Silent(whole, whole)
     async with storing(store, timeout_seconds=1) as client:
+        Limits(client, short=2)
         assert await client.uploads.put(file) == "bucket/jobs/2.csv"
-    assert [request.headers.get("Expect") for request in store.asked] == ["100-continue", None]
+    assert store.asked[-1].headers.get("Expect") is None
+    assert all(request.headers["Expect"] == "100-continue" for request in store.asked[:-1])
 
 
 @pytest.mark.parametrize("size", [1_000, 65 * 2**20])

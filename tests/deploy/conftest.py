@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.manifests import Object
-from tests.deploy.rendering import Combination, render_all
+from tests.deploy.rendering import RENDER_SECONDS, Combination, render_all
 from tests.stack import MissingPart
 from tests.stack.kustomize import need_kustomize
+from tests.stack.places import lock
 from tests.stack.server import Missing
 
 
@@ -31,8 +32,8 @@ def renderings(kustomize: Path, tmp_path_factory: pytest.TempPathFactory) -> Map
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return render_all(kustomize, folder)
     kept = tmp_path_factory.getbasetemp().parent / "renderings"
-    with kept.with_suffix(".lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with kept.with_suffix(".lock").open("ab") as file:
+        lock(file, fcntl.LOCK_EX, "the lock of whoever renders", seconds=RENDER_SECONDS)
         if not kept.exists():
             kept.write_bytes(pickle.dumps(render_all(kustomize, folder)))
     rendered: Mapping[Combination, list[Object]] = pickle.loads(kept.read_bytes())

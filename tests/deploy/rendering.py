@@ -14,6 +14,7 @@ from tests.deploy.manifests import K8S, Object, documents
 
 COMPONENTS = ("autoscaling", "monitoring", "network-policies", "tls")
 PLACES = ("base", "laptop", "production")
+RENDER_SECONDS = 50.0
 
 
 class Combination(NamedTuple):
@@ -43,7 +44,7 @@ def render_all(kustomize: Path, folder: Path) -> Mapping[Combination, list[Objec
 
 def render(command: Sequence[str], folder: Path) -> list[Object]:
     """What one folder is rendered to. Raises `AssertionError` with what kustomize says."""
-    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False, timeout=RENDER_SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document is not None]

@@ -17,7 +17,7 @@ CLIENT = ROOT / "client"
 def wheel_of(source: Path, folder: Path) -> list[str]:
     """The names of the files in the wheel that is built of a folder."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=50)
     (built,) = folder.glob("*.whl")
     return ZipFile(built).namelist()
 

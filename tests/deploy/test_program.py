@@ -113,4 +113,4 @@ from services.parts import find_parts, find_processes
 find_parts(find_processes())
 DocumentationResource([]).handlers()
 """
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=50)

@@ -15,7 +15,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` does: a page that the navigation lacks, or a broken link, fails."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=50)
     assert built.returncode == 0, built.stdout + built.stderr
     return folder
 

@@ -18,7 +18,7 @@ from shared.domain.clock.tasks import CALL_QUEUE
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House, Process
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 PAYLOAD = '{"id": "42",  "né": 1.0}'
 # What a deployment sets that calls its own network. A short tick makes retries quick.
@@ -68,9 +68,9 @@ class Callee:
     def times(self) -> Counter[str]:
         return Counter(each.message_id for each in self.all)
 
-    async def got(self, count: int, seconds: float = 60) -> None:
+    async def got(self, count: int, seconds: float = SECONDS) -> None:
         """Wait for so many calls, repeats among them."""
-        await until(lambda: len(self.all) >= count, f"{count} calls, {len(self.all)} came", seconds)
+        await until(lambda: len(self.all) >= count, f"{count} calls", seconds)
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         at = datetime.now(UTC)

@@ -18,7 +18,7 @@ from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Definition, RetryPolicy
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.house import House
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 NAMESPACE = "token:tests"
 
@@ -57,7 +57,7 @@ class Receiver:
         first = {each.message_id: each for each in self.all}
         return Counter((each.key, each.due) for each in first.values())
 
-    async def got(self, count: int, seconds: float = 60) -> None:
+    async def got(self, count: int, seconds: float = SECONDS) -> None:
         """Wait for so many different messages."""
         try:
             await until(lambda: len(self.times) >= count, f"{count} messages", seconds)
@@ -160,6 +160,6 @@ async def measured(port: int, name: str, **labels: str) -> float:
 
 
 def _page(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         page: str = answer.read().decode()
     return page

@@ -17,6 +17,8 @@ from typing import Any, TextIO
 
 from aiohttp import web
 
+from tests.waiting import SECONDS
+
 UUIDS = {"me", "myself", "i:too"}
 NEEDED = ("topic", "type", "url", "t")
 
@@ -82,11 +84,11 @@ async def draining(folder: Path, port: int) -> Any:
     )
     try:
         assert child.stdout is not None
-        assert await child.stdout.readline() == b"ready\n"
+        assert await asyncio.wait_for(child.stdout.readline(), SECONDS) == b"ready\n"
         yield Drained(file, port)
     finally:
         child.kill()
-        await child.wait()
+        await asyncio.wait_for(child.wait(), SECONDS)
 
 
 async def _serve(port: int, file: TextIO) -> None:

@@ -5,7 +5,6 @@ of differs from nothing but that: an environment, a log and an end of its own. T
 first line on, is what `test_embedded`, `test_demo` and the tests of the command line start.
 """
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -15,7 +14,6 @@ from pathlib import Path
 
 from services.parts import find_parts, find_processes
 
-_LOOK_SECONDS = 0.02
 # What the command and the processes import when they are chosen, and the drivers of the native stack.
 _PROGRAM = (
     "services.cli.programs",
@@ -49,11 +47,6 @@ class Forked:
 
     def send_signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
-
-    async def wait(self) -> int:
-        while (code := self.returncode) is None:
-            await asyncio.sleep(_LOOK_SECONDS)
-        return code
 
 
 def fork(service: str, environment: Mapping[str, str], log: Path) -> Forked:

@@ -32,7 +32,7 @@ from shared.domain.push.records import APNS
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 _NEW_SETTINGS = "CARILLON_BUS_"
 """What the last release does not know, and so does not start with."""
@@ -66,7 +66,8 @@ class Process:
     async def gone(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         await until(lambda: self._child.returncode is not None, "a process to end")
-        return await self._child.wait()
+        assert self._child.returncode is not None
+        return self._child.returncode
 
     def send(self, number: signal.Signals) -> None:
         if self._child.returncode is None:
@@ -75,7 +76,7 @@ class Process:
     async def end(self) -> None:
         self.send(signal.SIGCONT)
         self.send(signal.SIGKILL)
-        await self._child.wait()
+        await self.gone()
 
     async def said(self, pattern: str) -> re.Match[str]:
         """Wait for a line of its log."""
@@ -184,7 +185,7 @@ class House:
         """Upload a file; its path, for `csv_path`."""
         bucket = f"{self.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{self.capabilities.blobs.bucket}"
         request = urllib.request.Request(bucket, method="PUT")
-        (await asyncio.to_thread(urllib.request.urlopen, request)).close()
+        (await asyncio.to_thread(urllib.request.urlopen, request, timeout=30)).close()
         path = f"{self.capabilities.blobs.bucket}/{self.app}/{name}"
         await self.capabilities.blobs.write(path, _once(content))
         return path
@@ -222,7 +223,7 @@ class House:
         assert job is not None
         return job.key
 
-    async def closed(self, job_id: str) -> Job:
+    async def closed(self, job_id: str, *, seconds: float = SECONDS) -> Job:
         """Wait until nothing is left to do for the job."""
 
         async def is_closed() -> bool:
@@ -230,7 +231,7 @@ class House:
             return job is not None and not job.open
 
         try:
-            await until(is_closed, f"job {job_id} to close")
+            await until(is_closed, f"job {job_id} to close", seconds)
         except TimeoutError:
             found = await self.capabilities.store.jobs.get(job_id)
             raise AssertionError(f"not closed: {found}\n{self.logs()}") from None
@@ -257,9 +258,9 @@ class House:
             records += await _read(reader.read)
         return records
 
-    async def exactly_once(self, job_id: str, devices: int) -> None:
+    async def exactly_once(self, job_id: str, devices: int, *, seconds: float = SECONDS) -> None:
         """The job is completed, its totals are exact, and every device has one record."""
-        job = await self.closed(job_id)
+        job = await self.closed(job_id, seconds=seconds)
         assert job.status is JobStatus.COMPLETED, job
         assert job.totals is not None
         assert (job.totals.planned, job.totals.sent, job.totals.failed) == (devices, devices, 0)
@@ -272,8 +273,7 @@ class House:
         return "\n".join(f"--- {process._log.name}\n{_readable(process.log)}" for process in self._processes)
 
     async def end(self) -> None:
-        for process in self._processes:
-            await process.end()
+        await asyncio.gather(*(process.end() for process in self._processes))
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

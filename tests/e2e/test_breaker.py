@@ -4,8 +4,8 @@ import pytest
 
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -25,6 +25,7 @@ async def no_template_for_some(house: House) -> None:
 LARGE = {"CARILLON_STREAM_MAX_RECORD_BYTES": "2000"}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("killed", and_rarely(True, rarely=(False,)), ids=["killed_before_the_look", "alive"])
 async def test_a_failing_batch_holds_the_job_and_resume_forgives_it(house: House, killed: bool) -> None:
     await no_template_for_some(house)

@@ -12,9 +12,9 @@ from carillon.deliveries import verify
 from services.embedded.processes import free_port
 from tests.cli.conftest import Program
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.receivers import Arrival, Receiver, receiver
 from tests.services.api.client import ADMIN
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

@@ -37,6 +37,7 @@ async def test_users_are_held_out_with_all_their_devices(house: House, devices: 
     assert len({record["DeviceToken"] for record in records}) == job.totals.sent
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("share", "sent"), [(0.2, 8), pytest.param(0.4, 6, marks=pytest.mark.slow)])
 async def test_of_ten_users_in_a_file(house: House, share: float, sent: int) -> None:
     await house.devices(10)

@@ -1,6 +1,7 @@
 """Audiences in files: each user of the file once, wherever a cut falls and however often they stand in it."""
 
 import random
+import signal
 from collections import Counter
 
 import pytest
@@ -9,8 +10,8 @@ from shared.domain.jobs.events import EventState
 from shared.domain.jobs.jobs import JobStatus
 from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -21,6 +22,7 @@ def users(*numbers: int) -> bytes:
     return b"".join(b"u%d\n" % number for number in numbers)
 
 
+@pytest.mark.proof
 async def test_every_user_of_a_file_gets_it_on_every_device_and_nobody_else_does(house: House) -> None:
     """3,500 rows of which 500 repeat and 100 are unknown; a user has two devices."""
     await house.devices(8_000)
@@ -111,21 +113,14 @@ async def test_a_column_that_became_unfit_for_files_stops_the_job(house: House) 
 
 async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
     await house.devices(20_000)
-    slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 40))
-    await house.start("worker", fault=slow)
+    worker = await house.start("worker", fault="send.after_take@6=stop")
     job_id = await house.post(csv_path=await house.file(b"id\n" + users(*range(1, 20_001))))
-
-    async def sent() -> int:
-        totals = await house.capabilities.store.batch_sums.totals([job_id])
-        return totals[job_id].sent if job_id in totals else 0
-
-    async def some_are_sent() -> bool:
-        return await sent() >= 3_000
-
-    await until(some_are_sent, "some batches")
+    await worker.reached("send.after_take")
     assert await house.jobs.pause(job_id) is not None
+    worker.send(signal.SIGCONT)
     await until(lambda: _quiet(house, job_id), "what is in flight to settle")
-    assert 3_000 <= await sent() < 20_000
+    sent = (await house.capabilities.store.batch_sums.totals([job_id]))[job_id].sent
+    assert 6_000 <= sent < 20_000
     assert await house.jobs.resume(job_id) is not None
     await house.exactly_once(job_id, 20_000)
 
@@ -199,20 +194,22 @@ async def test_a_job_over_a_file_that_we_are_denied_says_so_and_goes_on_once_som
 
 async def test_a_file_that_is_gone_or_changed_stops_the_job(house: House) -> None:
     await house.devices(20_000)
-    slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 40))
-    await house.start("worker", fault=slow)
+    worker = await house.start("worker", fault="send.after_take@2=stop")
     gone = await house.post(csv_path="carillon/nothing/here.csv")
     assert (await house.closed(gone)).status is JobStatus.STOPPED
     content = b"id\n" + users(*range(1, 20_001))
-    path = await house.file(content)
-    job_id = await house.post(csv_path=path)
+    job_id = await house.post(csv_path=await house.file(content))
+    assert await house.jobs.pause(job_id) is not None
 
     async def is_planned() -> bool:
         job = await house.capabilities.store.jobs.view(job_id)
         return job is not None and job.plan.end is not None
 
     await until(is_planned, "the plan")
+    assert await house.jobs.resume(job_id) is not None
+    await worker.reached("send.after_take")
     await house.file(content.replace(b"u20000", b"u19999"))
+    worker.send(signal.SIGCONT)
     job = await house.closed(job_id)
     assert job.status is JobStatus.STOPPED
     assert "changed" in job.failure

@@ -33,8 +33,8 @@ from shared.domain.push.records import APNS
 from shared.runtime.settings import Settings
 from shared.stream.local import LocalStream
 from tests.e2e.house import Process
-from tests.waiting import until
 from tests.tiers import and_rarely
+from tests.waiting import SECONDS, until
 
 TOPIC = "push-demo_apns-massive"
 
@@ -82,6 +82,9 @@ async def _spawned(words: tuple[str, ...], log: Path, faults: Path, fault: str) 
         "CARILLON_WORKER_BATCH_SIZE": "1000",
         "CARILLON_WORKER_PAGE_BATCHES": "8",
         "CARILLON_FEEDBACK_FLUSH_SECONDS": "0.5",
+        # Whoever starts again takes its work up at once, and does not wait for upkeep to miss it.
+        "CARILLON_SCHEDULER_STALE_SECONDS": "3600",
+        "CARILLON_SCHEDULER_MARGIN_SECONDS": "3600",
         "CARILLON_FAULT": fault,
         "CARILLON_FAULT_FILE": str(faults),
     }
@@ -129,14 +132,14 @@ async def job_to(house: Instance, count: int, *, answered: bool = True) -> tuple
         return seeded.app_id, job_id
 
 
-async def completed(house: Instance, app_id: str, job_id: str, *, seconds: float = 60) -> dict[str, Any]:
+async def completed(house: Instance, app_id: str, job_id: str) -> dict[str, Any]:
     """The job, as soon as the API says that it is completed."""
     async with customer_of(house) as customer:
 
         async def is_completed() -> bool:
             return bool((await customer.job(app_id, job_id))["completedAt"])
 
-        await until(is_completed, "the job to be completed", seconds)
+        await until(is_completed, "the job to be completed")
         return await customer.job(app_id, job_id)
 
 
@@ -164,12 +167,13 @@ def everybody(count: int) -> dict[str, int]:
     return {devices.token(number): 1 for number in range(1, count + 1)}
 
 
+@pytest.mark.proof
 async def test_a_job_over_http_gives_every_device_one_record(upper: Upper) -> None:
     process, house = await upper.start()
     assert "Carillon is up." in process.log
     assert house.api in process.log
     assert house.admin == FIRST_ADMIN
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=SECONDS) as http:
         assert (await http.get(f"{house.api}/docs")).status_code == 200
         await until(lambda: _is_ready(http, house), "to be ready")
 
@@ -221,8 +225,7 @@ async def test_a_job_goes_on_by_itself_after_a_kill(upper: Upper, fault: str) ->
     assert await killed.gone() == -signal.SIGKILL, killed.log
 
     again, house = await upper.start()
-    # Long before upkeep's patience with others would be over.
-    job = await completed(house, app_id, job_id, seconds=20)
+    job = await completed(house, app_id, job_id)
     assert (job["sent"], job["failed"], job["totalTokens"], job["totalBatches"]) == (20_000, 0, 20_000, 20)
     await ended(again)
     assert await upper.sent(job_id) == everybody(20_000)
@@ -238,7 +241,7 @@ async def test_all_unfinished_jobs_go_on_not_only_the_first(upper: Upper) -> Non
     assert await killed.gone() == -signal.SIGKILL, killed.log
     again, house = await upper.start()
     for app_id, job_id in (first, second):
-        assert (await completed(house, app_id, job_id, seconds=20))["sent"] == 12_000
+        assert (await completed(house, app_id, job_id))["sent"] == 12_000
     await ended(again)
     for _, job_id in (first, second):
         assert await upper.sent(job_id) == everybody(12_000)
@@ -246,7 +249,7 @@ async def test_all_unfinished_jobs_go_on_not_only_the_first(upper: Upper) -> Non
 
 @pytest.mark.slow
 async def test_a_paused_job_is_still_paused_after_a_restart(upper: Upper) -> None:
-    process, house = await upper.start(fault=every_lane("delay:2"))
+    process, house = await upper.start(fault=every_lane("delay:10"))
     app_id, job_id = await job_to(house, 24_000)
     async with customer_of(house) as customer:
         await process.reached("send.after_take")
@@ -350,7 +353,7 @@ except PermissionError:
 """
     other = await asyncio.to_thread(
         subprocess.run, ["python3", "-c", program], capture_output=True, text=True, user=65_534, group=65_534,
-        extra_groups=[], cwd="/", check=False,
+        extra_groups=[], cwd="/", check=False, timeout=SECONDS,
     )  # fmt: skip
     assert other.stdout.splitlines() == ["b'R' (10,)", "closed"], (other.stdout, other.stderr)
     await ended(process)

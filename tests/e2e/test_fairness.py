@@ -15,7 +15,7 @@ pytestmark = pytest.mark.native
 TIMEOUT = 10.0
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_calls_to_a_silent_target_hold_up_no_others(house: House) -> None:
     """400 silent calls keep the 200 places of a worker for 20 seconds. Who waited for one of them would wait for its
     time-out of ten seconds at least; how late the others come beside that is a matter of the machine's load, and

@@ -69,7 +69,7 @@ class Terminal:
             cwd=(self.folder / "here").read_text().strip(), env=self._environment(),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        said, failed = (text.decode() for text in await shell.communicate())
+        said, failed = (text.decode() for text in await asyncio.wait_for(shell.communicate(), 100))
         may_be_done = "/jobs/$JOB/pause" in command  # as the page says: a completed job cannot be paused (403)
         assert shell.returncode == 0 or (may_be_done and "403" in failed), (command, said, failed)
         self.answer = said

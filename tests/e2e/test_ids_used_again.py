@@ -13,8 +13,8 @@ from shared.domain.jobs.jobs import JobStatus
 from shared.flow.jobs.jobs import fresh_incarnation, start_of
 from shared.stream.kafka.ledger import group_of
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, customer, is_completed
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 __all__ = ["customer"]

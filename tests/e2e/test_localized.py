@@ -43,6 +43,7 @@ async def all_closed(house: House, group: Group) -> list[Any]:
     return [await house.closed(job_id) for job_id in group.job_ids]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("earlier", and_rarely(True, rarely=(False,)), ids=["of_an_earlier_version", "divided"])
 async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House, earlier: bool) -> None:
     await spread(house, 2_000)

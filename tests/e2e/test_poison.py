@@ -13,9 +13,9 @@ from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, Fin
 from shared.domain.tasks import Task, encode
 from tests.broker.administration import Administration
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.queues import QUEUES
 from tests.stack import Endpoints
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

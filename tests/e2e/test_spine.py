@@ -4,20 +4,25 @@ import signal
 
 import pytest
 
+from shared.domain.jobs.batches import SLOTS
 from tests.e2e.house import House
 
+DEVICES = (SLOTS + 8) * 1_000 + 500  # more batches than chains
 
+
+@pytest.mark.proof
 async def test_one_device(house: House) -> None:
     await house.devices(1)
     await house.start("worker")
     await house.exactly_once(await house.post(), 1)
 
 
+@pytest.mark.proof
 async def test_many_batches_over_two_workers(house: House) -> None:
-    await house.devices(70_500)
+    await house.devices(DEVICES)
     for service in ("worker", "worker", "scheduler"):
         await house.start(service)
-    await house.exactly_once(await house.post(), 70_500)
+    await house.exactly_once(await house.post(), DEVICES)
 
 
 @pytest.mark.slow  # tests/chaos/test_shutdown.py has workers drain in each run

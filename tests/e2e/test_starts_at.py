@@ -10,16 +10,14 @@ from services.embedded.processes import free_port
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import Job, JobStatus
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, customer
+from tests.waiting import until
 
 __all__ = ["customer"]
 
 pytestmark = pytest.mark.native
 
 DEVICES = 1_500
-# A start that the clock fires; upkeep alone would come later than this.
-ON_TIME = timedelta(seconds=2)
 
 
 async def start_in(house: House, seconds: float) -> int:
@@ -61,12 +59,12 @@ async def test_a_job_goes_out_at_its_start_and_not_before(house: House, customer
 
 
 async def test_the_clock_begins_a_job_on_time(house: House) -> None:
-    """Nobody plans it, so what changed it last is its beginning."""
-    await house.start("scheduler")
+    """Nobody plans it, so what changed it last is its beginning. Upkeep, which would begin it too, does not look."""
+    await house.start("scheduler", CARILLON_SCHEDULER_UPKEEP_SECONDS="3600")
     starts_at = await start_in(house, 4)
     job_id = await house.post(starts_at=starts_at, status=JobStatus.SCHEDULED)
     due, begun = house.job(starts_at=starts_at).starts, await begun_at(house, job_id)
-    assert due <= begun < due + ON_TIME
+    assert begun >= due
 
 
 async def test_a_job_whose_occurrence_died_with_the_api_is_begun_by_upkeep(house: House) -> None:
@@ -85,7 +83,7 @@ async def test_the_api_dies_between_a_job_and_its_occurrence(house: House) -> No
     api = await house.start("api", fault="api.after_job_insert=kill", **admin)
     customer = Customer(port)
     app_id = await an_app(house, customer)
-    starts_at = await start_in(house, 2)
+    starts_at = await start_in(house, 5)
     with pytest.raises(OSError):
         await posted(customer, app_id, startsAt=starts_at)
     assert await api.gone() == -signal.SIGKILL
@@ -101,7 +99,7 @@ async def test_a_start_that_passes_while_the_job_is_paused_comes_at_resume(house
     for service in ("worker", "scheduler"):
         await house.start(service)
     app_id = await an_app(house, customer)
-    passed, ahead = [await posted(customer, app_id, startsAt=await start_in(house, seconds)) for seconds in (2, 3600)]
+    passed, ahead = [await posted(customer, app_id, startsAt=await start_in(house, seconds)) for seconds in (8, 3600)]
     paths = [f"/apps/{app_id}/jobs/{job['id']}" for job in (passed, ahead)]
     for path in paths:
         assert (await customer.call("PUT", f"{path}/pause"))[1]["status"] == "paused"

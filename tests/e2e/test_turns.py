@@ -10,6 +10,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.tasks import SendBatch
 from tests.e2e.house import House
+from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.native
 
@@ -32,7 +33,7 @@ async def test_the_next_turn_waits_for_the_earlier_one(house: House, monkeypatch
     monkeypatch.setattr(audience, "read", read_slowly)
     first = await batch_of(house, key)
     earlier = asyncio.create_task(sender.run(SendBatch(key, 0, first.turn)))
-    await reading.wait()
+    await asyncio.wait_for(reading.wait(), SECONDS)
     assert await house.feed.requeue(first)
     later = SendBatch(key, 0, first.turn + 1)
     with pytest.raises(Unavailable, match="an earlier turn of batch 0 is still in hand"):

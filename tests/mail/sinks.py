@@ -30,7 +30,7 @@ SENDER = MailSender("Carillon Ünlimited", "carillon@example.com")
 USER, PASSWORD = "ana@example.com", "s3/cr@t:é"
 LOGIN = "ana%40example.com:s3%2Fcr%40t%3A%C3%A9"
 KEY = "SG.s3cret"
-PATIENCE = 5.0
+PATIENCE = 30.0
 
 
 class Mailed(Struct):

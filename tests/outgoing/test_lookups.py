@@ -10,6 +10,7 @@ from shared.domain.errors import Unavailable
 from shared.outgoing import NotConnected, Posting, Unreachable
 from shared.outgoing.lookups import THREADS, NameLookups, name_owner
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
+from tests.waiting import until
 
 SHARE = THREADS // 4
 
@@ -59,9 +60,7 @@ async def test_one_owner_has_a_quarter_of_the_threads_for_as_long_as_they_are_bu
     with pytest.raises(Unavailable):  # nobody waits for them any more, and the threads are busy still
         await ask(names, "evil", "late.silent")
     servers.released.set()
-    async with asyncio.timeout(10):
-        while names._free.held:
-            await asyncio.sleep(0.01)
+    await until(lambda: not names._free.held, "free threads")
     assert await ask(names, "evil", "fair.example") == [INTERNET, "127.0.0.3"]
     names.close()
 
@@ -81,7 +80,7 @@ async def test_a_call_whose_name_nobody_could_look_up_is_no_fault_of_the_target(
     servers: NameServers, receiver: Receiver
 ) -> None:
     port = receiver.url.rsplit(":", 1)[1]
-    async with calling(lookup=servers.lookup, timeout_seconds=2, connections=0) as outgoing:
+    async with calling(lookup=servers.lookup, timeout_seconds=3, connections=0) as outgoing:
         calls = [outgoing.call(a_call(f"http://{number}.silent:{port}/", owner="evil")) for number in range(SHARE + 2)]
         good = outgoing.call(a_call(f"http://shop.example:{port}/", owner="good"))
         answered, *results = await asyncio.gather(good, *calls, return_exceptions=True)

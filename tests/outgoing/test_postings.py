@@ -15,11 +15,12 @@ from shared.outgoing.client import HttpOutgoing
 from shared.outgoing.late import LateOutgoing
 from tests.outgoing.receiver import INTERNET, PRIVATE, Receiver, calling, reset, scripted
 from tests.outgoing.test_failures import answers, hangs
+from tests.waiting import until
 
-PATIENCE = 0.4
+PATIENCE = 2.0
 
 
-def a_posting(url: str, before_bytes: Callable[[], bool] = lambda: True, seconds: float = 5.0) -> Posting:
+def a_posting(url: str, before_bytes: Callable[[], bool] = lambda: True, seconds: float = 30.0) -> Posting:
     headers = {"Content-Type": "text/plain; charset=utf-8", "Authorization": "Bearer hush"}
     return Posting(url, headers, "hüsh".encode(), seconds, before_bytes)
 
@@ -104,8 +105,7 @@ async def test_waiting_for_a_free_connection_ends_before_the_first_byte() -> Non
     listener = Listener()
     async with calling(connections=1) as outgoing, scripted(listener.serve) as address:
         first = asyncio.create_task(outgoing.post(a_posting(f"http://{address}/", seconds=30)))
-        while not listener.bytes:
-            await asyncio.sleep(0.001)
+        await until(lambda: listener.bytes, "the first posting")
         with pytest.raises(NotConnected, match="gave no answer within"):
             await outgoing.post(a_posting(f"http://{address}/", pytest.fail, seconds=PATIENCE))
         first.cancel()
@@ -114,7 +114,6 @@ async def test_waiting_for_a_free_connection_ends_before_the_first_byte() -> Non
     assert listener.connections == 1
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("script", [hangs, answers(), answers(b"HTTP/1.1 200 O"), answers(b"220 ESMTP\r\n")])
 async def test_behind_the_first_byte_nobody_can_tell(unlimited: HttpOutgoing, script: object) -> None:
     async with scripted(script) as address:  # type: ignore[arg-type]

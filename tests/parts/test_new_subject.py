@@ -20,10 +20,10 @@ from services.parts.push.common import PushPart
 from shared.domain.jobs.totals import Totals
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
-from tests.waiting import until
 from tests.services.api.client import ADMIN, Client
 from tests.store.jobs.test_templates import template
 from tests.store.made import a_job
+from tests.waiting import until
 
 SUBJECT = Path(__file__).with_name("subject")
 
@@ -136,6 +136,7 @@ async def test_readiness_asks_it_too(capabilities: Capabilities) -> None:
 
 def test_its_process_has_a_command() -> None:
     program = f"import services.parts as p; p.__path__.append({str(SUBJECT)!r}); from services.cli import main; main()"
-    shown = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", program, "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50)
     assert "sexton" in shown.stdout
     assert "Look after the bells." in shown.stdout

@@ -127,7 +127,10 @@ class ApnsConnection(asyncio.Protocol):
         self._notes.begin()
         self._answering.add(stream_id)
         rule = self._examine(arrived, call.rule)
-        asyncio.get_running_loop().call_later(rule.delay_seconds, self._answer, stream_id, rule)
+        if rule.held:
+            self._notes.hold(lambda: self._answer(stream_id, rule))
+        else:
+            asyncio.get_running_loop().call_later(rule.delay_seconds, self._answer, stream_id, rule)
 
     def _answer(self, stream_id: int, rule: Rule) -> None:
         if rule.hang or self._transport.is_closing():

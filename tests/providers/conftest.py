@@ -13,6 +13,8 @@ from tests.providers.fakes import FakeProcess, run_fake
 
 Fakes = Mapping[str, FakeProcess]
 
+CALL_SECONDS = 20.0  # a busy machine answers sooner
+
 
 @pytest.fixture(scope="session")
 def started() -> Iterator[Fakes]:
@@ -37,7 +39,7 @@ async def account(request: pytest.FixtureRequest, tmp_path: Path, fakes: Fakes) 
     async with calling(allowed_networks=LOOPBACK, connections=0) as outgoing:
         if request.param in NETWORK:
             kind = NETWORK[request.param]
-            chosen = kind(fakes[kind.fake_module], outgoing, 10.0)
+            chosen = kind(fakes[kind.fake_module], outgoing, CALL_SECONDS)
             yield chosen
             await chosen.close()
         else:
@@ -46,10 +48,10 @@ async def account(request: pytest.FixtureRequest, tmp_path: Path, fakes: Fakes) 
 
 @pytest.fixture(params=NETWORK)
 async def at_fake(request: pytest.FixtureRequest, fakes: Fakes) -> AsyncIterator[NetworkAccount]:
-    """An account of each kind that is on the network; its calls end after a second."""
+    """An account of each kind that is on the network."""
     kind = NETWORK[request.param]
     async with calling(allowed_networks=LOOPBACK, connections=0) as outgoing:
-        chosen = kind(fakes[kind.fake_module], outgoing, 1.0)
+        chosen = kind(fakes[kind.fake_module], outgoing, CALL_SECONDS)
         yield chosen
         await chosen.close()
 
@@ -60,4 +62,4 @@ async def at_nobody(request: pytest.FixtureRequest) -> AsyncIterator[NetworkAcco
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         async with calling(allowed_networks=LOOPBACK, connections=0) as outgoing:
-            yield NETWORK[request.param](FakeProcess(None, unused.getsockname()[1]), outgoing, 1.0)
+            yield NETWORK[request.param](FakeProcess(None, unused.getsockname()[1]), outgoing, CALL_SECONDS)

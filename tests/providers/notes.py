@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ class Notes:
         self.next: list[Rule] = []
         self.always = Rule()
         self._under_way = 0
+        self._held: list[Callable[[], None]] = []
 
     def rule(self) -> Rule:
         return self.next.pop(0) if self.next else self.always
@@ -41,12 +43,23 @@ class Notes:
         self.counts.connections += 1
         return self.counts
 
+    def hold(self, answer: Callable[[], None]) -> None:
+        """Wait with an answer until the test lets it go."""
+        self._held.append(answer)
+
+    def let_go(self) -> None:
+        held, self._held = self._held, []
+        for answer in held:
+            answer()
+
     def obey(self, order: Order) -> Told:
         match order.do:
             case Do.ANSWER:
                 self.next, self.always = order.next, order.always or Rule()
             case Do.FORGET:
-                self.arrived, self.counts, self._under_way = [], Counts(), 0
+                self.arrived, self.counts, self._under_way, self._held = [], Counts(), 0, []
+            case Do.LET_GO:
+                self.let_go()
             case Do.TELL:
                 pass
         return Told(self.arrived, self.counts)

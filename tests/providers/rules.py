@@ -25,7 +25,8 @@ class StreamEnd(StrEnum):
 
 
 class Rule(Struct):
-    """How a call is answered. `hang` says nothing for ever; `close` says goodbye behind the answer."""
+    """How a call is answered. `hang` says nothing for ever, `held` nothing before `Do.LET_GO` (the fake of APNs alone);
+    `close` says goodbye behind the answer."""
 
     status: int = 200
     text: str = ""
@@ -33,6 +34,7 @@ class Rule(Struct):
     delay_seconds: float = 0.0
     cut: Cut = Cut.NEVER
     hang: bool = False
+    held: bool = False
     close: bool = False
     stream: StreamEnd = StreamEnd.NEVER
 
@@ -68,6 +70,7 @@ class Do(StrEnum):
     ANSWER = "answer"  # by these rules from now on
     TELL = "tell"  # no more than what every reply tells
     FORGET = "forget"  # what has arrived so far
+    LET_GO = "let go"  # of all calls that are held
 
 
 class Order(Struct):

@@ -1,13 +1,10 @@
 """Amazon SES over SMTP as a process: what it takes, whom it lets in, and its words, as its documentation has them.
 
-A rule's status and text are the reply to the end of the data. Its header `Max-Send-Rate` is the most mails that are
-taken in a second.
+A rule's status and text are the reply to the end of the data.
 """
 
 import asyncio
 import re
-import time
-from collections import deque
 from email import message_from_bytes
 
 from aiosmtpd.smtp import Envelope, Session
@@ -35,7 +32,6 @@ class SesHandler(Handler):
 
     def __init__(self) -> None:
         self._taken = 0
-        self._instants: deque[float] = deque()
 
     async def handle_RCPT(  # noqa: N802 - aiosmtpd finds it by its name
         self, server: Server, session: Session, envelope: Envelope, address: str, _: list[str]
@@ -62,18 +58,7 @@ class SesHandler(Handler):
             return "554 Transaction failed: Invalid message tag"
         if (chosen := mail["X-SES-CONFIGURATION-SET"]) not in {None, CONFIGURATION_SET}:
             return f"554 Message rejected: Configuration set {chosen} does not exist."
-        if (most := server.rule.headers.get("Max-Send-Rate")) and not self._has_room(int(most)):
-            return "454 Throttling failure: Maximum sending rate exceeded."
         return None
-
-    def _has_room(self, most: int) -> bool:
-        now = time.monotonic()
-        while self._instants and self._instants[0] <= now - 1:
-            self._instants.popleft()
-        if len(self._instants) >= most:
-            return False
-        self._instants.append(now)
-        return True
 
     def _accept(self) -> str:
         self._taken += 1

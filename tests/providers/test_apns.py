@@ -33,7 +33,7 @@ DEVICE = "0123456789abcdef" * 4
 FIELDS = {"teamId": apns_fake.TEAM, "keyId": apns_fake.KEY, "topic": apns_fake.TOPIC}
 SECRET = {"key": p256_pem()}
 PAYLOAD = {"aps": {"alert": "hi"}}
-RULES = ProviderRules(call_seconds=2.0, allowed_networks=("127.0.0.1/32",))
+RULES = ProviderRules(call_seconds=20.0, allowed_networks=("127.0.0.1/32",))
 KIND = ApnsKind(RULES)
 NO_HTTP: Outgoing = None  # type: ignore[assignment]
 OPENED: list[Provider] = []

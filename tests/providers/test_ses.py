@@ -22,7 +22,7 @@ from tests.providers.smtp_fake import PASSWORD
 FIELDS = {"host": "127.0.0.1", "tls": "never", "from": "news@example.com", "user": "AKIA1"}
 SECRET = {"password": PASSWORD}
 NO_HTTP: Outgoing = None  # type: ignore[assignment]
-KIND = SesKind(ProviderRules(call_seconds=2.0, allowed_networks=("127.0.0.1/32",)))
+KIND = SesKind(ProviderRules(call_seconds=20.0, allowed_networks=("127.0.0.1/32",)))
 OPENED: list[Provider] = []
 
 
@@ -76,7 +76,8 @@ def test_a_tag_bears_any_key(key: str) -> None:
 
 
 async def test_its_rate_is_told_as_too_fast(ses: FakeProcess) -> None:
-    await ses.answer(always=Rule(250, headers={"Max-Send-Rate": "2"}))
+    too_fast = Rule(454, "Throttling failure: Maximum sending rate exceeded.")
+    await ses.answer(Rule(250), Rule(250), always=too_fast)
     provider = provider_at(ses)
     answers = [await send(provider) for _ in range(4)]
     assert [type(answer) for answer in answers] == [CallAccepted, CallAccepted, NotNow, NotNow]

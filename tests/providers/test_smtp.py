@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.domain.errors import Invalid
@@ -30,10 +31,13 @@ from tests.outgoing.receiver import scripted, self_signed
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Arrived, Rule
 from tests.providers.smtp_fake import PASSWORD
+from tests.waiting import until
 
 FIELDS = {"host": "127.0.0.1", "tls": "never", "from": "news@example.com"}
 NO_HTTP: Outgoing = None  # type: ignore[assignment]
-KIND = SmtpKind(ProviderRules(call_seconds=2.0, allowed_networks=("127.0.0.1/32",)))
+RULES = ProviderRules(call_seconds=20.0, allowed_networks=("127.0.0.1/32",))
+KIND = SmtpKind(RULES)
+IMPATIENT = SmtpKind(msgspec.structs.replace(RULES, call_seconds=3.0))
 
 
 OPENED: list[Provider] = []
@@ -53,8 +57,8 @@ async def server(fakes: Mapping[str, FakeProcess]) -> FakeProcess:
     return fake
 
 
-def provider_at(port: int, **changes: Any) -> Provider:
-    provider = KIND.open(FIELDS | {"port": port} | changes, {}, NO_HTTP)
+def provider_at(port: int, *, kind: SmtpKind = KIND, **changes: Any) -> Provider:
+    provider = kind.open(FIELDS | {"port": port} | changes, {}, NO_HTTP)
     OPENED.append(provider)
     return provider
 
@@ -155,8 +159,11 @@ async def test_closing_says_goodbye(server: FakeProcess) -> None:
     provider = provider_at(server.port)
     await send(provider)
     await provider.close()
-    while not (await server.tell()).counts.ended:
-        await asyncio.sleep(0)
+
+    async def has_ended() -> bool:
+        return (await server.tell()).counts.ended == 1
+
+    await until(has_ended, "the end of the connection")
 
 
 async def test_a_name_that_leads_inside_is_not_connected_to(
@@ -214,19 +221,19 @@ async def test_a_server_that_does_not_greet_takes_nothing(greeting: bytes) -> No
         assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), NotNow)
 
 
-@pytest.mark.parametrize(("until", "expected"), [(b"MAIL", NotNow), (b"RCPT", NotNow), (b"DATA", CallUnanswered)])
-async def test_doubt_begins_with_the_data(until: bytes, expected: type[Answer]) -> None:
+@pytest.mark.parametrize(("silent_at", "expected"), [(b"MAIL", NotNow), (b"RCPT", NotNow), (b"DATA", CallUnanswered)])
+async def test_doubt_begins_with_the_data(silent_at: bytes, expected: type[Answer]) -> None:
     """A server that falls silent before the data cannot have the mail."""
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mx\r\n")
-        while not (line := await reader.readline()).startswith(until):
+        while not (line := await reader.readline()).startswith(silent_at):
             writer.write(b"250 OK\r\n")
             assert line
         await reader.read()
 
     async with scripted(speak) as address:
-        assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), expected)
+        assert isinstance(await send(provider_at(int(address.rpartition(":")[2]), kind=IMPATIENT)), expected)
 
 
 LONGER_THAN_A_REPLY = b"250 " + b"a" * 9_000 + b"\r\n"
@@ -272,7 +279,7 @@ async def test_lines_that_begin_with_a_dot_arrive_as_they_are(server: FakeProces
 
 
 def kind_at(kind: type[SmtpKind], address: str) -> Provider:
-    made = kind(ProviderRules(call_seconds=2.0, allowed_networks=("127.0.0.1/32",)))
+    made = kind(RULES)
     OPENED.append(provider := made.open(FIELDS | {"port": int(address.rpartition(":")[2])}, {}, NO_HTTP))
     return provider
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,8 +123,11 @@ def test_kill_leaves_the_name_of_the_point_behind(tmp_path: Path) -> None:
 
 def test_stopped_process_goes_on_when_continued(tmp_path: Path) -> None:
     process = child("send.before_ack=stop", tmp_path / "fired", tmp_path / "passed")
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
+    deadline, found, status = time.monotonic() + 30, 0, 0
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.02)
+        found, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+    assert found and os.WIFSTOPPED(status)
     assert (tmp_path / "fired").read_text() == "send.before_ack\n"
     assert not (tmp_path / "passed").exists()
     process.send_signal(signal.SIGCONT)

@@ -1,6 +1,5 @@
 """Answers go out in one piece, whatever they are made of and however they end."""
 
-import asyncio
 import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from shared.runtime.head_and_body import HeadAndBody
 from shared.runtime.http_protocol import Limits
 from tests.runtime.test_http_protocol import Served
+from tests.waiting import until
 
 LENGTH = b"content-length"
 
@@ -150,9 +150,10 @@ async def test_what_was_answered_is_freed_without_the_garbage_collector() -> Non
             for _ in range(3):
                 assert (await made.exchange(post)).endswith(b"done")
             # The peer may have read the answer's end before whoever gave it has returned.
-            async with asyncio.timeout(5):
-                while any(type(each) is RequestResponseCycle for each in gc.get_objects()):
-                    await asyncio.sleep(0.01)
+            await until(
+                lambda: not any(type(each) is RequestResponseCycle for each in gc.get_objects()),
+                "the answered to be freed",
+            )
         finally:
             gc.enable()
 

@@ -59,7 +59,7 @@ async def served(health: ProcessHealth) -> AsyncIterator[HttpServer]:
 
 async def get(served: HttpServer, path: str) -> tuple[int, bytes]:
     def ask() -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(served.host, served.port, timeout=10)
+        connection = http.client.HTTPConnection(served.host, served.port, timeout=30)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -161,7 +161,7 @@ async def test_metrics_are_prometheus_text(served: HttpServer) -> None:
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
 async def test_no_browser_guesses_at_what_a_page_is(served: HttpServer, path: str) -> None:
     def ask() -> str | None:
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
         connection.request("GET", path)
         answer = connection.getresponse().getheader("x-content-type-options")
         connection.close()

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import resource
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,9 +13,11 @@ import pytest
 from shared.runtime.http_protocol import Limits, OpenConnections
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.serving import HttpServer, affordable_connections
+from tests.waiting import until
 
 QUICK = Limits(connections=4, head_seconds=0.2, stall_seconds=0.4, unread_bytes=20 * 2**20)
-WITHIN_SECONDS = 15.0
+LASTING = Limits(connections=4, head_seconds=600, stall_seconds=600)
+WITHIN_SECONDS = 50.0
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 HALF_HEAD = b"GET / HTTP/1.1\r\nhost: he"
 HALF_BODY = b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 100\r\n\r\nhalf"
@@ -128,6 +130,15 @@ async def served() -> AsyncIterator[Served]:
 
 
 @pytest.fixture
+async def lasting() -> AsyncIterator[Served]:
+    """As `served`, for peers who may take their time."""
+    served = Served(LASTING)
+    await served.server.start()
+    yield served
+    await served.server.stop()
+
+
+@pytest.fixture
 async def patient() -> AsyncIterator[Served]:
     served = Served(Limits())
     await served.server.start()
@@ -137,12 +148,6 @@ async def patient() -> AsyncIterator[Served]:
 
 def status(answer: bytes) -> bytes:
     return answer.partition(b"\r\n")[0].partition(b" ")[2][:3]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 TOO_LARGE = {
@@ -237,14 +242,17 @@ async def test_a_slow_body_that_advances_is_waited_for(served: Served) -> None:
         assert await peer.answer() == b"200 done"
 
 
-async def test_time_does_not_count_while_the_peer_waits_for_us(served: Served) -> None:
+async def test_time_does_not_count_while_the_peer_waits_for_us() -> None:
+    served = Served(Limits(stall_seconds=1.5))
+    await served.server.start()
     served.app.may_read.clear()
     body = b"x" * 2_000_000
     async with served.peer(b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 2000000\r\n\r\n" + body) as peer:
         await served.app.arrived.wait()
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(5.0)
         served.app.may_read.set()
         assert await peer.answer() == b"200 done"
+    await served.server.stop()
 
 
 async def test_who_does_not_read_its_answer_is_cut_off(served: Served) -> None:
@@ -277,15 +285,15 @@ async def test_answers_that_nobody_reads_stay_within_memory() -> None:
     await served.server.stop()
 
 
-async def test_a_newcomer_takes_the_place_of_who_keeps_us_waiting_longest(served: Served) -> None:
+async def test_a_newcomer_takes_the_place_of_who_keeps_us_waiting_longest(lasting: Served) -> None:
     slow = []
     for half in (HALF_BODY, HALF_HEAD, b"", HALF_HEAD):
-        slow.append(await served.connect(half))
-        await asyncio.sleep(0.01)
-    async with served.peer(GET) as peer:
+        slow.append(await lasting.connect(half))
+        await asyncio.sleep(0.05)
+    async with lasting.peer(GET) as peer:
         assert await peer.answer() == b"200 done"
     assert await slow[0].rest() == b""
-    assert served.refused("cut_off") == 1
+    assert lasting.refused("cut_off") == 1
     for each in slow:
         each.close()
 

@@ -25,8 +25,9 @@ from shared.runtime.lifecycle import (
     run,
 )
 from shared.runtime.settings import ShutdownSettings
+from tests.waiting import until
 
-QUICK = ShutdownSettings(readiness_seconds=0, grace_seconds=10)
+QUICK = ShutdownSettings(readiness_seconds=0, grace_seconds=50)
 
 
 class Recorded:
@@ -50,9 +51,7 @@ class Recorded:
 
 
 async def until_serving(health: ProcessHealth) -> None:
-    async with asyncio.timeout(30):
-        while health.phase is not Phase.SERVING:
-            await asyncio.sleep(0.001)
+    await until(lambda: health.phase is Phase.SERVING, "all to be started")
 
 
 async def test_starts_in_order_and_stops_in_reverse_order() -> None:
@@ -74,7 +73,7 @@ async def test_readiness_fails_for_a_while_before_anything_stops() -> None:
     async def close() -> None:
         stopped.append((health.phase, time.monotonic()))
 
-    shutdown = ShutdownSettings(readiness_seconds=0.05, grace_seconds=10)
+    shutdown = ShutdownSettings(readiness_seconds=0.05, grace_seconds=50)
     running = asyncio.create_task(
         run([Closing("pool", close)], health=health, shutdown=shutdown, ending=ending, signals=False)
     )
@@ -113,7 +112,7 @@ async def test_a_component_that_ends_by_itself_ends_the_process(how: str) -> Non
             two.failure.set_result(None)
         case _:
             two.failure.cancel()
-    assert await asyncio.wait_for(running, 10) == EXIT_FAILED
+    assert await asyncio.wait_for(running, 50) == EXIT_FAILED
     assert story[-2:] == ["stop two", "stop one"]
     assert list(health.dead) == ["two"]
 
@@ -154,7 +153,7 @@ async def test_work_that_outlives_the_grace_period_is_cancelled_and_the_rest_sti
     running = asyncio.create_task(run(parts, health=health, shutdown=shutdown, ending=ending, signals=False))
     await until_serving(health)
     ending.set()
-    assert await asyncio.wait_for(running, 10) == EXIT_CUT_OFF
+    assert await asyncio.wait_for(running, 50) == EXIT_CUT_OFF
     assert story == ["cancelled", "closed"]
 
 
@@ -184,7 +183,7 @@ async def test_ending_during_a_start_cancels_it() -> None:
             await asyncio.Future()
 
     parts = [Recorded("one", story), Waiting("two", story), Recorded("three", story)]
-    code = await asyncio.wait_for(run(parts, health=health, shutdown=QUICK, ending=ending, signals=False), 10)
+    code = await asyncio.wait_for(run(parts, health=health, shutdown=QUICK, ending=ending, signals=False), 50)
     assert code == EXIT_DRAINED
     assert story == ["start one", "stop one"]
 
@@ -202,6 +201,7 @@ async def work(stopping):
     print("stopping", flush=True)
     if sys.argv[1] == "hangs":
         await asyncio.Future()
+    await asyncio.to_thread(sys.stdin.readline)
     print("finished the work in hand", flush=True)
 
 async def main():
@@ -222,12 +222,13 @@ class Process:
     def __init__(self, *arguments: str) -> None:
         self.popen = subprocess.Popen(
             [sys.executable, "-c", PROCESS, *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        self._guard = threading.Timer(60, self.popen.kill)
+        self._guard = threading.Timer(45, self.popen.kill)
         self._guard.start()
         self.port = int(self.line().split()[1])
 
@@ -235,8 +236,14 @@ class Process:
         assert self.popen.stdout is not None
         return self.popen.stdout.readline().strip()
 
+    def go_on(self) -> None:
+        """Let the work in hand end."""
+        assert self.popen.stdin is not None
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+
     def ready(self) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("GET", "/readyz")
             answer = connection.getresponse()
@@ -258,7 +265,7 @@ class Process:
     def close(self) -> None:
         self._guard.cancel()
         self.popen.kill()
-        self.popen.communicate()
+        self.popen.communicate(timeout=30)
 
 
 @pytest.fixture
@@ -268,13 +275,15 @@ def process(request: pytest.FixtureRequest) -> Iterator[Process]:
     started.close()
 
 
-@pytest.mark.parametrize("process", [("ends", "1.5")], indirect=True)
+@pytest.mark.parametrize("process", [("ends", "0.5")], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_fails_readiness_first_and_then_drains(process: Process, number: signal.Signals) -> None:
     process.until_ready_is(200)
     os.kill(process.popen.pid, number)
     assert process.until_ready_is(503) == {"ready": False, "phase": "draining", "failing": {}}
-    assert [process.line(), process.line()] == ["stopping", "finished the work in hand"]
+    assert process.line() == "stopping"
+    process.go_on()
+    assert process.line() == "finished the work in hand"
     code, lines = process.end()
     assert code == EXIT_DRAINED
     assert [line["event"] for line in lines] == ["listening", "ready", "stopping", "ended"]

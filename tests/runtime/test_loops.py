@@ -37,7 +37,7 @@ async def test_runs_at_once_and_again_after_the_interval() -> None:
     runs: asyncio.Queue[int] = asyncio.Queue()
     async with running(Periodic("often", counting(runs), interval_seconds=0.001)):
         for _ in range(3):
-            await asyncio.wait_for(runs.get(), 10)
+            await asyncio.wait_for(runs.get(), 50)
 
 
 async def test_failures_are_counted_and_survived() -> None:
@@ -53,7 +53,7 @@ async def test_failures_are_counted_and_survived() -> None:
 
     loop = Periodic("failing", run_once, interval_seconds=0.001, jitter=0.0)
     async with running(loop):
-        await asyncio.wait_for(recovered.wait(), 10)
+        await asyncio.wait_for(recovered.wait(), 50)
     assert pauses[:5] == pytest.approx([0.001, 0.001, 0.002, 0.004, 0.001])
     assert count("loop_runs_total", loop="failing", outcome="failed") == 3
     assert count("loop_runs_total", loop="failing", outcome="ok") >= 1
@@ -62,7 +62,7 @@ async def test_failures_are_counted_and_survived() -> None:
 async def test_what_was_swept_is_counted() -> None:
     runs: asyncio.Queue[int] = asyncio.Queue()
     async with running(Periodic("swept", counting(runs), interval_seconds=HOUR)):
-        await asyncio.wait_for(runs.get(), 10)
+        await asyncio.wait_for(runs.get(), 50)
     whats = ("claimed", "retried", "discarded")
     assert [count("loop_swept_total", loop="swept", what=what) for what in whats] == [3, 2, 1]
     assert count("loop_seconds_count", loop="swept") == 1
@@ -105,7 +105,7 @@ async def test_cancelling_stop_gives_up_the_run_in_hand() -> None:
     with pytest.raises(asyncio.CancelledError):
         await stopping
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(loop.wait(), 10)
+        await asyncio.wait_for(loop.wait(), 50)
 
 
 def test_the_pause_is_jittered_and_grows_with_failures() -> None:

@@ -23,12 +23,12 @@ from shared.runtime.configuration import load
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled
 from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer
 from tests.receivers import receiver
 from tests.secure import rights
 from tests.secure.place import CALLBACK_TOPIC, Secure
 from tests.stack import certificates
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

@@ -12,6 +12,7 @@ import pytest_asyncio
 from services.connections import Capabilities
 from shared.runtime.configuration import load
 from shared.secrets import fresh_key
+from tests import tiers
 from tests.conftest import _execute, _manage, _with_path
 from tests.queues import QUEUES
 from tests.security import tolls
@@ -43,7 +44,7 @@ def places(stack: Endpoints) -> Iterator[dict[str, str]]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def target(
-    places: dict[str, str], stack: Endpoints, *, storm: bool, tmp_path_factory: pytest.TempPathFactory
+    places: dict[str, str], stack: Endpoints, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Target]:
     """The process, which no scheduler and no worker stands beside: nothing changes but by its callers."""
     _open_files()
@@ -66,7 +67,7 @@ async def target(
     }
     (folder / "blobs").mkdir()
     await _set_up(environment)
-    target = Target({**os.environ, **environment}, folder, strict=storm)
+    target = Target({**os.environ, **environment}, folder)
     await target.whole()
     yield target
     await target.end()
@@ -96,6 +97,21 @@ async def document(target: Target, town: Town) -> dict[str, Any]:
 def api(document: dict[str, Any]) -> list[Operation]:
     """All operations, those that only look first and those that delete last."""
     return operations(document)
+
+
+@pytest.fixture
+def judged(request: pytest.FixtureRequest, target: Target, *, storm: bool) -> Iterator[None]:
+    """The attacks of the test are judged by what they cost, but for the gate."""
+    rest = tiers.chosen(request.config) is tiers.Tier.REST
+    target.bounds = tolls.STRICT if storm else tolls.WIDE if rest else tolls.NONE
+    yield
+    target.bounds = tolls.NONE
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """In the rest, each attack of the gate runs once more, alone, so that what it costs can be judged."""
+    if "judged" in getattr(item, "fixturenames", ()) and tiers.chosen(item.config) is tiers.Tier.REST:
+        item.add_marker("alone")
 
 
 @pytest.fixture(autouse=True)

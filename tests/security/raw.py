@@ -33,9 +33,9 @@ class Wire:
             return False
         return True
 
-    async def rest(self) -> bytes:
-        """All that comes until the other side closes."""
-        received = bytearray()
+    async def rest(self, received: bytearray | None = None) -> bytes:
+        """All that comes until the other side closes, also in what is given."""
+        received = bytearray() if received is None else received
         with suppress(*_REFUSED):
             while part := await self.reader.read(_LIMIT):
                 received += part
@@ -53,20 +53,21 @@ class Wire:
         self.writer.transport.abort()
 
 
-async def exchange(port: int, content: bytes, *, seconds: float = 20.0) -> list[int]:
+async def exchange(port: int, content: bytes, *, seconds: float = 40.0) -> list[int]:
     """Send it and read until the other side closes, or for so long: the statuses of the answers."""
     wire = await Wire.open(port)
     received = bytearray()
+
+    async def send_and_read() -> None:
+        await wire.send(content)
+        await wire.rest(received)
+
+    running = asyncio.ensure_future(send_and_read())
     try:
-        async with asyncio.timeout(seconds):
-            await wire.send(content)
-            with suppress(*_REFUSED):
-                while part := await wire.reader.read(_LIMIT):
-                    received += part
-    except TimeoutError:
-        pass
+        await asyncio.wait({running}, timeout=seconds)
     finally:
         wire.close()
+    await running
     return statuses(bytes(received))
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import and_rarely
 from tests.security.operations import Operation
 from tests.security.stores import Database
 from tests.security.target import Answer, Target
 from tests.security.tenants import Tenant, Town, who_may
+from tests.tiers import and_rarely
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native, pytest.mark.usefixtures("judged")]
 
 KIB = 2**10
 MIB = 2**20
@@ -91,7 +91,7 @@ async def test_no_body_stops_the_process(target: Target, town: Town, api: list[O
     """Once for each schema of a body, at its free places."""
     tenant = await town.tenant()
     by_schema = {each.body: each for each in reversed(api) if each.takes_json}
-    async with target.attack(f"bodies of {name}", seconds=60):
+    async with target.attack(f"bodies of {name}"):
         await hostile_to(target, tenant, by_schema.values(), HOSTILE[name], FREE)
 
 
@@ -208,8 +208,8 @@ BULKS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("name", BULKS)
 async def test_no_list_of_schedules_stops_the_process(target: Target, town: Town, name: str) -> None:
     stranger = await town.stranger()
-    async with target.attack(f"in bulk: {name}", seconds=60):
-        answer = await target.call("POST", "/schedules/bulk", BULKS[name], stranger.headers, seconds=60)
+    async with target.attack(f"in bulk: {name}"):
+        answer = await target.call("POST", "/schedules/bulk", BULKS[name], stranger.headers)
         assert answer.status in {200, 413, 422, 429}, answer
 
 
@@ -240,7 +240,7 @@ async def test_a_list_of_large_templates_comes_in_pages(target: Target, town: To
     forgetful.append(tenant.ids["appId"])
     path = f"/apps/{tenant.ids['appId']}/templates"
     texts = {f"t{n}": "x" * (60 * KIB) for n in range(16)}
-    async with target.attack("a list of 50 templates of 1 MB", seconds=60):
+    async with target.attack("a list of 50 templates of 1 MB"):
         for n in range(50):
             body = {"name": f"n{n}", "locale": "en", "body": texts}
             assert (await target.call("POST", path, body, tenant.headers)).status == 201
@@ -253,7 +253,7 @@ async def test_a_list_of_jobs_with_large_contexts_is_short(target: Target, town:
     forgetful.append(tenant.ids["appId"])
     path = f"/apps/{tenant.ids['appId']}/jobs"
     context = {f"t{n}": "x" * (60 * KIB) for n in range(16)}
-    async with target.attack("a list of 60 jobs with contexts of 1 MB", seconds=60):
+    async with target.attack("a list of 60 jobs with contexts of 1 MB"):
         for _ in range(60):
             body = {"service": "apns", "context": context, "startsAt": 6_000_000_000 * 10**9}
             assert (await target.call("POST", f"{path}?template=like", body, tenant.headers)).status == 201
@@ -265,7 +265,7 @@ async def test_a_list_of_schedules_with_large_payloads_comes_in_pages(
 ) -> None:
     stranger = await town.stranger()
     data = {"queue": "orders", "payload": "x" * (250 * KIB)}
-    async with target.attack("a list of 220 schedules of 250 KiB", seconds=60):
+    async with target.attack("a list of 220 schedules of 250 KiB"):
         for start in (0, 110):
             bulk = [
                 {"key": f"k{n}", "schedules": ["2160-01-01T00:00:00Z"], "callback": {"type": "rabbitmq", "data": data}}

@@ -1,7 +1,7 @@
 """Nobody stops a process with a text: whoever reads what strangers send takes time in proportion to its length.
 
-Each reader gets hostile texts of several shapes at a length and at twice that length, and the CPU time of its thread
-must not grow by much more than twice. A quadratic reader grows by four.
+Each reader gets hostile texts of several shapes. It reads or refuses them. In the rest it gets each at a length and at
+twice that length, and the CPU time of its thread must not grow by much more than twice. A quadratic reader grows by four.
 """
 
 import io
@@ -261,6 +261,15 @@ def log_of(style: Literal["json", "console"]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", READERS)
+def test_no_hostile_text_is_a_fault_of_ours(name: str) -> None:
+    with log_of("console" if "console" in name else "json"):
+        for unit in UNITS:
+            with suppress(*REFUSALS):
+                READERS[name](unit * (min(LENGTHS) // len(unit.encode())))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", READERS)
 def test_twice_the_text_takes_about_twice_the_time(name: str) -> None:
     with log_of("console" if "console" in name else "json"):
         for length, units in LENGTHS.items():
@@ -269,6 +278,7 @@ def test_twice_the_text_takes_about_twice_the_time(name: str) -> None:
                 assert times < MOST_GROWTH, f"{unit!r} repeated, {length:,} bytes and twice as many: {times:.1f} times"
 
 
+@pytest.mark.alone
 def test_what_is_quadratic_is_found() -> None:
     """The measure itself: an expression that looks from each place to the end."""
     quadratic = as_text(lambda text: text.count("{") and [text.find("}", place) for place in range(0, len(text), 40)])

@@ -25,7 +25,7 @@ from tests.security.operations import operations
 from tests.security.target import Target
 from tests.security.tenants import Tenant, Town, who_may
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native, pytest.mark.usefixtures("judged")]
 
 CHECKS = [
     not_a_server_error,
@@ -56,7 +56,7 @@ async def test_the_process_does_as_its_document_says(
     target: Target, town: Town, document: dict[str, Any], seed: int, mode: GenerationMode
 ) -> None:
     tenant = await town.tenant()
-    async with target.attack(f"what the document says, {mode.value}", seconds=300):
+    async with target.attack(f"what the document says, {mode.value}"):
         fuzz = Fuzz(document, target.port, tenant, seed=seed, examples=EXAMPLES)
         assert await asyncio.to_thread(fuzz.run, mode) == []
 

@@ -18,7 +18,7 @@ from tests.security.tenants import Town
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
-ENDED_WITHIN = 45.0
+ENDED_WITHIN = 150.0
 CROWD = 2_000
 _PAUSE = 1.0
 _START = b"POST /schedules HTTP/1.1\r\nHost: localhost\r\nx-forwarded-email: admin@example.com\r\n"
@@ -54,8 +54,7 @@ async def held(port: int, begins: bytes, follows: Iterable[bytes]) -> tuple[list
     await wire.send(begins)
     sending = asyncio.create_task(trickle(wire, follows))
     try:
-        async with asyncio.timeout(ENDED_WITHIN):
-            return statuses(await wire.rest()), time.monotonic() - began
+        return statuses(await asyncio.wait_for(wire.rest(), ENDED_WITHIN)), time.monotonic() - began
     except TimeoutError:
         return [], ENDED_WITHIN
     finally:
@@ -72,6 +71,7 @@ async def trickle(wire: Wire, pieces: Iterable[bytes]) -> None:
             return
 
 
+@pytest.mark.slow
 async def test_slow_requests_are_ended_with_408_and_silent_connections_are_ended(target: Target) -> None:
     """All of them begin together, as each of them takes its time."""
     await target.whole()
@@ -90,12 +90,13 @@ def _port(target: Target, name: str) -> int:
 CROWDS = {"half a head": SLOW["half a head"][0], "half a body": SLOW["half a body"][0], "nothing at all": b""}
 
 
+@pytest.mark.usefixtures("judged")
 @pytest.mark.parametrize("name", CROWDS)
 async def test_a_crowd_of_slow_connections_takes_nothing_from_the_health_port(
     target: Target, town: Town, name: str
 ) -> None:
     """`attack` looks at the health port meanwhile. The API may be full as long as the crowd is there, and no longer."""
-    async with target.attack(f"{CROWD:,} connections with {name}", seconds=60):
+    async with target.attack(f"{CROWD:,} connections with {name}"):
         wires = await crowd(target, CROWDS[name])
         for _ in range(50):
             await asyncio.to_thread(livez, target)
@@ -105,6 +106,7 @@ async def test_a_crowd_of_slow_connections_takes_nothing_from_the_health_port(
 
 
 @pytest.mark.storm
+@pytest.mark.usefixtures("judged")
 @pytest.mark.parametrize("name", CROWDS)
 async def test_a_crowd_of_slow_connections_is_ended(target: Target, town: Town, name: str) -> None:
     async with target.attack(f"{CROWD:,} connections with {name}, to their end", seconds=300):

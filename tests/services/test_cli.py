@@ -20,8 +20,8 @@ from services.cli.root import NOUNS
 from services.embedded.processes import free_port
 from shared.runtime.configuration import load
 from shared.store import Store
-from tests.waiting import until
 from tests.stack import Endpoints
+from tests.waiting import until
 
 COMMANDS = tuple(
     "all api config demo doctor fanout feedback import init rules scheduler seed up worker".split()  # noqa: SIM905 - a list
@@ -195,7 +195,7 @@ async def test_init_all_and_seed_work_on_servers_that_the_settings_name(
         assert done.returncode == 0, done.stderr + log.read_text()
         assert "2,500 devices in" in done.stdout
         first, _, _ = re.findall(r"^  (curl .*)$", done.stdout, re.MULTILINE)
-        answer = subprocess.run(first, shell=True, capture_output=True, text=True, check=True).stdout
+        answer = subprocess.run(first, shell=True, capture_output=True, text=True, check=True, timeout=50).stdout
         job = json.loads(answer)
         url = f"http://127.0.0.1:{environment['CARILLON_API_PORT']}/apps/{job['appId']}/jobs/{job['id']}"
         await until(lambda: sent_of(url) == 2_500, "the job to be completed")
@@ -229,7 +229,7 @@ def inherited(environment: dict[str, str]) -> dict[str, str]:
 async def ended(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "services", *words]
     return await asyncio.to_thread(
-        subprocess.run, command, env=inherited(environment), capture_output=True, text=True, check=False
+        subprocess.run, command, env=inherited(environment), capture_output=True, text=True, check=False, timeout=50
     )
 
 
@@ -246,7 +246,7 @@ def test_a_missing_part_is_told_with_what_installs_it(tmp_path: Path) -> None:
         "CARILLON_HEALTH_PORT": "0",
     }
     ended = subprocess.run(
-        [python, "-m", "services", "up"], env=environment, capture_output=True, text=True, check=False
+        [python, "-m", "services", "up"], env=environment, capture_output=True, text=True, check=False, timeout=50
     )
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()

@@ -54,7 +54,7 @@ def imported(program: str, *words: str) -> set[str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
     shown = subprocess.run(
         [sys.executable, "-c", program, *words],
-        cwd=ROOT, env=own, capture_output=True, text=True, check=True,
+        cwd=ROOT, env=own, capture_output=True, text=True, check=True, timeout=50,
     )  # fmt: skip
     return set(json.loads(shown.stdout))
 

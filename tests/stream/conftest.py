@@ -12,6 +12,7 @@ from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
 from tests.flow.push_model.stream import ModelStream
 from tests.flow.push_model.transactions import Kafka
+from tests.waiting import until
 
 OpenStream = Callable[[], Stream]
 
@@ -25,7 +26,7 @@ def open_stream(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStream:
         server = Kafka()
         return lambda: ModelStream(server)
     servers = request.getfixturevalue("stack").kafka_servers
-    return lambda: KafkaStream(KafkaServers(servers), compression="zstd", request_timeout_seconds=10)
+    return lambda: KafkaStream(KafkaServers(servers), compression="zstd", request_timeout_seconds=30)
 
 
 @pytest.fixture
@@ -42,4 +43,5 @@ async def topic(stream: Stream) -> str:
     """A topic of the test's own."""
     name = f"push-t{secrets.token_hex(4)}_apns-massive"
     await stream.setup({name: 4})
+    await until(lambda: stream.spans(name), "the new topic")  # a broker promises a topic before it knows it
     return name

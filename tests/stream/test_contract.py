@@ -14,6 +14,7 @@ from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.stream import Stream, TopicSpec
 from tests.stream.conftest import OpenStream
+from tests.waiting import until
 
 RECEIPT = Receipt(sent=3, skipped=1, reasons={"no-token": 1}, locales={"en": 2, "pt": 1})
 PART = BatchPart(RECEIPT)
@@ -32,10 +33,13 @@ async def committed(stream: Stream, topic: str, expected: int) -> list[bytes]:
     """Every committed record of the topic: waits for `expected`, then looks whether more come."""
     values: list[bytes] = []
     async with stream.reader(topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
-        async with asyncio.timeout(20):
-            while len(values) < expected:
-                for chunk in await reader.read(0.2):
-                    values += [value for value in chunk.values if value is not None]
+
+        async def have_come() -> bool:
+            for chunk in await reader.read(0.2):
+                values.extend(value for value in chunk.values if value is not None)
+            return len(values) >= expected
+
+        await until(have_come, f"{expected} records")
         for chunk in await reader.read(0.5):
             values += [value for value in chunk.values if value is not None]
     return values
@@ -44,10 +48,14 @@ async def committed(stream: Stream, topic: str, expected: int) -> list[bytes]:
 async def placed(stream: Stream, topic: str, expected: int) -> list[tuple[str, bytes]]:
     """So many records of the topic, each with its partition."""
     found: list[tuple[str, bytes]] = []
-    async with stream.reader(topic, group=f"oracle-{secrets.token_hex(4)}") as reader, asyncio.timeout(20):
-        while len(found) < expected:
+    async with stream.reader(topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
+
+        async def have_come() -> bool:
             for chunk in await reader.read(0.2):
-                found += [(chunk.partition, value) for value in chunk.values if value is not None]
+                found.extend((chunk.partition, value) for value in chunk.values if value is not None)
+            return len(found) >= expected
+
+        await until(have_come, f"{expected} records")
     return found
 
 
@@ -165,14 +173,9 @@ async def test_readers_start_where_the_book_says(stream: Stream, topic: str) -> 
 async def test_rewinding_reads_again(stream: Stream, topic: str) -> None:
     await stream.publish(topic, records(5))
     async with stream.reader(topic, group=f"g-{secrets.token_hex(4)}") as reader:
-        async with asyncio.timeout(20):
-            while not (chunks := await reader.read(0.5)):
-                pass
-        first = chunks[0]
+        first = (await until(lambda: reader.read(0.5), "a record"))[0]
         await reader.rewind(first.partition, first.first)
-        async with asyncio.timeout(20):
-            while not (again := await reader.read(0.5)):
-                pass
+        again = await until(lambda: reader.read(0.5), "a record")
         assert first.partition in {chunk.partition for chunk in again}
 
 
@@ -182,9 +185,7 @@ async def test_a_topic_that_appears_later_is_read_from_its_first_record(stream: 
         assert await reader.read(0.2) == []
         await stream.setup({f"{prefix}-one": 1})
         await stream.publish(f"{prefix}-one", records(2))
-        async with asyncio.timeout(40):
-            while not (chunks := await reader.read(1)):
-                pass
+        chunks = await until(lambda: reader.read(1), "a record of the new topic")
     assert [chunk.values for chunk in chunks] == [records(2)]
 
 
@@ -205,10 +206,7 @@ async def test_the_records_of_a_key_lie_in_one_partition_in_their_order(stream: 
 
 
 async def test_spans_tell_where_a_topic_begins_and_ends(stream: Stream, topic: str) -> None:
-    before: Mapping[str, tuple[int, int]] = {}
-    async with asyncio.timeout(20):
-        while not before:  # a broker promises a topic before it knows it
-            before = await stream.spans(topic)
+    before = await stream.spans(topic)
     await stream.publish(topic, records(), keys=[b"a"] * 3)
     after = await stream.spans(topic)
     assert set(before.values()) == {(0, 0)}

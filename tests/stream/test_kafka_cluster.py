@@ -53,7 +53,7 @@ async def frozen() -> AsyncIterator[Frozen]:
     await server.wait_closed()
 
 
-def a_cluster(servers: str, *, timeout_seconds: float = 0.3) -> Cluster:
+def a_cluster(servers: str, *, timeout_seconds: float = 30.0) -> Cluster:
     return Cluster(
         KafkaServers(servers),
         client_id="test",
@@ -66,19 +66,18 @@ def a_cluster(servers: str, *, timeout_seconds: float = 0.3) -> Cluster:
 
 
 def _ping(servers: str) -> Any:
-    return a_cluster(servers).ping()
+    return a_cluster(servers, timeout_seconds=1.0).ping()
 
 
 def _setup(servers: str) -> Any:
-    return a_cluster(servers).setup({"topic": TopicSpec(1)})
+    return a_cluster(servers, timeout_seconds=1.0).setup({"topic": TopicSpec(1)})
 
 
 def _receipt(servers: str) -> Any:
-    ledger = Ledger(KafkaServers(servers), client_id="test", topic="ledger", timeout_seconds=0.3)
+    ledger = Ledger(KafkaServers(servers), client_id="test", topic="ledger", timeout_seconds=1.0)
     return ledger.part(replace(a_batch(), owner="somebody"))
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("call", [_ping, _setup, _receipt])
 async def test_a_connection_that_nobody_answers_is_closed(frozen: Frozen, call: Callable[[str], Any]) -> None:
     with pytest.raises(Unavailable) as raised:
@@ -90,7 +89,6 @@ async def test_a_connection_that_nobody_answers_is_closed(frozen: Frozen, call: 
     assert (frozen.opened, len(frozen.open)) == (1, 0)
 
 
-@pytest.mark.alone
 async def test_a_client_that_does_not_close_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.stream.kafka.cluster.STOP_SECONDS", 0.05)
     gone = asyncio.Event()

@@ -14,6 +14,7 @@ from shared.domain.positions import LogRange
 from shared.stream import Stream
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk
+from tests.waiting import until
 
 DAY = timedelta(days=1)
 
@@ -27,6 +28,7 @@ def stream(either_stream: Stream) -> Stream:
 async def topic(stream: Stream) -> str:
     name = f"ranges-{secrets.token_hex(4)}"
     await stream.setup({name: 2})
+    await until(lambda: stream.spans(name), "the new topic")
     return name
 
 
@@ -39,12 +41,16 @@ async def read(stream: Stream, ranges: Mapping[str, LogRange]) -> dict[str, list
     """The chunks of each range, until all are read."""
     found: dict[str, list[Chunk]] = {name: [] for name in ranges}
     left = {name for name, range in ranges.items() if range.begins < range.ends}
-    async with stream.read_ranges(ranges) as reader, asyncio.timeout(30):
-        while left:
-            for chunk in await reader.read(0.5):
+    async with stream.read_ranges(ranges) as reader:
+
+        async def are_all_read() -> bool:
+            for chunk in await reader.read(0.5) if left else ():
                 assert chunk.next <= ranges[chunk.partition].ends
                 found[chunk.partition].append(chunk)
-                left -= {chunk.partition} if chunk.next == ranges[chunk.partition].ends else set()
+                left.difference_update({chunk.partition} if chunk.next == ranges[chunk.partition].ends else ())
+            return not left
+
+        await until(are_all_read, "the ends of the ranges")
         assert await reader.read(0) == []
     return found
 

@@ -1,5 +1,6 @@
 """A collector of OpenTelemetry's: it takes OTLP over HTTP on loopback, and keeps the spans of every process."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -35,18 +36,21 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """What came, while it answers with `status`."""
+    """What came, while it answers with `status`, as soon as it may."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
         self.url = ""
         self.status = 200
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.requests = 0
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         assert (request.path, request.content_type) == ("/v1/traces", "application/x-protobuf")
         self.requests += 1
         body = await request.read()
+        await self.may_answer.wait()
         if self.status == 200:
             self.spans += _read(ExportTraceServiceRequest.FromString(body))
         return web.Response(status=self.status)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import house
+from tests.e2e.conftest import hasty, house
 from tests.upgrade.release import has_history, tree
 
-__all__ = ["house"]
+__all__ = ["hasty", "house"]
 
 
 @pytest.fixture

@@ -39,4 +39,4 @@ def has_history() -> bool:
 
 
 def _git(*words: str) -> bytes:
-    return subprocess.run(["git", "-C", str(CHECKOUT), *words], capture_output=True, check=True).stdout
+    return subprocess.run(["git", "-C", str(CHECKOUT), *words], capture_output=True, check=True, timeout=60).stdout

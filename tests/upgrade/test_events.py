@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import an_app, is_completed
 from tests.upgrade.test_side_by_side import customer_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 

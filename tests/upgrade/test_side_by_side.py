@@ -12,8 +12,8 @@ import pytest
 from services.embedded.processes import free_port
 from tests.chaos.test_storm import weather_storm
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
+from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -40,7 +40,9 @@ async def test_the_release_runs_files_of_its_own(house: House, release: Path) ->
     worker = await house.start("worker", release)
     assert Path(f"/proc/{worker.pid}/cwd").resolve() == release
     show = [sys.executable, "-c", "import services, shared; print(services.__file__, shared.__file__)"]
-    shown = await asyncio.to_thread(subprocess.run, show, cwd=release, capture_output=True, text=True, check=True)
+    shown = await asyncio.to_thread(
+        subprocess.run, show, cwd=release, capture_output=True, text=True, check=True, timeout=SECONDS
+    )
     assert [Path(file).parents[1] for file in shown.stdout.split()] == [release, release]
 
 
@@ -65,12 +67,14 @@ async def test_what_one_version_began_the_other_brings_to_its_end(
     assert [(each["sent"], each["completedTokens"]) for each in shown] == [(DEVICES, DEVICES)] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.kills_servers
+@pytest.mark.usefixtures("hasty")
 async def test_processes_of_both_versions_share_all_work_in_a_storm(house: House, release: Path, seed: int) -> None:
     await weather_storm(house, seed, STORM_SECONDS, trees=(None, release))
 
 
 @pytest.mark.storm
+@pytest.mark.usefixtures("hasty")
 async def test_processes_of_both_versions_share_all_work_in_long_storms(
     house: House, release: Path, seed: int, storm_seconds: float
 ) -> None:

@@ -14,10 +14,10 @@ from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import Task, encode
 from tests.e2e.callees import OPEN, callee
 from tests.e2e.house import House
-from tests.waiting import until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 from tests.tracing.collector import collect
 from tests.tracing.test_processes import CALLERS, a_schedule, open_api, tracing
+from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -43,7 +43,9 @@ for line in sys.stdin.buffer:
 async def test_the_release_reads_tasks_that_are_traced(release: Path) -> None:
     lines = b"\n".join(type(task).__name__.encode() + b" " + encode(task) for task in TASKS)
     program = [sys.executable, "-c", READ]
-    shown = await asyncio.to_thread(subprocess.run, program, cwd=release, input=lines, capture_output=True, check=True)
+    shown = await asyncio.to_thread(
+        subprocess.run, program, cwd=release, input=lines, capture_output=True, check=True, timeout=SECONDS
+    )
     untraced = [encode(task).replace(f',"trace":"{TRACE}"'.encode(), b"") for task in TASKS]
     assert shown.stdout.splitlines() == untraced
     assert b"trace" not in shown.stdout

@@ -19,10 +19,12 @@ from shared.flow.clock.drafts import Accepted, Wanted
 from tests.chaos.test_clock_killed import expected
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House
+from tests.waiting import until
 
 DEVICES = 3_000
 QUEUE = "storm.queue"
 A_STORM = Doer("user", "a storm")
+_ANSWERED_WITHIN = 120.0
 _BETWEEN_JOBS = (1.0, 5.0)
 _BETWEEN_SCHEDULES = (0.5, 2.0)
 
@@ -31,11 +33,17 @@ AnyAnswer = TypeVar("AnyAnswer")
 
 async def insist(ask: Callable[[], Awaitable[AnyAnswer]]) -> AnyAnswer:
     """Ask until there is an answer, as a caller does whose requests are safe to repeat."""
-    while True:
+    answers: list[AnyAnswer] = []
+
+    async def is_answered() -> bool:
         try:
-            return await ask()
+            answers.append(await ask())
         except Unavailable:
             await asyncio.sleep(0.3)
+        return bool(answers)
+
+    await until(is_answered, "an answer", _ANSWERED_WITHIN)
+    return answers[0]
 
 
 class Pushers:

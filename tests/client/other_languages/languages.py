@@ -16,6 +16,7 @@ from tests.stack.openapi_generator import generate
 
 PROJECTS = Path(__file__).parent
 CLIENT = "carillon"
+COMPILE_SECONDS = 150
 
 Start = Callable[[str], list[str]]
 """The command that starts the program with this name."""
@@ -48,6 +49,13 @@ def _copy(name: str, folder: Path) -> Path:
 def _run(command: list[str], project: Path) -> None:
     env = os.environ | {"GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
     done = subprocess.run(
-        command, cwd=project, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        command,
+        cwd=project,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=COMPILE_SECONDS,
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

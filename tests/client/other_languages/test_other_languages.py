@@ -12,16 +12,16 @@ from tests.client.other_languages.languages import Build, Start, build_go, build
 from tests.e2e.conftest import house
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer, an_app, customer
-from tests.tiers import and_rarely
 from tests.stack import MissingPart
 from tests.stack.server import Missing
+from tests.tiers import and_rarely
 
 __all__ = ["customer", "house"]
 
 pytestmark = pytest.mark.native
 
 DEVICES = 60
-PROGRAM_SECONDS = 180
+PROGRAM_SECONDS = 150
 SEEN = {
     "oneTemplate": "en",
     "severalTemplates": ["pt", "es"],
@@ -77,8 +77,7 @@ async def run(command: list[str], environment: dict[str, str]) -> str:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(PROGRAM_SECONDS):
-            out, err = await process.communicate()
+        out, err = await asyncio.wait_for(process.communicate(), PROGRAM_SECONDS)
     finally:
         if process.returncode is None:
             process.kill()

@@ -198,6 +198,7 @@ def test_the_longest_line_that_is_allowed() -> None:
     assert "a line longer" in told([b"id,a\n" + b"x" + longest])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_memory_is_bounded_by_the_chunk(quote: str) -> None:
     chunk = "".join(f"{quote}user-{number:010}{quote}\n" for number in range(15_000)).encode()

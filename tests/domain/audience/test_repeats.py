@@ -79,6 +79,7 @@ def test_a_hash_is_of_the_bytes_of_an_id() -> None:
     assert first == same != other
 
 
+@pytest.mark.alone
 def test_two_million_ids_take_little_more_than_16_mb() -> None:
     random = np.random.default_rng(7)
     ids = random.integers(-(2**63), 2**63, 2_000_000)

@@ -117,6 +117,7 @@ def test_what_an_event_has_is_told_where_it_has_more() -> None:
     assert refused.value.field == "`x\n`"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("read", [read_published, read_native])
 @pytest.mark.parametrize(("before", "after"), [(b"", b""), (b'"type":{', b"}"), (b'"data":{', b"}")])
 def test_of_fields_that_nobody_reads_no_objects_are_made(

@@ -56,6 +56,7 @@ def test_the_size_is_exact_where_no_keys_become_the_same(texts_: list[str], cont
     assert filled_bytes(template, context) == made
 
 
+@pytest.mark.alone
 def test_a_template_that_would_fill_the_memory_is_measured_and_not_made() -> None:
     template = a_template({"alert": [BOMB] * 15})
     tracemalloc.start()

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from shared.domain.errors import Invalid
 from shared.domain.push.records import SERVICES
 from shared.domain.push.rendering import Renderer
 from shared.domain.push.topics import topic_name
-from tests.domain.push.test_rendering import a_job
+from tests.domain.push.test_rendering import NOW, a_job
 
 PAGE = Path(__file__).parents[3] / "docs" / "adding-a-push-service.md"
 
@@ -37,11 +36,11 @@ def test_a_further_service_is_one_entry() -> None:
     check(JobBody(service="web"), now=1)
     assert table_name("Game", "web") == "game_web"
     assert topic_name("push-%s_%s-massive", "game", "web") == "push-game_web-massive"
-    rendered = Renderer(a_job(service="web")).render(Devices.of([(7, "u7", "the-token", "en")]), now=datetime.now(UTC))
+    rendered = Renderer(a_job(service="web")).render(Devices.of([(7, "u7", "the-token", "en")]), now=NOW)
     record = json.loads(rendered.records[0])
     assert (record["endpoint"], record["metadata"]["userId"], record["ttl"]) == ("the-token", "u7", 3600)
     spared = Renderer(a_job(service="web", metadata={"dryRun": True}))
-    record = json.loads(spared.render(Devices.of([(7, "u7", "t", "en")]), now=datetime.now(UTC)).records[0])
+    record = json.loads(spared.render(Devices.of([(7, "u7", "t", "en")]), now=NOW).records[0])
     assert record["endpoint"].startswith("FAKE-")
     assert len(record["endpoint"]) == len("FAKE-") + 120
 

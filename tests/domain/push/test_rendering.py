@@ -288,6 +288,7 @@ def test_a_body_over_the_limit_is_never_multiplied() -> None:
     assert rendered.receipt == Receipt(failed=2, reasons={"too-large": 2})
 
 
+@pytest.mark.alone
 def test_a_tag_that_stands_for_too_much_is_never_filled_in() -> None:
     """Nor are the batches counted by what nobody makes."""
     bomb = a_template(locale="pt", body={"alert": "{{a}}" * 13_000})
@@ -304,6 +305,7 @@ def test_a_tag_that_stands_for_too_much_is_never_filled_in() -> None:
     assert largest_record_bytes(job) > 13_000 * 65_536
 
 
+@pytest.mark.alone
 def test_what_is_too_large_for_what_stands_around_its_body_is_never_multiplied() -> None:
     renderer = Renderer(a_job(metadata={"m": "x" * 100_000}), RecordRules(max_record_bytes=10_000))
     rows = [a_row(seq_id) for seq_id in range(200)]
@@ -344,6 +346,7 @@ def test_the_largest_record_is_that_of_the_largest_template_with_its_envelope() 
     assert largest_record_bytes(a_job(plan=Plan())) > 0
 
 
+@pytest.mark.alone
 def test_a_renderer_keeps_only_so_much_of_what_it_has_filled_in() -> None:
     """A thousand names of a megabyte each are rendered a few at a time."""
     names = tuple(f"n{number}" for number in range(100))

@@ -18,6 +18,7 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.stream import LateRecords, Stream
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -49,11 +50,15 @@ def draft(number: int, **fields: Any) -> EventDraft:
 async def read(stream: Stream, log: str, count: int) -> dict[str, list[BusEvent]]:
     """The events of the log, by partition."""
     found: dict[str, list[BusEvent]] = {}
-    async with stream.reader(log, group=secrets.token_hex(5)) as reader, asyncio.timeout(60):
-        while sum(map(len, found.values())) < count:
+    async with stream.reader(log, group=secrets.token_hex(5)) as reader:
+
+        async def has_read_all() -> bool:
             for chunk in await reader.read(1.0):
                 events = [read_event(value) for value in chunk.values if value is not None]
                 found.setdefault(chunk.partition, []).extend(event for event in events if event is not None)
+            return sum(map(len, found.values())) >= count
+
+        await until(has_read_all, f"{count} events")
     return found
 
 
@@ -113,11 +118,9 @@ async def test_what_comes_while_an_append_is_under_way_goes_together(store: Stor
     publisher = publisher_of(store, log, "log")
     await TopicFlow(store, DatabaseTime(store).now, most=9).claim("widgets", US)
     first = asyncio.create_task(publisher.publish("widgets", US, [draft(0)]))
-    while not log.appends:
-        await asyncio.sleep(0.01)
+    await until(lambda: log.appends, "the first append")
     others = [asyncio.create_task(publisher.publish("widgets", US, [draft(number)])) for number in range(50)]
-    while len(publisher._append._waiting) < 50:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(publisher._append._waiting) == 50, "all others to wait")
     log.open.set()
     assert len({id for found in await asyncio.gather(first, *others) for id in found}) == 51
     assert log.appends == [1, 50]
@@ -128,12 +131,10 @@ async def test_of_those_who_go_together_one_may_be_refused_and_another_claim_its
     publisher = publisher_of(store, log, "log")
     await TopicFlow(store, DatabaseTime(store).now, most=9).claim("widgets", US)
     first = asyncio.create_task(publisher.publish("widgets", US, [draft(0)]))
-    while not log.appends:
-        await asyncio.sleep(0.01)
+    await until(lambda: log.appends, "the first append")
     places = (("widgets", US), ("widgets", THEM), ("gadgets", THEM))
     tasks = [asyncio.create_task(publisher.publish(*place, [draft(1)])) for place in places]
-    while len(publisher._append._waiting) < len(tasks):
-        await asyncio.sleep(0.01)
+    await until(lambda: len(publisher._append._waiting) == len(tasks), "all others to wait")
     log.open.set()
     _, ours, refused, theirs = await asyncio.gather(first, *tasks, return_exceptions=True)
     assert isinstance(refused, Forbidden)
@@ -155,7 +156,7 @@ async def test_a_topic_that_was_removed_is_made_anew_by_the_next_event(store: St
 
 async def test_a_log_that_does_not_answer_is_unavailable_in_time(store: Store) -> None:
     publisher = publisher_of(store, Counting(), "log", seconds=0.5)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         with pytest.raises(Unavailable):
             await publisher.publish("widgets", US, [draft(0)])
 
@@ -181,7 +182,7 @@ async def test_who_waits_for_a_partition_that_does_not_answer_holds_up_nobody(st
     log.open.set()
     held = asyncio.create_task(publisher.publish("widgets", US, [draft(0)]))
     both = asyncio.create_task(publisher.publish("widgets", US, [draft(1), draft(0)]))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         for number in range(1, 4):
             await publisher.publish("widgets", US, [draft(number)])
     assert not held.done()

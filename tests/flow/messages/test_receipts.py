@@ -305,13 +305,19 @@ async def test_after_a_write_whose_reply_was_lost_the_provider_comes_again(store
     assert await tally(store) == {"invalid": 1, "reasons.hard-bounce": 1}
 
 
-async def test_with_the_store_away_nobody_is_told_that_it_is_stored(clock: ManualClock) -> None:
-    away = Store.open("mongodb://127.0.0.1:1/none?serverSelectionTimeoutMS=200", timeout_seconds=0.5)
-    try:
-        with pytest.raises(Unavailable):
-            await fold(Receipts(away, clock), news(0, DELIVERED))
-    finally:
-        await away.close()
+@pytest.mark.parametrize("operation", ["with_ids", "fold"])
+async def test_with_the_store_away_nobody_is_told_that_it_is_stored(
+    store: Store, receipts: Receipts, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    await add_batch(store)
+    await put(store, [0])
+
+    async def be_away(*_: object, **__: object) -> None:
+        raise Unavailable("MongoDB cannot be reached")
+
+    monkeypatch.setattr(store.messages, operation, be_away)
+    with pytest.raises(Unavailable):
+        await fold(receipts, news(0, DELIVERED))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -19,6 +19,7 @@ from services.embedded import handshakes, processes
 from services.embedded import servers as embedded_servers
 from services.embedded.children import Child, ChildServer, mongodb_child, postgres_child, postgres_url
 from shared.domain.errors import Unavailable
+from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 MAKERS: list[Callable[[Path], Child]] = [mongodb_child, postgres_child]
@@ -114,7 +115,7 @@ async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
             os.kill(os.getpid(), signal.SIGKILL)
         asyncio.run(main())
     """
-    parent = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=CHECKOUT, check=False)
+    parent = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=CHECKOUT, check=False, timeout=50)
     assert parent.returncode == -signal.SIGKILL
     child = opened(make(folder))
     left = mark_in(folder, child.server.name)
@@ -149,9 +150,7 @@ async def test_the_mark_is_there_before_the_server_is(folder: Path) -> None:
     # It stays after the copy: of one that has ended already, nobody can tell the birth any more.
     copies = ["sh", "-c", 'cp "$0" "$1.new" && mv "$1.new" "$1" && exec sleep 600', str(mark_file), str(shown)]
     mark = processes.spawn(copies, mark_file=mark_file, log=folder / "log")
-    async with asyncio.timeout(10):
-        while not shown.exists():
-            await asyncio.sleep(0.01)
+    await until(shown.exists, "the copy of the mark")
     assert processes.read_mark(shown) == mark
     processes.end(mark, grace_seconds=0, first=signal.SIGKILL)
 
@@ -183,9 +182,7 @@ async def test_one_deaf_to_its_signal_is_killed_with_its_children(
     child = opened(Child(dummy(deaf, always), folder))
     await child.start()
     mark = mark_in(folder, "dummy")
-    async with asyncio.timeout(10):
-        while len(members := processes.family(mark)) < 2:
-            await asyncio.sleep(0.01)
+    members = await until(lambda: len(found := processes.family(mark)) > 1 and found, "the child of the server")
     await child.stop(grace_seconds=0.2)
     assert not any(processes.is_alive(member) for member in members)
 
@@ -282,7 +279,9 @@ def test_programs_that_only_root_can_reach_are_copied_to_where_others_can(tmp_pa
         Path(cache).chmod(0o700)
         copies = {embedded_servers.reachable_programs(hidden, "nobody", cache=Path(cache)) for _ in range(2)}
         (copy,) = copies
-        ran = subprocess.run([copy / "postgres"], capture_output=True, text=True, check=True, user="nobody", cwd="/")
+        ran = subprocess.run(
+            [copy / "postgres"], capture_output=True, text=True, check=True, user="nobody", cwd="/", timeout=50
+        )
         assert ran.stdout.strip() == str(copy / "postgres")
         assert len(list(Path(cache).iterdir())) == 1
     assert embedded_servers.reachable_programs(hidden, None) == hidden

@@ -29,10 +29,10 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
-from tests.waiting import until
 from tests.services.fanout.fanning_out import Wakes, collected, fanning_out, got, make_log, publish
 from tests.stack import Endpoints
 from tests.store.bus.made_subscriptions import add, change, made
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -117,7 +117,7 @@ async def test_queues_that_could_not_be_woken_are_woken_by_upkeep(store: Store, 
         await got(store, subscription, ["1", "2"])
     wake.down = False
     upkeep = UnwokenUpkeep(store, wake, DatabaseTime(store).now)
-    await upkeep.run_once()
+    await upkeep.run_once(after=timedelta(hours=1))
     assert not wake.events
     await upkeep.run_once(after=-timedelta(seconds=1))
     assert wake.events == {subscription.queue: 2}

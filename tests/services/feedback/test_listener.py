@@ -32,11 +32,11 @@ from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
-from tests.waiting import until
-from tests.tiers import and_rarely
 from tests.samples import sample
 from tests.stack import Endpoints
 from tests.store.made import added
+from tests.tiers import and_rarely
+from tests.waiting import until
 
 NO_READER: Any = None
 NEVER = 86_400.0

@@ -45,6 +45,6 @@ async def test_only_for_a_fault_of_ours_each_is_fired_on_its_own(
     clock = TickingClock(store, time, failing, SchedulerSettings())
     assert await clock.tick() == 3
     await clock.start()
-    await failing.was_asked.wait()
+    await asyncio.wait_for(failing.was_asked.wait(), 50)
     await clock.stop()
     assert failing.sizes == sizes

@@ -80,11 +80,11 @@ async def test_of_a_crowd_of_suspects_only_the_oldest_are_fired_alone(store: Sto
 
 
 async def test_suspects_are_given_back_at_the_end(store: Store, time: DatabaseTime) -> None:
-    ahead = await time.now() + timedelta(seconds=1.5)
+    ahead = await time.now() + timedelta(seconds=35)
     waiting = replace(once("schedule/ns/a", "g", ahead, accepted_at=ahead), claims=30)
     await store.occurrences.add([waiting])
     recorded = Recorded(store)
-    clock = TickingClock(store, time, recorded, SchedulerSettings())
+    clock = TickingClock(store, time, recorded, SchedulerSettings(tick_seconds=20, lease_seconds=120))
     assert await clock.tick() == 1
     await clock.start()
     await clock.stop()

@@ -1,7 +1,6 @@
 """What becomes of a message: done, tried again in place, put off, requeued, or given up."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,8 +16,9 @@ from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.tasks import BATCH_QUEUE, FinishJob, SendBatch
 from shared.domain.tasks import Task, decode, encode
 from shared.runtime.retries import Backoff
-from tests.waiting import until
+from tests.clock import ManualClock
 from tests.queues import QUEUES
+from tests.waiting import SECONDS, until
 
 ONE, OTHER = SendBatch("one", 0, 1), SendBatch("other", 0, 1)
 CALL = CallTarget("o", "t")
@@ -27,13 +27,31 @@ STORE_AWAY = Unavailable("the store does not answer")
 BROKEN = RuntimeError("a fault of ours")
 
 
+class PassingTime(ManualClock):
+    """The consumer's time, which its pauses move on."""
+
+    def monotonic(self) -> float:
+        return self.now_ns() / 1e9
+
+    async def pause(self, stopping: asyncio.Event, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> PassingTime:
+    time = PassingTime()
+    monkeypatch.setattr(rules, "time", time)
+    monkeypatch.setattr(rules, "pause", time.pause)
+    return time
+
+
 class Scripted(Stage[Any]):
     """A stage whose tries end as it was told, the last way for ever; a task that it was told nothing about is done."""
 
-    def __init__(self, *ends: Exception | None, takes: float = 0) -> None:
+    def __init__(self, *ends: Exception | None) -> None:
         self.ends = list(ends)
         self.cannot_put_off: list[Exception] = []
-        self.takes = takes
         self.tried: list[Task] = []
         self.done: list[Task] = []
         self.later: list[Task] = []
@@ -43,8 +61,6 @@ class Scripted(Stage[Any]):
 
     async def run(self, task: Task) -> None:
         self.tried.append(task)
-        if self.takes:
-            await asyncio.sleep(self.takes)
         end = None if task == OTHER or not self.ends else self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
         if end is not None:
             raise end
@@ -95,41 +111,47 @@ async def place(stage: Scripted, *given: Task) -> AsyncIterator[Place]:
         yield made
     finally:
         made.stopping.set()
-        async with asyncio.timeout(10):
-            await running
+        await asyncio.wait_for(running, SECONDS)
 
 
 async def is_answered(at: Place) -> bool:
     return not at.unanswered and not await at.broker.depth(at.queue)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])
-async def test_a_blip_is_tried_again_in_place(error: Exception) -> None:
-    stage, began = Scripted(error, error, None), time.monotonic()
+async def test_a_blip_is_tried_again_in_place(passing: PassingTime, error: Exception) -> None:
+    stage, began = Scripted(error, error, None), passing.monotonic()
     async with place(stage, ONE) as at:
         await until(lambda: is_answered(at))
-    assert time.monotonic() - began < IN_PLACE_SECONDS
+    assert 0 < passing.monotonic() - began < IN_PLACE_SECONDS
     assert (stage.tried, stage.done, stage.later) == ([ONE] * 3, [ONE], [])
     assert await at.dead() == []
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])
-async def test_what_stays_away_is_put_off_and_leaves_its_slot_to_others(error: Exception) -> None:
-    stage, began = Scripted(error), time.monotonic()
+async def test_what_stays_away_is_put_off_and_leaves_its_slot_to_others(passing: PassingTime, error: Exception) -> None:
+    stage, began = Scripted(error), passing.monotonic()
     async with place(stage, ONE, OTHER) as at:
         await until(lambda: is_answered(at))
-    assert IN_PLACE_SECONDS <= time.monotonic() - began < 3 * IN_PLACE_SECONDS
+    assert IN_PLACE_SECONDS <= passing.monotonic() - began < 3 * IN_PLACE_SECONDS
     assert stage.later == [SendBatch("one", 0, 1, attempt=1)]
     assert stage.done == [OTHER]
     assert 4 <= stage.tried.count(ONE) <= 12
     assert await at.dead() == []
 
 
-async def test_what_takes_long_to_fail_is_tried_twice_in_place() -> None:
+async def test_what_takes_long_to_fail_is_tried_twice_in_place(
+    passing: PassingTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lost lane among it is recovered at once, whatever losing it took."""
-    stage = Scripted(LaneLost("lane", "no reply"), takes=IN_PLACE_SECONDS)
+    stage = Scripted(LaneLost("lane", "no reply"))
+    run = stage.run
+
+    async def run_for_long(task: Task) -> None:
+        passing.advance(IN_PLACE_SECONDS)
+        await run(task)
+
+    monkeypatch.setattr(stage, "run", run_for_long)
     async with place(stage, ONE) as at:
         await until(lambda: is_answered(at))
     assert (len(stage.tried), len(stage.later)) == (2, 1)
@@ -144,12 +166,11 @@ async def test_what_is_away_never_fails_the_work(monkeypatch: pytest.MonkeyPatch
     assert stage.given_up == []
 
 
-@pytest.mark.alone
-async def test_a_fault_is_put_off_at_once_and_counted() -> None:
-    stage, began = Scripted(BROKEN), time.monotonic()
+async def test_a_fault_is_put_off_at_once_and_counted(passing: PassingTime) -> None:
+    stage, began = Scripted(BROKEN), passing.monotonic()
     async with place(stage, SendBatch("one", 0, 4, attempt=7)) as at:
         await until(lambda: is_answered(at))
-    assert time.monotonic() - began < IN_PLACE_SECONDS
+    assert passing.monotonic() == began
     assert stage.later == [SendBatch("one", 0, 4, attempt=8, faults=1)]
     assert (len(stage.tried), stage.given_up, await at.dead()) == (1, [], [])
 
@@ -196,9 +217,9 @@ async def test_faults_are_counted_also_where_they_cannot_be_put_off(monkeypatch:
 async def test_who_is_told_to_stop_leaves_the_work_to_others_at_once() -> None:
     stage = Scripted(AWAY)
     async with place(stage, ONE) as at:
-        await until(lambda: _is(bool(stage.tried)))
+        await until(lambda: stage.tried)
         at.stopping.set()
-        await until(lambda: _is(not at.unanswered))
+        await until(lambda: not at.unanswered)
     assert [decode(message.body, SendBatch) for message in at.broker.queue(BATCH_QUEUE).ready] == [ONE]
     assert stage.later == []
 
@@ -226,10 +247,6 @@ async def test_what_nobody_can_read_is_dead() -> None:
         await until(lambda: is_answered(at))
     assert stage.tried == [OTHER]
     assert [message.body for message in at.broker.queue(f"{BATCH_QUEUE}.dlq").ready] == [b"garbage"]
-
-
-async def _is(holds: bool) -> bool:
-    return holds
 
 
 async def test_a_task_of_another_kind_is_dead() -> None:

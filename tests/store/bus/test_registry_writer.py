@@ -20,6 +20,7 @@ from shared.store.bus.wake_ups import wake_up_id
 from shared.store.clock.occurrences import fresh_token
 from shared.store.transactions import LastingConflict, OwnSession, end_session, run_transaction
 from tests.store.bus.made_subscriptions import NOON, add, change, made, version
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -133,8 +134,7 @@ def frozen(store: Store, thaw: asyncio.Event) -> Callable[[AsyncClientSession], 
 @asynccontextmanager
 async def frozen_writer(store: Store, now: datetime, thaw: asyncio.Event) -> AsyncIterator["asyncio.Task[int]"]:
     task = asyncio.create_task(RegistryWriter(store._database).write(frozen(store, thaw), now=now))
-    while not await is_locked(store):
-        await asyncio.sleep(0.01)
+    await until(lambda: is_locked(store), "the transaction")
     yield task
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -60,7 +60,7 @@ async def call(store: Store, made: Accepted, outgoing: Any) -> None:
         {"_id": due.id}, {"$set": {"token": token, "visible_at": leased_until}}
     )
     caller = HttpCaller(
-        store, time, outgoing, Settlement(store, tick=timedelta(seconds=1)), call_timeout=timedelta(seconds=5),
+        store, time, outgoing, Settlement(store, tick=timedelta(seconds=1)), call_timeout=timedelta(seconds=30),
         signing=Signing(store, time.now, deployment_key=KEY),
     )  # fmt: skip
     await caller.run(CallTarget(due.id, token))

@@ -8,9 +8,9 @@ import pytest
 
 from services.api.accounts.tokens import MOST_OVERLAP_SECONDS
 from shared.domain.instants import format_instant, read_instant
-from tests.waiting import until
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 

@@ -9,6 +9,7 @@ from shared.runtime.bus_settings import BusSettings
 from tests.services.api.bus.conftest import URL, Bus, event, is_empty, is_refused
 from tests.services.api.client import Client
 from tests.services.api.conftest import ROOT_KEY
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -154,11 +155,11 @@ async def test_the_log_has_what_was_published_as_it_was_written(bus: Bus) -> Non
     assert is_empty(await client.post(f"/topics/{topic}", body), 200)
     named = f'"{topic}"'.encode()
     async with bus.house.capabilities.stream.reader("carillon[.]bus", group=f"test-{topic}") as reader:
-        found: list[bytes] = []
-        while not found:
-            chunks = await reader.read(1)
-            found += [value for chunk in chunks for value in chunk.values if value and named in value]
-    [record] = found
+
+        async def look() -> list[bytes]:
+            return [value for chunk in await reader.read(1) for value in chunk.values if value and named in value]
+
+        [record] = await until(look, "the record in the log")
     assert b'"t":1500000000123.50' in record
     assert b'"data":{"a":1.50}' in record
     assert json.loads(record)["url"] == "https://a.example.com/1"

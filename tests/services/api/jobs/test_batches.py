@@ -133,9 +133,14 @@ async def test_many_who_look_at_once_cause_one_look(house: House, monkeypatch: p
     assert (len(looks), {len(chart) for chart in charts}) == (1, {1})
 
 
-async def test_lists_tell_how_fast_a_running_job_is(house: House) -> None:
+async def test_lists_tell_how_fast_a_running_job_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     path, job = await job_with_batches(house)
-    await settle(house, job, 0, datetime.now(UTC), sent=100)
+    await settle(house, job, 0, NOON, sent=100)
+
+    async def stand_still() -> datetime:
+        return NOON
+
+    monkeypatch.setattr(house.capabilities.time, "now", stand_still)
     lists = [f"/apps/{job.app_id}/jobs", f"/jobs?app={job.app_id}"]
     told = [(await house.admin.get(path)).json, *[(await house.admin.get(each)).json[0] for each in lists]]
     assert [each["rate"] for each in told] == [100.0] * 3

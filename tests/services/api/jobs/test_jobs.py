@@ -330,19 +330,6 @@ async def test_lists_leave_the_copied_templates_where_they_are(house: House) -> 
     assert (await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/pause")).json["status"] == "paused"
 
 
-@pytest.mark.alone
-async def test_a_post_takes_under_50_ms(house: House) -> None:
-    app_id = await house.app_with_template()
-    await _post(house, app_id)
-    loop = asyncio.get_running_loop()
-    taken = []
-    for _ in range(20):
-        began = loop.time()
-        assert (await _post(house, app_id)).status == 201
-        taken.append(loop.time() - began)
-    assert sorted(taken)[len(taken) // 2] < 0.05
-
-
 async def test_rights(house: House) -> None:
     app_id, other = await house.app_with_template(), await house.app_with_template()
     await house.admin.post("/users", {"email": "dev@example.com", "allowedApps": [app_id]})

@@ -192,14 +192,16 @@ async def test_an_occurrence_that_comes_in_vain_while_the_job_is_resumed_loses_n
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resume finds the start ahead; then the start passes and is fired in vain, and only then the job waits again."""
-    job = await _starting(house, seconds=0.3)
+    job = await _starting(house, seconds=3600)
     assert await house.flow.pause(job.id)
     move = house.store.jobs.move
 
+    async def at_its_start() -> datetime:
+        return job.starts
+
     async def late(job_id: str, **asked: object) -> Job | None:
         if asked["to"] is JobStatus.SCHEDULED:
-            while await house.store.now() <= job.starts:
-                await asyncio.sleep(0.05)
+            monkeypatch.setattr(house.store, "now", at_its_start)
             await house.flow.begin(job_id)
             assert await _status(house, job_id) is JobStatus.PAUSED
         return await move(job_id, **asked)  # type: ignore[arg-type]
@@ -254,7 +256,15 @@ async def test_moves_that_truly_race_leave_every_job_in_one_of_its_lawful_ends(h
     assert set(outcomes[1::2]) == {(JobStatus.RUNNING, 1)}
 
 
-async def test_upkeep_begins_what_the_clock_has_missed_and_leaves_the_rest(house: House) -> None:
+async def test_upkeep_begins_what_the_clock_has_missed_and_leaves_the_rest(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = await house.store.now()
+
+    async def stand_still() -> datetime:
+        return now
+
+    monkeypatch.setattr(house.store, "now", stand_still)
     missed, due, ahead = [await _starting(house, seconds=seconds) for seconds in (-4, -0.5, 3600)]
     found = await _look(house)
     assert found.starts >= 1

@@ -82,7 +82,7 @@ def capabilities_with(house: House, settings: ProviderSettings) -> Capabilities:
 async def desk(house: House, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
     sandbox = tmp_path_factory.mktemp("sandbox") / "messages.ndjson"
     settings = ProviderSettings(
-        secret_keys=fresh_key(), call_seconds=1.0, allowed_networks=LOOPBACK, sandbox_file=str(sandbox)
+        secret_keys=fresh_key(), call_seconds=5.0, allowed_networks=LOOPBACK, sandbox_file=str(sandbox)
     )
     capabilities = capabilities_with(house, settings)
     parts = Parts(capabilities)

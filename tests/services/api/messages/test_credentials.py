@@ -311,7 +311,9 @@ async def test_fields_of_the_kind_change_with_the_secret(desk: Desk) -> None:
     assert (await desk.provider.tell()).arrived[-1].path == "/other"
 
 
-@pytest.mark.parametrize(("rule", "status"), [(Rule(status=401), 422), (Rule(status=503), 503), (Rule(hang=True), 503)])
+@pytest.mark.parametrize(
+    ("rule", "status"), [(Rule(status=401), 422), (Rule(status=503), 503), (Rule(cut=Cut.CALL), 503)]
+)
 async def test_a_new_secret_that_does_not_work_leaves_the_old_one(desk: Desk, rule: Rule, status: int) -> None:
     app_id = await desk.house.app()
     view = await desk.made(app_id)
@@ -403,14 +405,17 @@ async def test_an_app_that_is_being_deleted_takes_none(desk: Desk) -> None:
     assert await desk.arrived() == 0
 
 
-async def test_one_whose_app_goes_while_the_provider_is_asked_goes_with_it(desk: Desk) -> None:
-    app_id = await desk.house.app()
-    await desk.provider.answer(always=Rule(delay_seconds=0.5))
-    asking = asyncio.ensure_future(desk.admin.post(path(app_id), desk.body()))
-    while not await desk.arrived():
-        await asyncio.sleep(0.01)
-    assert (await desk.admin.delete(f"/apps/{app_id}")).status == 204
-    assert (await asking).status == 409
+async def test_one_whose_app_goes_while_the_provider_is_asked_goes_with_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id, ask_provider = await desk.house.app(), desk.flow._send_trial
+
+    async def ask_while_the_app_goes(*given: Any) -> None:
+        await ask_provider(*given)
+        assert (await desk.admin.delete(f"/apps/{app_id}")).status == 204
+
+    monkeypatch.setattr(desk.flow, "_send_trial", ask_while_the_app_goes)
+    assert (await desk.admin.post(path(app_id), desk.body())).status == 409
     assert await stored(desk, app_id) == []
 
 

@@ -15,6 +15,8 @@ from services.parts.messages.common import MessagesPart
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, Pending, SingleWish
 from shared.domain.messages.tasks import SINGLE_QUEUE
+from shared.store.messages.send_limits import Granted
+from tests.clock import ManualClock
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.conftest import Desk
 
@@ -75,6 +77,19 @@ async def shop(desk: Desk) -> AsyncIterator[Shop]:
     shop = Shop(desk, app_id, made["id"], desk.admin)
     shop.service = await shop.caller(1_000)
     yield shop
+
+
+@pytest.fixture
+def standing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock by which callers' rates are kept: it stands still."""
+    clock, limits = ManualClock(), shop.desk.house.store.send_limits
+    take = limits.take
+
+    async def take_now(namespace: str, count: int, *, rate: float, now: datetime) -> Granted:
+        return await take(namespace, count, rate=rate, now=clock.now())
+
+    monkeypatch.setattr(limits, "take", take_now)
+    return clock
 
 
 async def test_a_message_is_stored_and_a_worker_is_told(shop: Shop) -> None:
@@ -152,18 +167,19 @@ async def test_nothing_is_accepted_by_a_suspended_credential(shop: Shop) -> None
     assert (refused.status, refused.json["field"], await shop.count()) == (409, "credential", 0)
 
 
-async def test_who_is_faster_than_its_rate_is_told_and_nothing_is_stored(shop: Shop) -> None:
+async def test_who_is_faster_than_its_rate_is_told_and_nothing_is_stored(shop: Shop, standing: ManualClock) -> None:
     slow = await shop.caller(1)
     answers = await asyncio.gather(*(shop.post(by=slow, **ANA) for _ in range(4)))
     assert sorted(one.status for one in answers) == [201, 429, 429, 429]
     refused = next(one for one in answers if one.status == 429)
     assert refused.headers["retry-after"] == "1"
     assert await shop.count() == 1
-    await asyncio.sleep(1.05)
+    standing.advance(1)
     assert (await shop.post(by=slow, **ANA)).status == 201
 
 
-async def test_no_namespace_has_too_many_that_wait(shop: Shop) -> None:
+async def test_no_namespace_has_too_many_that_wait(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.flow.messages.singles._COUNTED_FOR_SECONDS", -1.0)
     made = await shop.post(**ANA)
     known = await shop.stored(made.json["id"])
     assert known.single is not None
@@ -178,7 +194,6 @@ async def test_no_namespace_has_too_many_that_wait(shop: Shop) -> None:
         for number in range(PENDING_OF_A_NAMESPACE - 1)
     ]
     await shop.desk.house.store.singles.add(many)
-    await asyncio.sleep(1.05)  # the count is a second old at most
     refused = await shop.post(**ANA)
     await shop.desk.house.store.messages._messages.delete_many({"app_id": "x"})
     assert (refused.status, await shop.count()) == (429, 1)
@@ -209,7 +224,7 @@ async def test_many_are_answered_one_by_one(shop: Shop) -> None:
     assert await shop.count() == 2
 
 
-async def test_of_many_no_more_are_taken_than_the_rate_allows(shop: Shop) -> None:
+async def test_of_many_no_more_are_taken_than_the_rate_allows(shop: Shop, standing: ManualClock) -> None:
     slow = await shop.caller(3)
     body = [ANA | {"credential": "play"}] * 5
     answer = await slow.post(f"{shop.path}/bulk", body)
@@ -292,14 +307,14 @@ async def test_a_repeat_of_one_that_was_taken_back_sends_nothing(shop: Shop) -> 
     assert (again.status, again.json["id"], again.json["reason"]) == (200, made.json["id"], "cancelled")
 
 
-async def test_of_many_under_a_key_the_rest_goes_when_there_is_room(shop: Shop) -> None:
+async def test_of_many_under_a_key_the_rest_goes_when_there_is_room(shop: Shop, standing: ManualClock) -> None:
     slow = await shop.caller(3)
     body = [ANA | {"credential": "play"}] * 5
     statuses = []
     for _ in range(2):
         answer = await slow.post(f"{shop.path}/bulk", body, idempotency_key="rest")
         statuses.append([one["status"] for one in answer.json])
-        await asyncio.sleep(1.05)
+        standing.advance(1)
     assert statuses == [[201, 201, 201, 429, 429], [200, 200, 200, 201, 201]]
     assert await shop.count() == 5
 

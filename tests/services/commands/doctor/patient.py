@@ -23,9 +23,9 @@ from shared.domain.accounts.apps import App
 from shared.domain.console.processes import RunningProcess
 from shared.runtime.configuration import load
 from tests.broker.administration import Administration
-from tests.waiting import until
 from tests.services.commands.doctor.shell import Shell
 from tests.stack import Endpoints
+from tests.waiting import until
 
 APP = "doctor"
 TABLE = f"{APP}_apns"

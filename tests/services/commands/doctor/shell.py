@@ -19,7 +19,7 @@ from tests.stack.kafka import class_path
 from tests.stack.rabbitmq import RabbitServer
 from tests.stack.server import Missing
 
-SECONDS = 60.0
+SECONDS = 50.0
 
 MONGOSH = """
 import re, sys, pymongo

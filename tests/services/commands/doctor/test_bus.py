@@ -21,9 +21,9 @@ from shared.runtime.bus_settings import BusSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.bus.flushes import LogPosition
 from shared.stream.kafka.inspection import TopicFacts
-from tests.waiting import until
 from tests.services.commands.doctor.patient import Patient
 from tests.store.bus.made_subscriptions import NOON, add, change, made
+from tests.waiting import until
 
 TOPIC = (Level.FAULT, "Log of the bus", "topic")
 RETENTION = (Level.FAULT, "Log of the bus", "retention")
@@ -78,7 +78,7 @@ async def test_a_log_that_nobody_reads(patient: Patient, log: str) -> None:
         await until(is_read, "a fan-out to read the log", 60)
     finally:
         fan_out.terminate()
-        await fan_out.wait()
+        await asyncio.wait_for(fan_out.wait(), 50)
 
 
 @pytest.fixture

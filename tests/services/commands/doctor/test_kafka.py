@@ -10,8 +10,8 @@ from services.commands.doctor import kafka
 from services.commands.doctor.findings import Level
 from shared.runtime.settings import StreamSettings
 from shared.stream.kafka.inspection import BrokerVersions, TopicFacts
-from tests.waiting import until
 from tests.services.commands.doctor.patient import APP, Patient
+from tests.waiting import until
 
 LEDGER = (Level.FAULT, "Kafka", "ledger")
 SIZE = (Level.FAULT, "Kafka", "message size")

@@ -77,6 +77,7 @@ class LongWay(SilencableProxy):
             sink.close()
 
 
+@pytest.mark.alone
 @pytest.mark.native
 async def test_a_database_that_is_far_away(patient: Patient) -> None:
     await patient.store.credentials.add(credential())

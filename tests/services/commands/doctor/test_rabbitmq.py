@@ -8,8 +8,8 @@ import aio_pika
 import pytest
 
 from services.commands.doctor.findings import Finding, Level
-from tests.waiting import until
 from tests.services.commands.doctor.patient import Patient
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -80,7 +80,7 @@ async def test_queues_that_nobody_takes_from(patient: Patient) -> None:
         await until(lambda: _has_consumers(patient), "the worker to take from its queues")
     finally:
         worker.kill()
-        await worker.wait()
+        await asyncio.wait_for(worker.wait(), 50)
 
 
 async def _has_consumers(patient: Patient) -> bool:
@@ -136,6 +136,7 @@ async def test_a_manager_who_may_not_ask_for_all(patient: Patient) -> None:
         await patient.administration.call("DELETE", f"users/{user}")
 
 
+@pytest.mark.kills_servers
 async def test_alarms(patient: Patient) -> None:
     try:
         patient.shell.type("rabbitmqctl set_vm_memory_high_watermark absolute 1MB", patient.environment)

@@ -25,7 +25,7 @@ def surroundings(*, store: str, source: str) -> dict[str, str]:
 async def carillon(*words: str, store: str, source: str) -> subprocess.CompletedProcess[str]:
     environment = surroundings(store=store, source=source)
     return await asyncio.to_thread(
-        subprocess.run, [*COMMAND, *words], env=environment, capture_output=True, text=True, check=False
+        subprocess.run, [*COMMAND, *words], env=environment, capture_output=True, text=True, check=False, timeout=50
     )
 
 
@@ -57,10 +57,12 @@ async def test_one_that_is_killed_half_way_goes_on_from_there(house: House, mong
     environment = surroundings(store=mongo_database, source=house.url)
     running = await asyncio.create_subprocess_exec(*COMMAND, env=environment, stderr=asyncio.subprocess.PIPE)
     assert running.stderr is not None
-    while not (await running.stderr.readline()).startswith(b"jobs: "):
-        assert running.returncode is None
-    running.kill()
-    assert await running.wait() < 0
+    try:
+        while not (line := await asyncio.wait_for(running.stderr.readline(), 50)).startswith(b"jobs: "):
+            assert line, "it has ended"
+    finally:
+        running.kill()
+    assert await asyncio.wait_for(running.wait(), 50) < 0
     there = len(await house.store.closed_jobs.find_of_app(app, limit=5_000))
     assert there >= 750
     done = await carillon("--strict", store=mongo_database, source=house.url)

@@ -22,7 +22,7 @@ async def carillon(*words: str, store: str, url: str, **more: str) -> subprocess
     repository = str(Path(__file__).parents[4])
     environment = {**os.environ, "PYTHONPATH": repository, "CARILLON_STORE_URL": store, "ROUTEMASTER_URL": url, **more}
     return await asyncio.to_thread(
-        subprocess.run, [*COMMAND, *words], env=environment, capture_output=True, text=True, check=False
+        subprocess.run, [*COMMAND, *words], env=environment, capture_output=True, text=True, check=False, timeout=50
     )
 
 

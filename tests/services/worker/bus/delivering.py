@@ -3,9 +3,10 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -35,11 +36,11 @@ from shared.store import Store
 from shared.store.bus.flushes import chunk_document
 from shared.store.clock.occurrences import Visible, fresh_token
 from tests.receivers import Receiver
+from tests.waiting import until
 
 NAMESPACE = "token:n"
 CARE = Care(max_backoff=timedelta(seconds=2))
 LEASE = timedelta(seconds=30)
-WITHIN = 20.0
 
 _orders = itertools.count(1)
 
@@ -83,17 +84,22 @@ class Delivering:
 
     async def sent(self, subscription: EventSubscription, count: int) -> Cursor:
         """Wait until so many events are delivered."""
-        async with asyncio.timeout(WITHIN):
-            while (cursor := await self.cursor(subscription)).sent < count:
-                await asyncio.sleep(0.02)
-        return cursor
+        return await self.cursor_when(subscription, lambda cursor: cursor.sent >= count)
+
+    async def cursor_when(self, subscription: EventSubscription, holds: Callable[[Cursor], bool]) -> Cursor:
+        """Wait until this holds of its cursor."""
+
+        async def find() -> Cursor | None:
+            cursor = await self.cursor(subscription)
+            return cursor if holds(cursor) else None
+
+        found: Cursor = await until(find)
+        return found
 
     async def rested(self, *subscriptions: EventSubscription) -> None:
         """Wait until nobody works on these."""
-        async with asyncio.timeout(WITHIN):
-            for subscription in subscriptions:
-                while (await self.fires_at(subscription)) is None:
-                    await asyncio.sleep(0.02)
+        for subscription in subscriptions:
+            await until(partial(self.fires_at, subscription))
 
     async def fires_at(self, subscription: EventSubscription) -> datetime | None:
         """When it comes due; `None` while somebody has it."""
@@ -102,9 +108,7 @@ class Delivering:
 
     async def arrived(self, count: int, path: str | None = None) -> None:
         """Wait for so many arrivals."""
-        async with asyncio.timeout(WITHIN):
-            while len(self.receiver.arrivals(path)) < count:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(self.receiver.arrivals(path)) >= count)
 
 
 @asynccontextmanager

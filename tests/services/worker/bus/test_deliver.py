@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.worker.bus import queue_filling
-from services.worker.bus.queue_run import MOST_DEATHS
+from services.worker.bus import queue_filling, queue_run
 from shared.domain.bus import cutting
 from shared.domain.bus.deliveries import DeliveryStatus, delivery_id
 from shared.domain.bus.notices import NoticeKind
@@ -25,19 +24,18 @@ from shared.store.bus.moves import CursorWrites
 from shared.store.clock.occurrences import fresh_token
 from tests.receivers import HANG
 from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering, now_ns, seconds_between
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
 
 async def test_a_full_batch_goes_at_once_as_one_request(bus: Delivering) -> None:
-    subscription = await bus.subscribe(max_events=5, timeout_ms=60_000, uuid="me", headers={"X-Mine": "1"})
-    began = now_ns()
+    subscription = await bus.subscribe(max_events=5, timeout_ms=3_600_000, uuid="me", headers={"X-Mine": "1"})
     await bus.publish(subscription, 1, 2, 3)
     await bus.publish(subscription, 4, 5)
     cursor = await bus.sent(subscription, 5)
     (arrival,) = bus.receiver.arrivals()
     assert arrival.events == [1, 2, 3, 4, 5]
-    assert seconds_between(began, arrival.at) < 2
     assert arrival.id == delivery_id(subscription.queue, 1)
     assert (arrival.sequence, arrival.attempt) == (1, 1)
     assert arrival.headers["authorization"] == f"Basic {b64encode(b'me:x').decode()}"
@@ -55,12 +53,12 @@ async def test_a_full_batch_goes_at_once_as_one_request(bus: Delivering) -> None
 async def test_what_is_not_full_waits_for_its_time(bus: Delivering) -> None:
     subscription = await bus.subscribe(max_events=10, timeout_ms=1_000)
     began = now_ns()
-    await bus.publish(subscription, 1, 2, 3)
+    await bus.publish(subscription, 1, 2, 3, wake=False)
     await bus.publish(subscription, 4, 5)
     await bus.arrived(1)
     (arrival,) = bus.receiver.arrivals()
     assert arrival.events == [1, 2, 3, 4, 5]
-    assert 0.95 <= seconds_between(began, arrival.at) < 2.5
+    assert seconds_between(began, arrival.at) >= 0.95
 
 
 async def test_one_each_where_nothing_waits(bus: Delivering) -> None:
@@ -120,34 +118,34 @@ async def test_a_dead_receiver_gets_one_probe_at_a_time_and_holds_up_nobody(bus:
 
 async def test_a_delivery_that_fails_alone_has_a_pause_of_its_own_and_dies_alone(bus: Delivering) -> None:
     subscription = await bus.subscribe(max_events=1, max_attempts=2, in_flight=1)
-    await bus.receiver.answer("/k", 200, 500)
+    await bus.receiver.answer("/k", 200, 500, 200, 422)
     await bus.publish(subscription, "bad", "good")
-    await bus.sent(subscription, 1)
-    await bus.receiver.answer("/k", 200, 422)
     await bus.arrived(3)
     await bus.publish(subscription, "last")
-    cursor = await bus.sent(subscription, 2)
-    assert (cursor.dead, cursor.open) == (1, 0)
+    cursor = await bus.cursor_when(subscription, lambda cursor: cursor.sent == 2 and cursor.open == 0)
+    assert cursor.dead == 1
     (listed,) = await bus.store.bus_dead_letters.page(NAMESPACE, limit=10)
     letter = await bus.store.bus_dead_letters.get(NAMESPACE, listed.id)
     assert letter is not None
     assert (letter.reason, letter.events, letter.count) == ("attempts", (b'"bad"',), 1)
     assert [attempt.status for attempt in letter.attempts] == [500, 422]
-    assert Counter(arrival.body for arrival in bus.receiver.arrivals()) == {'["bad"]': 2, '["good"]': 1, '["last"]': 1}
+    assert [arrival.body for arrival in bus.receiver.arrivals()] == ['["bad"]', '["good"]', '["bad"]', '["last"]']
 
 
-async def test_bad_bodies_hold_up_nothing_that_comes_behind_them(bus: Delivering) -> None:
+async def test_bad_bodies_hold_up_nothing_that_comes_behind_them(
+    bus: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While all that are open have failed, nobody can tell whether these are at fault or the receiver: every second
     probe is another delivery."""
+    monkeypatch.setattr("shared.domain.bus.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
     subscription = await bus.subscribe(max_events=1)
     await bus.receiver.answer("/k", 200, 422, 422)
-    for number, event in enumerate(("bad", "worse", "good")):
-        await bus.arrived(number)
-        await bus.publish(subscription, event)
-    await bus.sent(subscription, 3)
+    await bus.publish(subscription, "bad")
+    await bus.cursor_when(subscription, lambda cursor: cursor.health.failures == 1)
+    await bus.publish(subscription, "worse", "good")
+    await bus.sent(subscription, 2)
     bodies = [arrival.body for arrival in bus.receiver.arrivals()]
-    assert bodies[:3] == ['["bad"]', '["worse"]', '["good"]']
-    assert Counter(bodies) == {'["bad"]': 2, '["worse"]': 2, '["good"]': 1}
+    assert bodies == ['["bad"]', '["worse"]', '["good"]', '["worse"]'], "the first one still has its own pause"
 
 
 async def test_what_is_too_old_is_a_dead_letter(bus: Delivering) -> None:
@@ -172,7 +170,7 @@ async def test_retry_after_is_honoured(bus: Delivering) -> None:
     await bus.publish(subscription, 1)
     await bus.sent(subscription, 1)
     first, second = bus.receiver.arrivals()
-    assert 2.9 <= seconds_between(first.at, second.at) < 5
+    assert seconds_between(first.at, second.at) >= 2.9
 
 
 async def test_an_ordered_one_has_one_in_flight_and_the_next_after_success(bus: Delivering) -> None:
@@ -207,10 +205,13 @@ async def test_failures_only_for_too_long_suspend(bus: Delivering) -> None:
     await bus.arrived(1)
     await bus.rested(subscription)
     since = await bus.time.now() - timedelta(days=5)
-    await bus.store._database["bus_cursors"].update_many({}, {"$set": {"health.failing_since": since}})
-    await bus.arrived(2)
-    await bus.rested(subscription)
-    assert (await bus.subscribing.get(NAMESPACE, "k")).state is SubscriptionStatus.SUSPENDED
+    change = {"$set": {"health.failing_since": since}, "$inc": {"v": 1}}
+    await bus.store._database["bus_cursors"].update_many({}, change)
+
+    async def is_suspended() -> bool:
+        return (await bus.subscribing.get(NAMESPACE, "k")).state is SubscriptionStatus.SUSPENDED
+
+    await until(is_suspended)
 
 
 async def test_lone_failures_with_nothing_between_them_suspend_nobody(bus: Delivering) -> None:
@@ -272,7 +273,7 @@ async def test_a_receiver_that_hangs_goes_apart(bus: Delivering) -> None:
     cursor = await bus.sent(subscription, 1)
     first, second = bus.receiver.arrivals()
     assert first.id == second.id
-    assert 5 <= seconds_between(first.at, second.at) < 9
+    assert seconds_between(first.at, second.at) >= 4
     assert cursor.mean_ms > 1_000
     await bus.rested(subscription)
     found = await bus.store._database["occurrences"].find_one({"owner": f"bus/{subscription.queue}"})
@@ -329,12 +330,13 @@ async def test_a_queue_deeper_than_one_look_is_emptied(bus: Delivering, monkeypa
 async def test_a_fault_of_ours_suspends_nobody_and_comes_back_later_each_time(
     bus: Delivering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queue_run, "MOST_DEATHS", 4)
     faults, decide = 0, cutting.cut
 
     def fail(*given: Any, **options: Any) -> Any:
         nonlocal faults
         faults += 1
-        if faults <= MOST_DEATHS + 1:
+        if faults <= 5:
             raise ZeroDivisionError
         return decide(*given, **options)
 
@@ -343,7 +345,7 @@ async def test_a_fault_of_ours_suspends_nobody_and_comes_back_later_each_time(
     subscription = await bus.subscribe()
     await bus.publish(subscription, "it")
     await bus.sent(subscription, 1)
-    assert faults == MOST_DEATHS + 2
+    assert faults == 6
     await bus.rested(subscription)
     (found,) = await bus.store.occurrences.find_upcoming(queue_owner(subscription.queue), 1)
     assert found.claims == 0
@@ -418,8 +420,15 @@ async def test_who_fails_for_days_is_told_once(bus: Delivering, days: int, kind:
     await bus.store._database["bus_cursors"].update_one(
         {"_id": subscription.queue}, {"$set": {"health.failing_since": since}, "$inc": {"v": 1}}
     )
-    await bus.arrived(2 if kind is NoticeKind.SUSPENDED else 4)
+    notices = bus.store._database["bus_notices"].find({"way": "event"})
+
+    async def is_told() -> bool:
+        return bool(await notices.clone().to_list())
+
+    await until(is_told)
+    if kind is NoticeKind.WARNED:
+        await bus.arrived(len(bus.receiver.arrivals()) + 2)
     await bus.rested(subscription)
-    (notice,) = await bus.store._database["bus_notices"].find({"way": "event"}).to_list()
+    (notice,) = await notices.clone().to_list()
     assert (notice["kind"], notice["audience"], notice["key"]) == (kind.value, NAMESPACE, "k")
     assert f"{since:%Y-%m-%d %H:%M}" in notice["reason"]

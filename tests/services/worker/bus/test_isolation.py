@@ -18,10 +18,12 @@ from shared.flow.bus.trials import OF_NAMESPACE, ReceiverTrials
 from shared.outgoing import Answer, Call, Outgoing, PostedAnswer, Posting
 from shared.store import Store
 from tests.receivers import receiver
-from tests.services.worker.bus.delivering import NAMESPACE, WITHIN, Delivering, delivering, local_outgoing
+from tests.services.worker.bus.delivering import NAMESPACE, Delivering, delivering, local_outgoing
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
+FOR_LONG = 100.0
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -78,16 +80,14 @@ async def test_what_one_namespace_holds_is_not_all(store: Store, tmp_path: Path,
     async with (
         receiver(tmp_path / "arrivals") as at,
         stalling(attack.answers) as stalled,
-        delivering(store, at, call_seconds=2 * WITHIN, in_flight=attack.places) as bus,
+        delivering(store, at, call_seconds=FOR_LONG, in_flight=attack.places) as bus,
     ):
         bus.budget.shares.capacity = attack.bytes
         other = await bus.subscribe("other", namespace="token:other")
         hostile = [await _subscribe(bus, number, stalled.url) for number in range(attack.queues)]
         for one in hostile:
             await bus.publish(one, *["x" * attack.size] * attack.events)
-        async with asyncio.timeout(WITHIN):
-            while stalled.held < 6:
-                await asyncio.sleep(0.02)
+        await until(lambda: stalled.held >= 6)
         await bus.publish(other, "x" * attack.size)
         await bus.sent(other, 1)
         assert [(await bus.cursor(one)).sent for one in hostile] == [attack.answers] * attack.queues
@@ -144,15 +144,13 @@ async def test_a_call_that_was_not_made_costs_the_receiver_nothing(store: Store,
 
 
 async def test_ten_tests_of_a_namespace_at_a_time(bus: Delivering) -> None:
-    outgoing = local_outgoing(WITHIN)
+    outgoing = local_outgoing(FOR_LONG)
     trials = ReceiverTrials(bus.subscribing, Receivers(outgoing, bus.ring, bus.time), bus.time)
     other = await bus.subscribe("other", namespace="token:other")
     async with stalling(0) as stalled:
         tried = [await _subscribe(bus, number, stalled.url) for number in range(OF_NAMESPACE + 1)]
         tasks = [asyncio.create_task(trials.try_receiver(each.namespace, each.key)) for each in tried[:-1]]
-        async with asyncio.timeout(WITHIN):
-            while stalled.held < OF_NAMESPACE:
-                await asyncio.sleep(0.02)
+        await until(lambda: stalled.held >= OF_NAMESPACE)
         with pytest.raises(TooMany, match="10 tests of this namespace"):
             await trials.try_receiver(NAMESPACE, tried[-1].key)
         assert (await trials.try_receiver(other.namespace, other.key)).status == 200

@@ -1,15 +1,12 @@
 """A queue that is ordered, or becomes so: one delivery at a time, each after the success of the one before it."""
 
-import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 
-from shared.domain.bus.cursors import Cursor
-from shared.domain.bus.subscriptions import EventSubscription
-from tests.services.worker.bus.delivering import WITHIN, Delivering, seconds_between
+from tests.services.worker.bus.delivering import Delivering, seconds_between
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -18,10 +15,8 @@ async def test_one_that_becomes_ordered_while_more_are_open_goes_in_their_order(
     subscription = await bus.subscribe(max_events=1)
     await bus.receiver.answer("/k", 503)
     await bus.publish(subscription, *range(10))
-    async with asyncio.timeout(WITHIN):
-        while (await bus.cursor(subscription)).health.failures < 2:
-            await asyncio.sleep(0.02)
-    assert (await bus.cursor(subscription)).open_deliveries == 10
+    failing = await bus.cursor_when(subscription, lambda cursor: cursor.health.failures >= 2)
+    assert failing.open_deliveries == 10
     await bus.subscribe(max_events=1, ordered=True)
     before = len(bus.receiver.arrivals())
     await bus.receiver.answer("/k", 200, seconds=0.05)
@@ -41,17 +36,14 @@ async def test_the_next_one_is_called_when_the_last_is_settled(bus: Delivering) 
     await bus.publish(subscription, *range(5))
     await bus.arrived(1)
     await bus.subscribe(max_events=1, ordered=True)
-    async with asyncio.timeout(WITHIN):
-        while (cursor := await bus.cursor(subscription)).sent < 5:
-            assert len({arrival.sequence for arrival in bus.receiver.arrivals()}) <= cursor.sent + 2
-            await asyncio.sleep(0.005)
 
+    async def all_are_sent() -> bool:
+        called = len({arrival.sequence for arrival in bus.receiver.arrivals()})
+        sent = (await bus.cursor(subscription)).sent
+        assert called <= sent + 2
+        return sent == 5
 
-async def cursor_when(bus: Delivering, subscription: EventSubscription, holds: Callable[[Cursor], bool]) -> Cursor:
-    async with asyncio.timeout(WITHIN):
-        while not holds(cursor := await bus.cursor(subscription)):
-            await asyncio.sleep(0.02)
-    return cursor
+    await until(all_are_sent)
 
 
 async def test_while_nothing_waits_a_receiver_does_not_go_on_failing(bus: Delivering) -> None:
@@ -59,15 +51,15 @@ async def test_while_nothing_waits_a_receiver_does_not_go_on_failing(bus: Delive
     too_old = {"$set": {"cut_at": await bus.time.now() - timedelta(days=4)}}
     await bus.receiver.answer("/k", 500)
     await bus.publish(subscription, 1, 2)
-    failing = await cursor_when(bus, subscription, lambda cursor: cursor.health.is_failing)
+    failing = await bus.cursor_when(subscription, lambda cursor: cursor.health.is_failing)
     await bus.store._database["bus_deliveries"].update_many({"status": "open"}, too_old)
-    one_dead = await cursor_when(bus, subscription, lambda cursor: cursor.dead == 1)
+    one_dead = await bus.cursor_when(subscription, lambda cursor: cursor.dead == 1)
     assert one_dead.health.failing_since == failing.health.failing_since
-    await cursor_when(bus, subscription, lambda cursor: cursor.open_deliveries == 1)
+    await bus.cursor_when(subscription, lambda cursor: cursor.open_deliveries == 1)
     await bus.store._database["bus_deliveries"].update_many({"status": "open"}, too_old)
-    both_dead = await cursor_when(bus, subscription, lambda cursor: cursor.dead == 2)
+    both_dead = await bus.cursor_when(subscription, lambda cursor: cursor.dead == 2)
     assert (one_dead.health.idle_since, both_dead.health.failing_since) == (None, failing.health.failing_since)
     assert both_dead.health.idle_since is not None
     await bus.publish(subscription, 3)
-    called = await cursor_when(bus, subscription, lambda cursor: cursor.health.idle_since is None)
+    called = await bus.cursor_when(subscription, lambda cursor: cursor.health.idle_since is None)
     assert called.health.idle > timedelta(0)

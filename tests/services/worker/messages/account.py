@@ -5,7 +5,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 
@@ -24,14 +24,19 @@ from shared.flow.messages.account_clock import LOOK_SECONDS, AccountClock
 from shared.outgoing.client import HttpOutgoing
 from shared.providers import Provider, ProviderRules
 from shared.providers.http import HttpKind
+from shared.runtime.waiting import pause
 from shared.store import Store
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
+from tests.waiting import SECONDS
 
 JOB, INCARNATION = "job.abc", "abc"
-CALL_US = 2_000_000
+CALL_US = 10_000_000
+UNHURRIED = PaceGuard(late_us=300_000, clock_us=200_000)
+"""So wide that a slow machine loses no instant."""
+
 _SECOND_NS = 10**9
-_GIVEN_US = 3_000_000
+_GIVEN_US = 60_000_000
 _credentials = itertools.count()
 
 
@@ -43,23 +48,23 @@ class Worker:
     batch: Batch
     dispatch: Dispatch
     clock: AccountClock
-    task: "asyncio.Task[DispatchEnd] | None" = None
 
     def start(self, messages: list[Prepared]) -> "asyncio.Task[DispatchEnd]":
-        self.task = asyncio.create_task(self._run(messages))
-        return self.task
+        return asyncio.create_task(self._run(messages))
 
     async def _run(self, messages: list[Prepared]) -> DispatchEnd:
-        looking = asyncio.create_task(self._look())
+        over = asyncio.Event()
+        looking = asyncio.create_task(self._look_until(over))
         try:
             return await self.dispatch.run(messages)
         finally:
-            looking.cancel()
+            over.set()
+            await asyncio.wait((looking,), timeout=SECONDS)
 
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
+    async def _look_until(self, over: asyncio.Event) -> None:
+        while not over.is_set():
             await self.clock.look()
+            await pause(over, LOOK_SECONDS)
 
 
 @dataclass
@@ -68,7 +73,8 @@ class Account:
     fake: FakeProcess
     provider: Provider
     credential_id: str
-    guard: PaceGuard = field(default_factory=PaceGuard)
+    guard: PaceGuard
+    call_us: int
 
     async def worker(self, ordinal: int, *, owner: str = "") -> Worker:
         """A sender of a batch of its own, with a place."""
@@ -82,7 +88,7 @@ class Account:
         await self.give_place(batch.id, now_us=clock.now_us())
         writer = EntryWriter(self.store.messages, batch_id=batch.id, owner=owner)
         pace = self.pace(batch.id, clock)
-        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=CALL_US)
+        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=self.call_us)
         return Worker(self, batch, dispatch, clock)
 
     def pace(self, holder: str, clock: AccountClock, *, turn: int = 0) -> AccountPace:
@@ -93,7 +99,7 @@ class Account:
             credential_id=self.credential_id,
             holder=holder,
             turn=turn,
-            call_us=CALL_US,
+            call_us=self.call_us,
         )
 
     async def give_place(self, holder: str, *, now_us: int) -> None:
@@ -158,13 +164,19 @@ class Account:
 
 @asynccontextmanager
 async def account_at(
-    store: Store, fake: FakeProcess, *, rate: float, answering: Rule | None = None
+    store: Store,
+    fake: FakeProcess,
+    *,
+    rate: float,
+    answering: Rule | None = None,
+    guard: PaceGuard | None = None,
+    call_us: int = CALL_US,
 ) -> AsyncIterator[Account]:
     """An account with this rate, at a provider that answers so."""
     await fake.forget()
     await fake.answer(always=answering or Rule(status=202))
-    outgoing = HttpOutgoing.open(allowed_networks=("127.0.0.0/8",), timeout_seconds=5, connections=0)
-    rules = ProviderRules(call_seconds=CALL_US / 1e6, allowed_networks=("127.0.0.0/8",))
+    outgoing = HttpOutgoing.open(allowed_networks=("127.0.0.0/8",), timeout_seconds=call_us / 1e6, connections=0)
+    rules = ProviderRules(call_seconds=call_us / 1e6, allowed_networks=("127.0.0.0/8",))
     now = datetime(2026, 12, 24, tzinfo=UTC)
     name = f"post-{next(_credentials)}"
     credential = Credential(
@@ -175,7 +187,7 @@ async def account_at(
     secret = {"signingSecret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
     provider = HttpKind(rules).open({"url": f"{fake.url}/send"}, secret, outgoing)
     try:
-        yield Account(store, fake, provider, name)
+        yield Account(store, fake, provider, name, guard or PaceGuard(), call_us)
     finally:
         with suppress(Exception):
             await provider.close()

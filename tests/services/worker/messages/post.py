@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from services import assembly
 from services.connections import Capabilities
 from services.parts import Parts
@@ -29,11 +31,14 @@ from shared.domain.messages.singles import Pending, SingleWish
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from shared.runtime.lifecycle import Component
-from tests.waiting import until
 from tests.providers.fakes import FakeProcess
+from tests.waiting import SECONDS, until
 
 BUCKET = "lists"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+SHORT_CALLS = {"CARILLON_PROVIDERS_CALL_SECONDS": "3"}
+"""So a dead worker's messages are judged soon."""
+
 _HI: Mapping[str, Any] = {"text": "Hi {{name}}"}
 _numbers = itertools.count(1)
 
@@ -76,6 +81,12 @@ class Post:
         made = await flow.create(draft, secret, self.app, claim=keep)
         await self.fake.forget()
         return made
+
+    async def hasten(self, credential: Credential, *, rate: float = 500) -> None:
+        """Give an account this rate from now on."""
+        messages = self.parts.of(MessagesPart)
+        await messages.credentials.change(credential, lambda known: replace(known, rate=rate))
+        await messages.feed.feed_credential(credential.id)
 
     async def job(
         self,
@@ -130,7 +141,7 @@ class Post:
         await self.parts.of(MessagesPart).singles.accept(messages, contents)
         return {message.id for message in messages}
 
-    async def ended(self, ids: set[str], *, seconds: float = 20) -> Counter[MessageState]:
+    async def ended(self, ids: set[str], *, seconds: float = SECONDS) -> Counter[MessageState]:
         """How these single messages ended, once none is pending."""
         found: dict[str, Message] = {}
 
@@ -141,7 +152,7 @@ class Post:
         await until(is_ended, seconds=seconds)
         return Counter(message.state for message in found.values())
 
-    async def closed(self, job: Job, *, seconds: float = 20) -> Job:
+    async def closed(self, job: Job, *, seconds: float = SECONDS) -> Job:
         """The job once it has nothing left to do."""
         found: list[Job] = []
 
@@ -171,7 +182,7 @@ class Post:
         told = await self.fake.tell()
         return [one.headers["carillon-message"].partition("~")[0] for one in told.arrived]
 
-    async def has_calls(self, count: int, *, seconds: float = 20) -> None:
+    async def has_calls(self, count: int, *, seconds: float = SECONDS) -> None:
         """Wait until the provider has had so many."""
 
         async def has() -> bool:
@@ -207,11 +218,14 @@ async def post_office(
             "CARILLON_BLOBS_ALLOWED_BUCKETS": BUCKET,
             "CARILLON_PROVIDERS_SECRET_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
             "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
-            "CARILLON_PROVIDERS_CALL_SECONDS": "2",
+            # Wide, so that a slow machine loses no instant, breaks off no call and takes no live worker for dead.
+            "CARILLON_PROVIDERS_CALL_SECONDS": "10",
+            "CARILLON_PROVIDERS_LATE_MS": "300",
+            "CARILLON_PROVIDERS_CLOCK_MS": "200",
             "CARILLON_PROVIDERS_SANDBOX_FILE": f"{folder}/sandbox.ndjson",
             "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
             "CARILLON_SCHEDULER_SWEEP_SECONDS": "0.5",
-            "CARILLON_SCHEDULER_STALE_SECONDS": "2",
+            "CARILLON_SCHEDULER_STALE_SECONDS": "10",
             "CARILLON_WORKER_MAX_BATCH_FAILURE": "1",
         }
         | settings

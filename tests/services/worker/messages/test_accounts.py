@@ -14,8 +14,8 @@ from shared.domain.messages.credentials import Credential
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import BeforeBytes, Content
 from shared.store import Store
-from tests.waiting import until
 from tests.clock import ManualClock
+from tests.waiting import until
 
 
 class SlowlyClosed:

@@ -14,10 +14,10 @@ from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
-from tests.waiting import until
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
-from tests.services.worker.messages.post import Post, add_app, post_office
+from tests.services.worker.messages.post import SHORT_CALLS, Post, add_app, post_office
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -25,8 +25,8 @@ ANA = Doer("user", "ana@example.com")
 
 
 async def test_a_job_whose_credential_is_gone_is_not_taken_up_again(post: Post) -> None:
-    credential = await post.credential(rate=1)
-    job = await post.job(credential, 4)
+    credential = await post.credential(rate=0.5)
+    job = await post.job(credential, 20)
     await post.has_calls(1)
     await post.parts.of(JobsPart).flow.stop(job.key)
     stopped = await post.closed(job)
@@ -40,7 +40,7 @@ async def test_a_job_ends_whose_shared_credential_goes_with_its_app(post: Post) 
     job = await post.job(credential, 60)
     await post.has_calls(1)
     await post.store.credentials.remove_of(credential.app_id)  # as `DELETE /apps/{owner}` does, whoever else sends
-    closed = await post.closed(job, seconds=20)
+    closed = await post.closed(job)
     assert (closed.status, closed.failure) == (JobStatus.STOPPED, "the job's credential is gone, or is another app's")
 
 
@@ -48,7 +48,7 @@ async def test_what_a_batch_that_was_given_up_left_unsent_can_be_sent_later(post
     faults.arm(",".join(f"message.after_take@{nth}=raise" for nth in (1, 2, 3)))
     try:
         job = await post.job(await post.credential(), 5)
-        closed = await post.closed(job, seconds=60)
+        closed = await post.closed(job)
     finally:
         faults.arm("")
     await post.parts.of(MessagesPart).retry.retry(closed, [MessageState.UNSENT, MessageState.FAILED], by=ANA)
@@ -56,6 +56,7 @@ async def test_what_a_batch_that_was_given_up_left_unsent_can_be_sent_later(post
     assert len(await post.called()) == 5
 
 
+@pytest.mark.parametrize("settings", [SHORT_CALLS])
 async def test_no_message_stays_sending_for_ever_where_its_job_is_paused_and_stopped(post: Post) -> None:
     """The batch of a lost worker is put back while its calls may go on, and dropped without another look."""
     credential = await post.credential(rate=5)
@@ -78,9 +79,11 @@ async def test_no_message_stays_sending_for_ever_where_its_job_is_paused_and_sto
         await post.closed(job)
     finally:
         faults.arm("")
-    await asyncio.sleep(8)  # until nobody can be calling any more
-    states = await post.states(job)
-    assert MessageState.SENDING not in states, states
+
+    async def is_none_sending() -> bool:
+        return MessageState.SENDING not in await post.states(job)
+
+    await until(is_none_sending)
 
 
 async def test_slow_credentials_do_not_take_all_slots_of_a_worker(
@@ -92,16 +95,16 @@ async def test_slow_credentials_do_not_take_all_slots_of_a_worker(
         for _ in range(3):
             await post.job(await post.credential(rate=0.5), 200)
         await post.has_calls(3)
-        await post.closed(await post.job(await post.credential(rate=100), 20), seconds=30)
+        await post.closed(await post.job(await post.credential(rate=100), 20))
 
 
 async def test_a_pause_of_the_account_does_not_have_all_batches_read_and_put_back(post: Post) -> None:
     credential = await post.credential(rate=200)
-    await post.fake.answer(always=Rule(status=429, headers={"Retry-After": "20"}))
-    job = await post.job(credential, 2_000)
+    await post.fake.answer(always=Rule(status=429, headers={"Retry-After": "3600"}))
+    job = await post.job(credential, 1_000)
     await post.has_calls(1)
-    await asyncio.sleep(15)
-    taken = [(await post.store.batches.get(job.key, ordinal)).attempts for ordinal in range(100)]
+    await asyncio.sleep(5)
+    taken = [(await post.store.batches.get(job.key, ordinal)).attempts for ordinal in range(50)]
     assert sum(taken) <= 10, "nothing may be sent, and batches were taken, read, rendered and put back"
 
 
@@ -127,11 +130,11 @@ async def test_who_goes_on_late_with_a_retry_changes_nothing(post: Post) -> None
 
 
 async def test_an_app_that_may_use_a_credential_no_more_does_not_send_by_it(post: Post) -> None:
-    credential = await post.credential(rate=1)
+    credential = await post.credential(rate=0.5)
     owner = await add_app(post.capabilities)
     store = post.store.credentials
     shared = await store.change(credential, replace(credential, app_id=owner.id, shared_with=(post.app.id,)))
-    job = await post.job(shared, 4)
+    job = await post.job(shared, 20)
     await post.has_calls(1)
     await post.parts.of(JobsPart).flow.stop(job.key)
     stopped = await post.closed(job)
@@ -146,9 +149,9 @@ async def test_a_job_ends_whose_app_may_use_its_credential_no_more(post: Post) -
     shared = await post.store.credentials.change(
         credential, replace(credential, app_id=owner.id, shared_with=(post.app.id,))
     )
-    job = await post.job(shared, 100)
+    job = await post.job(shared, 400)
     await post.has_calls(2)
     await post.parts.of(MessagesPart).credentials.change(shared, lambda known: replace(known, shared_with=()))
-    closed = await post.closed(job, seconds=30)
+    closed = await post.closed(job)
     assert closed.status is JobStatus.STOPPED
-    assert len(await post.called()) < 60
+    assert len(await post.called()) < 400

@@ -17,12 +17,12 @@ from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import MessageState
-from tests.waiting import until
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import _execute
 from tests.services.worker.messages.post import BUCKET, Post, post_office
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -133,7 +133,7 @@ async def test_a_file_with_too_many_recipients_is_sent_to_nobody(post: Post, api
 async def test_a_table_with_too_many_recipients_stops_the_job(
     post: Post, api: Client, table: str, most: int, fits: bool
 ) -> None:
-    credential = await post.credential(rate=0.4, max_in_flight=20)  # batches of 24
+    credential = await post.credential(rate=0.05, max_in_flight=20)  # batches of 20
     job = await ask(post, api, credential, maxRecipients=most)
     if not fits:
         stopped = await post.closed(job)
@@ -201,7 +201,8 @@ async def test_a_row_beside_one_that_was_sent_has_nobody_sent_twice(
     post: Post, api: Client, table: str, push_database: str
 ) -> None:
     """A key is given a second time while the job is stopped: which row was sent is told by nothing."""
-    job = await ask(post, api, await post.credential(rate=1), filters={"name": "n7,n8,n9,same"})
+    credential = await post.credential(rate=0.1)
+    job = await ask(post, api, credential, filters={"name": "n7,n8,n9,same"})
     await post.has_calls(1)
     await post.parts.of(JobsPart).flow.stop(job.key)
     stopped = await post.closed(job)
@@ -212,6 +213,7 @@ async def test_a_row_beside_one_that_was_sent_has_nobody_sent_twice(
     assert "several rows" in refused.failure
     assert len(await post.called()) == len(await post.entries(job))
     await _execute(push_database, f"DELETE FROM {table} WHERE recipient = 'a@example.com'")
+    await post.hasten(credential)
     await retry.retry(refused, [MessageState.UNSENT], by=Doer("user", "ana"))
     await post.closed(job)
     assert [entry.to for entry in await post.entries(job)] == [f"r{number}@example.com" for number in (7, 8, 9)]

@@ -53,14 +53,14 @@ async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> No
 
 
 async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> None:
-    slow = await post.credential(rate=0.05)
+    slow = await post.credential(rate=0.02)
     waiting = await post.job(slow, 3)
     await post.has_calls(1)
     before = await post.store.credentials.get_traffic(slow.id)
     await post.closed(await post.job(slow, 120, dry_run=True))
     after = await post.store.credentials.get_traffic(slow.id)
     assert before is not None and after is not None
-    assert after.pace.last_us - before.pace.last_us <= 25_000_000, "one instant of the other job at most"
+    assert after.pace.last_us - before.pace.last_us <= 80_000_000, "one instant of the other job at most"
     assert {place.rank[2] for place in after.places} <= {waiting.key}
     assert len(await post.called()) <= 2
 
@@ -93,7 +93,7 @@ async def test_a_worker_that_fails_in_between_counts_nothing_twice(post: Post) -
     credential = await post.credential()
     faults.arm("message.after_take=raise")
     try:
-        ended = await post.closed(await post.job(credential, 30, dry_run=True), seconds=30)
+        ended = await post.closed(await post.job(credential, 30, dry_run=True))
     finally:
         faults.arm("")
     counts = await post.parts.of(MessagesPart).figures.count(ended)

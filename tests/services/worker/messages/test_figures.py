@@ -13,10 +13,10 @@ from shared.domain.messages.ledger import Message, MessageState, entry_id, write
 from shared.flow.messages.gauges import CredentialGauges
 from shared.runtime.metrics import REGISTRY
 from shared.store.messages.ledger import EntryChange
-from tests.waiting import until
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -54,7 +54,7 @@ async def test_calls_are_counted_by_what_they_came_to(post: Post) -> None:
     credential = await post.credential(rate=50, retry=SendRetry(attempts=2, first_delay_seconds=0.1))
     await post.fake.answer(
         Rule(status=400), Rule(status=503), Rule(status=500),
-        Rule(status=429, headers={"Retry-After": "1"}),
+        Rule(status=429, headers={"Retry-After": "3"}),
         always=Rule(status=202),
     )  # fmt: skip
     grown = Grown()
@@ -76,9 +76,15 @@ async def test_calls_are_counted_by_what_they_came_to(post: Post) -> None:
 
 
 async def test_the_clock_is_told_while_somebody_sends(post: Post) -> None:
-    job = await post.job(await post.credential(rate=20), 60)
-    await post.has_calls(1)
-    assert 0 < read("account_clock_bound_seconds") <= read("account_clock_allowed_seconds") == 0.005
+    credential = await post.credential(rate=10)
+    job = await post.job(credential, 200)
+
+    async def is_told() -> bool:
+        return 0 < read("account_clock_bound_seconds") <= read("account_clock_allowed_seconds")
+
+    await until(is_told)
+    assert read("account_clock_allowed_seconds") == post.capabilities.settings.providers.clock_ms / 1_000
+    await post.hasten(credential)
     await post.closed(job)
 
     async def is_nothing() -> bool:
@@ -93,8 +99,7 @@ async def test_instants_without_a_permit_are_lost(post: Post) -> None:
     grown = Grown()
     await post.closed(await post.job(credential, 6))
     lost = {why: grown("instants_lost_total", why=why) for why in ("late", "not_ready", "no_permit")}
-    assert sum(lost.values()) > 20, lost
-    assert lost["no_permit"] + lost["not_ready"] > lost["late"], lost
+    assert lost["no_permit"] > 5, lost
 
 
 async def test_an_account_that_takes_another_clock_is_counted(post: Post) -> None:
@@ -102,7 +107,7 @@ async def test_an_account_that_takes_another_clock_is_counted(post: Post) -> Non
     await post.closed(await post.job(credential, 5))
     grown = Grown()
     credentials = post.store._database["credentials"]
-    await credentials.update_one({"_id": credential.id}, {"$set": {"pace.clock": "another"}})
+    await credentials.update_one({"_id": credential.id}, {"$set": {"pace.clock": "another"}, "$inc": {"pace.seq": 1}})
     await post.closed(await post.job(credential, 5))
     assert grown("account_clock_adoptions_total") == 1
 

@@ -7,8 +7,8 @@ from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus
-from tests.waiting import until
 from tests.clock import ManualClock
+from tests.waiting import until
 
 
 class Ledger:

@@ -8,9 +8,9 @@ from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.credentials import CredentialFlow
-from tests.waiting import until
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
+from tests.waiting import until
 
 Lift = Callable[[CredentialFlow, Credential], Awaitable[None]]
 
@@ -40,5 +40,5 @@ async def test_a_pause_of_a_day_can_be_lifted(post: Post, lift: Lift) -> None:
     await post.fake.answer(always=Rule(status=202))
     flow = post.parts.of(MessagesPart).credentials
     await lift(flow, await flow.require(credential.id))
-    closed = await post.closed(job, seconds=30)
+    closed = await post.closed(job)
     assert await post.states(closed) == {MessageState.SENT: 45}

@@ -14,9 +14,9 @@ from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import SendRetry
 from shared.domain.messages.ledger import MessageState
-from tests.waiting import until
 from tests.providers.fakes import FakeProcess
-from tests.services.worker.messages.post import Post, post_office
+from tests.services.worker.messages.post import SHORT_CALLS, Post, post_office
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.native
 
@@ -31,7 +31,7 @@ def sandbox(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture
 async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
-    settings = {"CARILLON_SCHEDULER_RETENTION_SECONDS": "0.3", "CARILLON_PROVIDERS_REDACT_DAYS": "0.0001"}
+    settings = {"CARILLON_SCHEDULER_RETENTION_SECONDS": "0.3", "CARILLON_PROVIDERS_REDACT_DAYS": "0.0001"} | SHORT_CALLS
     async with post_office(mongo_database, push_database, tmp_path, fake, **settings) as opened:
         yield opened
 
@@ -50,17 +50,19 @@ async def is_redacted(post: Post, job: Job) -> bool:
 async def test_messages_reach_everybody_while_they_are_redacted(post: Post, sandbox: Path) -> None:
     job = await post.job(await post.credential(kind="sandbox", fields={}, rate=30), MESSAGES)
 
+    ended = asyncio.Event()
+
     async def redact_again_and_again() -> None:
-        while True:
+        while not ended.is_set():
             await post.store.redaction.redact_batches(job.incarnation, 0, 3)
             await asyncio.sleep(0.03)
 
     redacting = asyncio.create_task(redact_again_and_again())
     try:
-        await post.closed(job, seconds=60)
+        await post.closed(job)
     finally:
-        redacting.cancel()
-        await asyncio.wait((redacting,))
+        ended.set()
+        await asyncio.wait_for(redacting, SECONDS)
     assert reached(sandbox) == {f"r{row}@example.com": 1 for row in range(MESSAGES)}
     assert await post.states(job) == {MessageState.SENT: MESSAGES}
     assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": MESSAGES}
@@ -72,9 +74,9 @@ async def test_who_is_forgotten_is_found_again_by_a_retry_and_forgotten_again(po
     job = await post.job(credential, people)
     ended = await post.closed(job)
     assert await post.states(job) == {MessageState.UNKNOWN: 5, MessageState.SENT: 1}
-    await until(lambda: is_redacted(post, job), seconds=30)
+    await until(lambda: is_redacted(post, job))
     await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
     await post.closed(job)
     assert reached(sandbox) == {address: 2 if "+lost" in address else 1 for address in people}
-    await until(lambda: is_redacted(post, job), seconds=30)
+    await until(lambda: is_redacted(post, job))
     assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 1, "unknown": 5}

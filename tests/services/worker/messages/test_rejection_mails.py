@@ -12,11 +12,11 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import CredentialStatus
 from shared.flow.messages.rejections import RejectionMails
-from tests.waiting import until
 from tests.mail.sinks import SmtpSink, smtp
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post, post_office
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -55,7 +55,7 @@ async def test_one_mail_tells_what_the_provider_says_and_what_to_do(post: Post, 
     async def is_told() -> bool:
         return any("Credential" in mail.subject for mail in sink.mailed)
 
-    await until(is_told, seconds=30)
+    await until(is_told)
     known = await post.store.credentials.get(credential.id)
     assert known is not None and known.status is CredentialStatus.REJECTED
     now = await post.store.now()

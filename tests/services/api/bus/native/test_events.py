@@ -7,6 +7,7 @@ import pytest
 from tests.services.api.bus.conftest import URL, event, is_refused
 from tests.services.api.bus.native.test_topics import fresh_name
 from tests.services.api.conftest import House
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -29,10 +30,13 @@ async def records(house: House, topic: str, count: int) -> list[bytes]:
     """So many records of a topic, as the log has them."""
     found: list[bytes] = []
     async with house.capabilities.stream.reader("carillon[.]bus", group=f"test-{topic}") as reader:
-        while len(found) < count:
+
+        async def look() -> bool:
             named = f'"{topic}"'.encode()
-            chunks = await reader.read(1)
-            found += [value for chunk in chunks for value in chunk.values if value and named in value]
+            found.extend(value for chunk in await reader.read(1) for value in chunk.values if value and named in value)
+            return len(found) >= count
+
+        await until(look, f"{count} records in the log")
     return found
 
 

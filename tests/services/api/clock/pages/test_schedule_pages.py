@@ -70,7 +70,7 @@ async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> N
 async def test_whoever_has_a_role_everywhere_sees_all_namespaces_and_a_viewer_no_payload(house: House) -> None:
     owner, namespace = await person(house)
     viewer, _ = await person(house, roles={"*": "viewer"})
-    await scheduled(owner, "theirs", schedules=[(datetime.now(UTC) + timedelta(seconds=9)).isoformat()], every=None)
+    await scheduled(owner, "theirs", schedules=[(datetime.now(UTC) + timedelta(seconds=40)).isoformat()], every=None)
     assert "theirs" in (await look(viewer, "/schedules")).text
     page = await look(viewer, "/schedules/theirs", namespace=namespace)
     assert page.status == 200
