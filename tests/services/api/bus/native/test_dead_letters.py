@@ -6,7 +6,6 @@ import pytest
 
 from shared.domain.bus.dead_letters import MOST_OPEN
 from shared.domain.bus.subscriptions import EventSubscription
-from shared.domain.bus.wake_ups import queue_owner
 from tests.services.api.bus.conftest import is_refused
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.worker.bus.delivering import NAMESPACE
@@ -19,31 +18,27 @@ async def buried(delivered: Delivered, key: str, event: str) -> EventSubscriptio
     """A subscription whose only delivery has died of its age. Its receiver takes all from now on."""
     bus = delivered.bus
     subscription = await bus.subscribe(key, max_events=1)
-    await bus.receiver.answer(f"/{key}", 503, retry_after="3600")
+    await bus.receiver.answer(f"/{key}", 503, retry_after="2")
     await bus.publish(subscription, event)
     await bus.arrived(1, f"/{key}")
-    await bus.rested(subscription)
-    now, database = await bus.time.now(), bus.store._database
-    old = {"$set": {"cut_at": now - timedelta(hours=73)}}
-    await database["bus_deliveries"].update_many({"queue": subscription.queue}, old)
-    await bus.receiver.answer(f"/{key}", 200)
-    due = {"$set": {"of.not_before": None, "fires_at": now, "visible_at": now}}
-    await database["occurrences"].update_one({"owner": queue_owner(subscription.queue)}, due)
+    old = {"$set": {"cut_at": await bus.time.now() - timedelta(hours=73)}}
 
     async def is_dead() -> bool:
+        await bus.store._database["bus_deliveries"].update_many({"queue": subscription.queue}, old)
         return (await bus.cursor(subscription)).dead == 1
 
     await until(is_dead, "the delivery to die")
+    await bus.receiver.answer(f"/{key}", 200)
     return subscription
 
 
 async def test_a_dead_letter_is_shown_and_delivered_again_under_its_id(delivered: Delivered) -> None:
     bus, letters = delivered.bus, delivered.about("dead-letters", "key=d")
     subscription = await buried(delivered, "d", "secret")
-    (first,) = bus.receiver.arrivals("/d")
+    first, *_ = bus.receiver.arrivals("/d")
     (listed,) = (await delivered.viewer.get(letters)).json
     assert (listed["id"], listed["key"], listed["reason"], listed["count"]) == (first.id, "d", "age", 1)
-    assert (listed["made"], listed["attempts"][0]["status"], listed["can_be_retried"]) == (1, 503, True)
+    assert (listed["attempts"][0]["status"], listed["can_be_retried"]) == (503, True)
     one = delivered.about(f"dead-letters/{first.id}")
     assert (await delivered.operator.get(one)).json["events"] == ["secret"]
     hidden = (await delivered.viewer.get(one)).json
