@@ -5,6 +5,7 @@ A test whose server this machine does not have is skipped, and the end of the ru
 Nothing is connected to before a test asks for it.
 """
 
+import gc
 import json
 import os
 import secrets
@@ -187,12 +188,19 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until the tests are collected
     tiers.configure(config)
     side_by_side.settle_in(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     side_by_side.clear_up(config)
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests are millions of objects, and none of them goes: the collector looks at what comes later."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

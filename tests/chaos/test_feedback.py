@@ -112,9 +112,10 @@ async def test_it_is_killed_around_a_flush(receiver: Receiver, point: str) -> No
     topic = await receiver.topic()
     await receiver.answer(topic, 1_000)
     killed = await receiver.start(fault=f"{point}@2=kill")
+    await until(receiver.standing, "the first flush")
+    await receiver.answer(topic, 500)
     await killed.reached(point)
     assert await killed.gone() == -signal.SIGKILL
-    await receiver.answer(topic, 500)
     heir = await receiver.start()
     await receiver.counted()
     await ended(heir)

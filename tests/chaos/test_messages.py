@@ -275,7 +275,7 @@ async def test_the_brokers_messages_are_lost(house: House, post: Post) -> None:
     planner = await house.start("worker", fault="message.after_take=kill")
     assert await planner.gone() == -signal.SIGKILL
     await post.capabilities.broker.purge("message.batch")
-    await house.start("worker")
+    await house.start("worker", CARILLON_PROVIDERS_CALL_SECONDS="20")
     await house.start("scheduler")
     await post.closed(job, seconds=SECONDS)
     assert await add_up(post, job, MESSAGES) == {MessageState.SENT: MESSAGES}

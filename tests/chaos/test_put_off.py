@@ -50,7 +50,7 @@ async def nothing_is_left(house: House) -> None:
     async def none_waits() -> bool:
         return await house.capabilities.store.occurrences._occurrences.count_documents({}) == 0
 
-    await until(none_waits, "the last occurrences to fire", RECOVERED_SECONDS)
+    await until(none_waits, "the last occurrences to fire")
     for queue in (SPLIT_QUEUE, BATCH_QUEUE):
         assert await house.capabilities.broker.depth(f"{queue}.dlq") == 0
 

@@ -1,8 +1,8 @@
 """One API process that is attacked, and what the attacks cost it.
 
 `Target.attack` is the judge: whatever happens inside it is laid to one caller. Afterwards the process must be alive and
-must have answered its probes. Outside the gate, the attack must not have cost more than the bounds (`tolls.py`) allow. A
-process that did not pass is replaced before the next attack, which so fails only for its own reason.
+must have answered its probes. Outside the gate, the attack must not have cost more than the bounds (`tolls.py`) allow.
+A process that did not pass is replaced before the next attack, which so fails only for its own reason.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from tests.e2e.house import Process
 from tests.security.tolls import NONE, Bounds, Toll
 
 _PATIENCE_SECONDS = 50.0
+_PATIENCE_OUTSIDE_THE_GATE_SECONDS = 150.0
 _PROBE_SECONDS = 0.05
 _PROBE_PATIENCE_SECONDS = 40.0
 
@@ -131,6 +132,11 @@ class Target:
     def port(self) -> int:
         return self.running.port
 
+    @property
+    def judges(self) -> bool:
+        """Whether costs are judged, which the gate does not."""
+        return self.bounds != NONE
+
     async def whole(self) -> None:
         """Have a process that no earlier attack has hurt."""
         if self._running is not None and (self._running.spent or not self._running.alive):
@@ -165,13 +171,14 @@ class Target:
             return Answer(reply.status, reply.headers, await reply.read())
 
     @asynccontextmanager
-    async def attack(self, name: str, *, seconds: float = _PATIENCE_SECONDS) -> AsyncIterator[None]:
+    async def attack(self, name: str, *, seconds: float = 0.0) -> AsyncIterator[None]:
         """Judge the process by what happens inside.
 
         Raises:
             AssertionError: it did not end in time, or the process died, fell silent or took too much.
         """
         await self.whole()
+        seconds = seconds or (_PATIENCE_OUTSIDE_THE_GATE_SECONDS if self.judges else _PATIENCE_SECONDS)
         running = self.running
         running.forget_peak()
         began, probe = time.monotonic(), Probe(running.health_port)

@@ -1,7 +1,8 @@
 """Nobody stops a process with a text: whoever reads what strangers send takes time in proportion to its length.
 
-Each reader gets hostile texts of several shapes. It reads or refuses them. In the rest it gets each at a length and at
-twice that length, and the CPU time of its thread must not grow by much more than twice. A quadratic reader grows by four.
+Each reader gets hostile texts of several shapes, and reads or refuses them. In the rest it gets each at a length and at
+twice that length, and the CPU time of its thread must not grow by much more than twice. A quadratic reader grows by
+four.
 """
 
 import io

@@ -68,7 +68,7 @@ async def test_a_credential_that_its_provider_refuses(patient: Patient) -> None:
 class LongWay(SilencableProxy):
     """A way on which each packet takes 20 ms."""
 
-    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
                 await asyncio.sleep(0.02)

@@ -58,8 +58,8 @@ async def test_one_that_is_killed_half_way_goes_on_from_there(house: House, mong
     running = await asyncio.create_subprocess_exec(*COMMAND, env=environment, stderr=asyncio.subprocess.PIPE)
     assert running.stderr is not None
     try:
-        while not (line := await asyncio.wait_for(running.stderr.readline(), 50)).startswith(b"jobs: "):
-            assert line, "it has ended"
+        while not (said := await asyncio.wait_for(running.stderr.readline(), 50)).startswith(b"jobs: "):
+            assert said, "it has ended"
     finally:
         running.kill()
     assert await asyncio.wait_for(running.wait(), 50) < 0
