@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,8 +18,10 @@ import pytest_asyncio
 from openapi_schema_validator import OAS31Validator
 
 from shared.runtime.serving import HttpServer
+from tests.e2e.forked import fork_command
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House, house
+from tests.waiting import until
 
 __all__ = ["house"]
 
@@ -129,8 +132,18 @@ class Program:
         return started(*command, environment=self.variables(**environment), folder=self.home)
 
     async def run(self, *words: str, given: str = "", **environment: str) -> Ended:
-        async with self.running(*words, **environment) as running:
-            return await running.ended(given)
+        """As `running`, to its end. It is forked from a process that has imported the program: that is much quicker."""
+        with tempfile.TemporaryDirectory() as folder:
+            stdin, out, err = (Path(folder) / name for name in ("in", "out", "err"))
+            stdin.write_text(given)
+            process = fork_command(words, self.variables(**environment), self.home, given=stdin, out=out, err=err)
+            try:
+                await until(lambda: process.returncode is not None, f"the end of carillon {' '.join(words)}")
+                assert process.returncode is not None
+                return Ended(process.returncode, out.read_text(), err.read_text())
+            finally:
+                if process.returncode is None:
+                    process.send_signal(signal.SIGKILL)
 
     async def done(self, *words: str, given: str = "", **environment: str) -> Ended:
         """As `run`, for what must succeed."""

@@ -7,11 +7,15 @@ first line on, is what `test_embedded`, `test_demo` and the tests of the command
 
 import multiprocessing
 import os
+import pkgutil
 import signal
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from services.cli import verbs
 from services.parts import find_parts, find_processes
 
 # What the command and the processes import when they are chosen, and the drivers of the native stack.
@@ -26,8 +30,12 @@ _PROGRAM = (
     "shared.blobs.s3",
 )
 
+_VERBS = [f"{verbs.__name__}.{module.name}" for module in pkgutil.iter_modules(verbs.__path__)]
+
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([*_PROGRAM, *(part.__module__ for part in find_parts(find_processes())), __name__])
+_context.set_forkserver_preload(
+    [*_PROGRAM, *_VERBS, *(part.__module__ for part in find_parts(find_processes())), __name__]
+)
 
 
 class Forked:
@@ -57,14 +65,35 @@ def fork(service: str, environment: Mapping[str, str], log: Path) -> Forked:
     return Forked(process)
 
 
+def fork_command(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path, *, given: Path, out: Path, err: Path
+) -> Forked:
+    """Run `carillon WORD...` with exactly this environment, in a folder, with these files as its standard ones."""
+    files = [str(path) for path in (given, out, err)]
+    process = _context.Process(target=_command, args=(list(words), dict(environment), str(folder), files))
+    process.start()
+    return Forked(process)
+
+
+def _command(words: list[str], environment: dict[str, str], folder: str, files: list[str]) -> None:
+    os.chdir(folder)
+    os.dup2(os.open(files[0], os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has put another one there
+    _run(words, environment, files[1], files[2])
+
+
 def _serve(service: str, environment: dict[str, str], log: str) -> None:
+    _run([service], environment, log, log)
+
+
+def _run(words: list[str], environment: dict[str, str], out: str, err: str) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for standard in (1, 2):
-        os.dup2(output, standard)
+    time.tzset()
+    for standard, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), standard)
     from services.cli import main
     from shared.runtime import faults
 
     faults.arm(environment.get("CARILLON_FAULT", ""))
-    main([service], prog_name="carillon")
+    main(words, prog_name="carillon")

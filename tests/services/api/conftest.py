@@ -38,6 +38,7 @@ from shared.store import Store
 from shared.stream.local import LocalStream
 from tests.clock import ManualClock
 from tests.queues import QUEUES
+from tests.ready_databases import ReadyDatabases
 from tests.services.api.client import ADMIN, Client
 from tests.stack import Endpoints
 
@@ -129,11 +130,18 @@ class House:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def house(
+    stack: Endpoints, ready_databases: ReadyDatabases, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    with ready_databases.lend() as store_url:
+        async for house in _house(stack, store_url, tmp_path_factory):
+            yield house
+
+
+async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     name = f"carillon_{secrets.token_hex(6)}"
     push_url = await _push_database(stack.postgres_url, name)
-    store = Store.open(f"{stack.mongo_url}/{name}")
-    await store.setup()
+    store = Store.open(store_url)
     audience = Audience.open(push_url, pool_size=2, statement_timeout_seconds=10)
     broker = DeliveringBroker()
     await broker.setup(QUEUES)
@@ -164,7 +172,6 @@ async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> A
     await outgoing.close()
     await stream.close()
     await audience.close()
-    await store._client.drop_database(name)
     await store.close()
     await _execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
