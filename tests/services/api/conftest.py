@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -139,9 +138,9 @@ async def house(
 
 
 async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    name = f"carillon_{secrets.token_hex(6)}"
-    push_url = await _push_database(stack.postgres_url, name)
     store = Store.open(store_url)
+    name = store._database.name
+    push_url = await _push_database(stack.postgres_url, name)
     audience = Audience.open(push_url, pool_size=2, statement_timeout_seconds=10)
     broker = DeliveringBroker()
     await broker.setup(QUEUES)

@@ -269,11 +269,14 @@ async def test_as_root_no_folder_above_the_data_is_opened_to_others(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
 def test_programs_that_only_root_can_reach_are_copied_to_where_others_can(tmp_path: Path) -> None:
-    hidden = tmp_path / "hidden" / "bin"
+    hidden = tmp_path / "hidden" / "package" / "install" / "bin"
     hidden.mkdir(parents=True)
-    for path in (hidden, hidden.parent):
+    libraries = tmp_path / "hidden" / "package.libs"
+    libraries.mkdir()
+    (libraries / "word").write_text("found ")
+    for path in (hidden, hidden.parent, hidden.parents[1], hidden.parents[2], libraries):
         path.chmod(0o700)
-    (hidden / "postgres").write_text("#!/bin/sh\necho $0")
+    (hidden / "postgres").write_text('#!/bin/sh\ncat "$(dirname "$0")/../../../package.libs/word"; echo "$0"')
     (hidden / "postgres").chmod(0o700)
     with tempfile.TemporaryDirectory(prefix="carillon-programs-") as cache:
         Path(cache).chmod(0o700)
@@ -282,7 +285,7 @@ def test_programs_that_only_root_can_reach_are_copied_to_where_others_can(tmp_pa
         ran = subprocess.run(
             [copy / "postgres"], capture_output=True, text=True, check=True, user="nobody", cwd="/", timeout=50
         )
-        assert ran.stdout.strip() == str(copy / "postgres")
+        assert ran.stdout.strip() == f"found {copy / 'postgres'}"
         assert len(list(Path(cache).iterdir())) == 1
     assert embedded_servers.reachable_programs(hidden, None) == hidden
 
