@@ -62,6 +62,7 @@ class Receiver:
         self._notes = notes
         self._read = 0
         self._arrivals: list[Arrival] = []
+        self._asking = asyncio.Lock()
         self.url = f"http://127.0.0.1:{port}"
 
     async def answer(
@@ -71,8 +72,9 @@ class Receiver:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         behaviour = Behaviour(path, always, list(statuses), seconds, retry_after)
-        stdin.write(msgspec.json.encode(behaviour) + b"\n")
-        await stdout.readline()
+        async with self._asking:
+            stdin.write(msgspec.json.encode(behaviour) + b"\n")
+            await asyncio.wait_for(stdout.readline(), 50)
 
     def arrivals(self, path: str | None = None) -> list[Arrival]:
         """What has arrived so far."""
@@ -99,7 +101,7 @@ async def receiver(notes: Path) -> AsyncIterator[Receiver]:
         yield Receiver(process, port, notes)
     finally:
         process.stdin.close()
-        await process.wait()
+        await asyncio.wait_for(process.wait(), 50)
 
 
 class _Connection(asyncio.Protocol):
