@@ -128,7 +128,11 @@ def _is_wanted(item: pytest.Item, tier: Tier | None, *, storm: bool) -> bool:
     belongs = tier_of(item)
     if belongs is Tier.STORM:
         return storm
-    return tier is None or belongs is tier or (tier is Tier.REST and item.get_closest_marker("hypothesis") is not None)
+    return tier is None or belongs is tier or (tier is Tier.REST and _is_property(item))
+
+
+def _is_property(item: pytest.Item) -> bool:
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)  # Hypothesis adds its mark later
 
 
 def mark_native(items: Sequence[pytest.Item]) -> None:
