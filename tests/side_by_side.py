@@ -22,7 +22,7 @@ from tests import stack, tiers
 from tests.stack import places
 from tests.stack.mongodb import OWN_VARIABLE
 
-_MOST = 4
+_MOST = 6
 _PORT_RANGES = 8
 _PATIENCE = 1.5
 _ALONE_SECONDS = 900.0
@@ -35,7 +35,7 @@ def workers_here() -> int | None:
     """What `-n auto` means: more than there are cores, as half of a test is waiting. Each has 1 GB of servers."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None  # xdist reads it
-    return min((os.cpu_count() or 1) + 1, _MOST)
+    return min((os.cpu_count() or 1) + 2, _MOST)
 
 
 def settle_in(config: pytest.Config) -> None:

@@ -30,6 +30,10 @@ LATER_PATHS = {
     "tests/client/other_languages": "generates and compiles clients in Go and TypeScript",
     "tests/client/test_installed.py": "installs the client from a package registry",
     "tests/e2e": "whole processes; the gate has one proof of each promise",
+    "tests/deploy/test_site.py": "builds the documentation as a site",
+    "tests/flow/bus_model/test_mutants.py": "checks the model, and not the product",
+    "tests/flow/message_model/test_mutants.py": "checks the model, and not the product",
+    "tests/flow/push_model/test_mutants.py": "checks the model, and not the product",
     "tests/monitoring/test_scraped.py": "a real Prometheus scrapes processes at work",
     "tests/secure": "servers over TLS, with certificates that are exchanged",
     "tests/security/test_content.py": "large attacks, judged by what they cost",
@@ -43,8 +47,9 @@ LATER_PATHS = {
     "tests/services/api/jobs/test_uploads_at_once.py": "waits for time-outs; test_part_uploads.py has the rules",
     "tests/services/api/http/pages/test_costs.py": "counts what a thousand of each make a page ask",
     "tests/services/api/http/pages/test_viewers.py": "twenty viewers at a time",
-    "tests/services/commands/import_marathon/test_command.py": "whole programs; test_import.py runs the same steps",
+    "tests/services/commands/import_marathon": "an import that a deployment runs once",
     "tests/services/commands/import_routemaster": "an import that a deployment runs once",
+    "tests/services/embedded/test_children.py": "starts and kills servers; e2e/test_embedded.py has them at work",
     "tests/services/worker/messages": "paced sending; the models and domain/messages have it in virtual time",
     "tests/stack/test_side_by_side.py": "runs pytest on workers of its own",
     "tests/stack/test_stack.py": "starts, kills and freezes servers of its own",
@@ -58,7 +63,7 @@ LATER_MARKS = {
     "slow": "takes long, and shows one more point of what a test of the gate shows",
 }
 
-_PROPERTY_PART = 3
+_PROPERTY_PART = 5
 _FEW_EXAMPLES = 20
 
 

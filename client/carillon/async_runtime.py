@@ -39,7 +39,7 @@ class AsyncRuntime:
     async def write(self, file: BinaryIO, content: bytes | bytearray) -> None:
         await asyncio.to_thread(file.write, content)
 
-    def open_pool(self, trust: ssl.SSLContext) -> "AsyncPool":
+    def open_pool(self, trust: ssl.SSLContext | None) -> "AsyncPool":
         return AsyncPool(trust)
 
     def content(self, parts: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
@@ -49,7 +49,7 @@ class AsyncRuntime:
 class AsyncPool:
     """Connections whose streams are asyncio's."""
 
-    def __init__(self, trust: ssl.SSLContext) -> None:
+    def __init__(self, trust: ssl.SSLContext | None) -> None:
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trust, keepalive_expiry=KEPT_SECONDS, network_backend=AsyncBackend()
         )

@@ -40,7 +40,7 @@ class BlockingRuntime:
     async def write(self, file: BinaryIO, content: bytes | bytearray) -> None:
         file.write(content)
 
-    def open_pool(self, trust: ssl.SSLContext) -> "BlockingPool":
+    def open_pool(self, trust: ssl.SSLContext | None) -> "BlockingPool":
         return BlockingPool(trust)
 
     def content(self, parts: AsyncGenerator[bytes]) -> Iterator[bytes]:
@@ -50,7 +50,7 @@ class BlockingRuntime:
 class BlockingPool:
     """Connections whose streams are sockets."""
 
-    def __init__(self, trust: ssl.SSLContext) -> None:
+    def __init__(self, trust: ssl.SSLContext | None) -> None:
         self._backend = BlockingBackend()
         self._pool = httpcore.ConnectionPool(
             ssl_context=trust, keepalive_expiry=KEPT_SECONDS, network_backend=self._backend

@@ -45,7 +45,7 @@ class Connections:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._pools: list[Pool] = []
-        self._free: list[Pool] = []
+        self._free: dict[bool, list[Pool]] = {True: [], False: []}
         self._closed = False
         self._process = os.getpid()
 
@@ -76,32 +76,33 @@ class Connections:
             await pool.close()
 
     async def _exchange_once(self, request: httpx.Request, trace: "_Trace", limit: Limit) -> httpx.Response:
-        with self._pool() as pool:
+        with self._pool(secure=request.url.scheme == "https") as pool:
             try:
                 return await pool.exchange(request, trace.note, limit)
             except _FAILURES as error:
                 raise cause_of(error) from None
 
     @contextmanager
-    def _pool(self) -> Iterator[Pool]:
+    def _pool(self, *, secure: bool) -> Iterator[Pool]:
         if self._closed:
             raise RuntimeError("this client is closed")
         self._leave_to_parent()
-        pool = self._free.pop() if self._free else self._open()
+        free = self._free[secure]
+        pool = free.pop() if free else self._open(secure=secure)
         try:
             yield pool
         finally:
-            self._free.append(pool)
+            free.append(pool)
 
     def _leave_to_parent(self) -> None:
         """After a fork, leave the connections to the process that opened them: two would read each other's answers."""
         if self._process != os.getpid():
             self._process = os.getpid()
             _LEFT.extend(self._pools)
-            self._pools, self._free = [], []
+            self._pools, self._free = [], {True: [], False: []}
 
-    def _open(self) -> Pool:
-        pool = self._runtime.open_pool(_trust())
+    def _open(self, *, secure: bool) -> Pool:
+        pool = self._runtime.open_pool(_trust() if secure else None)
         self._pools.append(pool)
         return pool
 

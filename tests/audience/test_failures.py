@@ -136,6 +136,7 @@ async def test_a_statement_that_takes_too_long_is_unavailable(owner: Any, hurrie
     await works(hurried)
 
 
+@pytest.mark.slow
 async def test_a_frozen_server_is_unavailable_within_the_time_out(gate: Gate, hurried: Audience) -> None:
     await works(hurried)
     gate.freeze()

@@ -115,6 +115,7 @@ async def test_an_archived_object_cannot_be_read_before_it_is_restored() -> None
             await read(blobs)
 
 
+@pytest.mark.slow
 async def test_a_server_in_trouble_is_asked_again_and_then_told_of() -> None:
     asked_for: list[str] = []
 
@@ -144,6 +145,7 @@ async def test_a_broken_read_goes_on_where_it_stopped() -> None:
     assert versions == {ETAG}
 
 
+@pytest.mark.slow
 async def test_a_read_of_which_next_to_nothing_comes_is_given_up() -> None:
     def trickling(asked: Asked) -> bytes:
         body = ranged(asked)
@@ -167,6 +169,7 @@ async def test_a_read_that_breaks_before_anything_comes_is_given_up() -> None:
     assert len(requests) == 3
 
 
+@pytest.mark.slow
 async def test_a_long_read_may_break_often() -> None:
     large = File(PATH, 8 * 2**20, ETAG)
 
@@ -197,6 +200,7 @@ async def test_a_server_that_knows_no_ranges_is_not_believed() -> None:
             await anext(blobs.read(BLOB, 10, 20))
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_away_is_told_of_and_used_once_it_is_there() -> None:
     async with answering(lambda _: b"") as url:
         pass
@@ -302,7 +306,7 @@ def test_an_endpoint_that_is_no_url_is_refused(name: str, url: str) -> None:
         ("InvalidPartOrder", 400, Conflict),
         ("EntityTooSmall", 400, Conflict),
         ("AccessDenied", 403, Invalid),
-        ("SlowDown", 503, Unavailable),
+        pytest.param("SlowDown", 503, Unavailable, marks=pytest.mark.slow),
     ],
 )
 async def test_what_s3_says_of_an_upload_in_parts(code: str, status: int, raised: type[Exception]) -> None:

@@ -35,6 +35,7 @@ async def proxied(
         await broker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 async def test_a_cut_in_mid_flight(rabbit_vhost: str, stack: Endpoints, user: AbstractChannel) -> None:
     async with proxied(rabbit_vhost, stack, patience=120) as (broker, proxy):
@@ -60,6 +61,7 @@ async def test_a_cut_in_mid_flight(rabbit_vhost: str, stack: Endpoints, user: Ab
     assert confirmed <= set(await ids_in(user))
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 async def test_a_silent_broker_is_given_up_at_the_deadline(
     rabbit_vhost: str, stack: Endpoints, user: AbstractChannel

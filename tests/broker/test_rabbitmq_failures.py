@@ -57,6 +57,7 @@ async def everything_in(broker: RabbitBroker, queue: str = QUEUE) -> list[bytes]
     return bodies
 
 
+@pytest.mark.slow
 async def test_publishing_goes_on_after_a_cut(rabbit: RabbitBroker, administration: Administration) -> None:
     await rabbit.ping()
     victim = await connection(administration, PUBLISHING)
@@ -133,6 +134,7 @@ async def test_a_connection_cut_in_mid_consume(rabbit: RabbitBroker, administrat
     assert [delivery.body for delivery in again if not delivery.redelivered] == [b"c"]
 
 
+@pytest.mark.slow
 async def test_a_waiting_consumer_hears_of_a_cut(rabbit: RabbitBroker, administration: Administration) -> None:
     async with rabbit.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
         waiting = asyncio.ensure_future(anext(subscription))
@@ -155,6 +157,7 @@ async def test_a_queue_deleted_under_its_consumer(rabbit: RabbitBroker, administ
     assert await everything_in(rabbit) == [b"here again"]
 
 
+@pytest.mark.slow
 async def test_a_silent_line_is_noticed_by_publisher_and_consumer(
     rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
 ) -> None:

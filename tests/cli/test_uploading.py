@@ -85,6 +85,7 @@ async def test_an_upload_goes_on_after_a_broken_connection(
     assert (await house.blobs.stat(path)).size == file.stat().st_size
 
 
+@pytest.mark.slow
 async def test_a_connection_that_stays_broken_is_given_up_with_what_to_type(
     house: House, port: int, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ async def test_an_upload_in_parts_goes_on_where_it_stood(
     owner.remove(bucket)
 
 
+@pytest.mark.slow
 async def test_two_who_send_the_same_at_once_both_get_it(
     with_s3: AsyncCarillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from services.parts import find_parts, find_processes
 
 # What the command and the processes import when they are chosen, and the drivers of the native stack.
 _PROGRAM = (
+    "services.cli.api",
     "services.cli.programs",
     "services.process",
     "services.api.app",

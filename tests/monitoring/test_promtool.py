@@ -16,6 +16,7 @@ def test_the_rules_are_rules() -> None:
     assert f"SUCCESS: {len(SIGNS)} rules found" in checked.stdout
 
 
+@pytest.mark.slow
 def test_every_alert_fires_where_it_must_and_not_just_below() -> None:
     tested = promtool("test", "rules", "carillon.rules.test.yaml", cwd=FOLDER)
     assert tested.returncode == 0, tested.stdout + tested.stderr

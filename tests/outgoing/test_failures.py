@@ -158,6 +158,7 @@ async def test_a_name_that_nobody_knows() -> None:
         assert await _failure(outgoing, "gone.example") == "gone.example cannot be found: nobody knows the name"
 
 
+@pytest.mark.slow
 async def test_a_name_server_that_is_away_holds_up_its_own_names_only(receiver: Receiver) -> None:
     release = threading.Event()
 

@@ -76,6 +76,7 @@ async def test_a_name_is_looked_up_once_and_its_addresses_take_turns(servers: Na
     names.close()
 
 
+@pytest.mark.slow
 async def test_a_call_whose_name_nobody_could_look_up_is_no_fault_of_the_target(
     servers: NameServers, receiver: Receiver
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_status_is_the_answer_whatever_comes_behind_it(apns: FakeProcess
         assert isinstance(await send(provider), CallAccepted)
 
 
+@pytest.mark.slow
 async def test_a_call_that_ends_by_its_time_leaves_the_connection(apns: FakeProcess) -> None:
     await apns.answer(Rule(hang=True))
     async with opened(apns.url, call_seconds=3.0) as provider:
@@ -164,6 +165,7 @@ async def test_what_was_silent_for_long_is_asked_before_it_is_used(
     assert (await apns.tell()).counts.connections == 1
 
 
+@pytest.mark.slow
 async def test_who_does_not_answer_the_question_gets_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
     async with fake_process("apns_fake") as apns, opened(apns.url, call_seconds=3.0) as provider:

@@ -221,6 +221,7 @@ async def test_a_server_that_does_not_greet_takes_nothing(greeting: bytes) -> No
         assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), NotNow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("silent_at", "expected"), [(b"MAIL", NotNow), (b"RCPT", NotNow), (b"DATA", CallUnanswered)])
 async def test_doubt_begins_with_the_data(silent_at: bytes, expected: type[Answer]) -> None:
     """A server that falls silent before the data cannot have the mail."""

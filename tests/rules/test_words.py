@@ -3,7 +3,7 @@ function by a participle alone, and no two classes of the product have one name.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,10 +23,10 @@ GIVEN = {"closed", "__missing__"}
 NO_VERBS = {"again", "any", "apart", "before", "by", "in", "of", "once", "other", "rarely", "soon", "still", "upcoming"}
 
 
-def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))
+@cache
+def trees(*folders: str) -> list[tuple[str, ast.Module]]:
+    paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
 def first_word(name: str) -> str:
@@ -44,7 +44,7 @@ def is_verb(name: str) -> bool:
 def test_a_coroutine_is_a_verb_in_the_imperative() -> None:
     named = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in trees(*SERVER, *CLIENT)
+        for path, tree in [*trees(*SERVER), *trees(*CLIENT)]
         for node in ast.walk(tree)
         if isinstance(node, ast.AsyncFunctionDef) and not is_verb(node.name)
     ]

@@ -242,6 +242,7 @@ async def test_a_slow_body_that_advances_is_waited_for(served: Served) -> None:
         assert await peer.answer() == b"200 done"
 
 
+@pytest.mark.slow
 async def test_time_does_not_count_while_the_peer_waits_for_us() -> None:
     served = Served(Limits(stall_seconds=1.5))
     await served.server.start()

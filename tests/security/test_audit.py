@@ -43,6 +43,7 @@ async def asked(target: Target, operation: Operation, tenant: Tenant) -> int:
     return (await target.call(operation.method, path, operation.valid(tenant.ids), who)).status
 
 
+@pytest.mark.slow
 async def test_what_is_not_written_down_is_known(api: list[Operation]) -> None:
     silent = {str(operation) for operation in api if operation.changes and not operation.act}
     assert silent == CHANGING_NOTHING | COUNTED | SHOWING_NOTHING | WITHOUT_A_CALLER

@@ -123,7 +123,7 @@ async def revoked(target: Target, town: Town) -> dict[str, str]:
     return bearer(secret)
 
 
-@pytest.mark.parametrize("who", ["a token without apps", "another tenant"])
+@pytest.mark.parametrize("who", and_rarely("another tenant", rarely=["a token without apps"]))
 @pytest.mark.parametrize("asking", ["as it is", "for the victim's namespace"])
 async def test_another_tenants_things_are_out_of_reach(
     target: Target, town: Town, api: list[Operation], database: Database, who: str, asking: str
@@ -164,7 +164,7 @@ async def test_ones_own_app_does_not_open_another_tenants_things(
     assert before.differences(database.snapshot()) == []
 
 
-@pytest.mark.parametrize("caller", ["the tenant itself", "an admin"])
+@pytest.mark.parametrize("caller", and_rarely("the tenant itself", rarely=["an admin"]))
 async def test_who_may_is_served(target: Target, town: Town, api: list[Operation], caller: str) -> None:
     tenant = await town.tenant()
     headers, other_kind = (ADMIN, "client") if caller == "an admin" else (tenant.headers, "root")

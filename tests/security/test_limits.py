@@ -33,6 +33,7 @@ async def burst(target: Target, tenant: Tenant) -> list[Answer]:
     return list(await asyncio.gather(*asking))
 
 
+@pytest.mark.slow
 async def test_too_many_requests_are_told_when_to_come_again(narrow: Target, town: Town) -> None:
     answers = await burst(narrow, await town.stranger())
     refused = [answer for answer in answers if answer.status == 429]

@@ -12,6 +12,7 @@ from tests.security.operations import Operation, Role
 from tests.security.stores import Database
 from tests.security.target import Answer, Target
 from tests.security.tenants import ADMIN, Tenant, Town, bearer
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
@@ -33,7 +34,7 @@ async def asked(target: Target, operation: Operation, headers: dict[str, str], v
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("where", ["there", "everywhere"])
+@pytest.mark.parametrize("where", and_rarely("there", rarely=["everywhere"]))
 async def test_a_role_opens_what_it_covers_and_nothing_else(
     target: Target, town: Town, api: list[Operation], database: Database, role: str, where: str
 ) -> None:

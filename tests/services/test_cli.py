@@ -167,6 +167,7 @@ def test_seed_refuses_a_name_outside_its_rule() -> None:
     assert "letters A to Z" in refused(carillon("seed", "--app", "x y", "--email", "a@b.example"))
 
 
+@pytest.mark.slow
 async def test_init_all_and_seed_work_on_servers_that_the_settings_name(
     stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, tmp_path: Path
 ) -> None:

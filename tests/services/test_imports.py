@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,14 +50,15 @@ UNUSED = {
 }
 
 
-def imported(program: str, *words: str) -> set[str]:
+@cache
+def imported(program: str, *words: str) -> frozenset[str]:
     """The modules and packages that it has imported."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
     shown = subprocess.run(
         [sys.executable, "-c", program, *words],
         cwd=ROOT, env=own, capture_output=True, text=True, check=True, timeout=50,
     )  # fmt: skip
-    return set(json.loads(shown.stdout))
+    return frozenset(json.loads(shown.stdout))
 
 
 @pytest.mark.parametrize("process", UNUSED)

@@ -13,6 +13,7 @@ from tests.stack import Endpoints
 pytestmark = pytest.mark.native
 
 
+@pytest.mark.slow
 def test_a_database_is_dropped_though_a_transaction_is_open_in_it(stack: Endpoints) -> None:
     client: pymongo.MongoClient[dict[str, Any]]
     with pymongo.MongoClient(stack.mongo_url, timeoutMS=50_000) as client, client.start_session() as session:

@@ -3,6 +3,8 @@
 import json
 from datetime import UTC, datetime
 
+import pytest
+
 from shared.domain.accounts.callers import User
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.dead_letters import place_of
@@ -53,6 +55,7 @@ async def test_lists_of_jobs_are_read_without_contexts(store: Store) -> None:
     assert whole[jobs[0].id].context == jobs[0].context
 
 
+@pytest.mark.slow
 async def test_schedules_with_the_largest_payloads_are_listed_and_found(store: Store) -> None:
     """A payload of quotes takes twice its size as a text in JSON."""
     payload = json.dumps([""] * 85_000, separators=(",", ":"))

@@ -179,6 +179,7 @@ async def test_rewinding_reads_again(stream: Stream, topic: str) -> None:
         assert first.partition in {chunk.partition for chunk in again}
 
 
+@pytest.mark.slow
 async def test_a_topic_that_appears_later_is_read_from_its_first_record(stream: Stream) -> None:
     prefix = f"later-{secrets.token_hex(4)}"
     async with stream.reader(f"{prefix}-.*", group=f"g-{secrets.token_hex(4)}") as reader:

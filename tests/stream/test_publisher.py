@@ -161,6 +161,7 @@ async def test_a_partition_that_fails_for_good_takes_nobody_along(
     assert list(await kafka.append(topic, [b"3", b"4"], [held, others], patience_seconds=60, seconds=60)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.native
 async def test_a_partition_without_a_leader_holds_up_no_other_while_a_producer_is_opened(
     kafka: KafkaStream, topic: str, monkeypatch: pytest.MonkeyPatch

@@ -11,19 +11,18 @@ pytestmark = pytest.mark.native
 
 SEEDS = 60
 AT_ONCE = 10
-SEEN = 30
-"""So many of the first seeds see everything; they keep the promises, too."""
+SEEING = (0, 1, 2, 6, 17, 25)
+"""Seeds that see everything together; they keep the promises, too."""
 
 
-@pytest.mark.parametrize("first", and_rarely(rarely=range(SEEN, SEEDS, AT_ONCE)))
+@pytest.mark.parametrize("first", and_rarely(rarely=range(0, SEEDS, AT_ONCE)))
 def test_messages_keep_their_promises(database: Database, first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         World(database, seed).run()
 
 
 def test_a_seed_takes_the_same_way_again(database: Database) -> None:
-    for seed in range(2):
-        assert World(database, seed).run() == World(database, seed).run()
+    assert World(database, 0).run() == World(database, 0).run()
 
 
 def test_a_call_that_waits_for_a_connection_does_not_outlast_the_clock(database: Database) -> None:
@@ -35,9 +34,9 @@ def test_who_was_about_to_close_a_job_does_not_undo_its_retry(database: Database
     World(database, 2, MessageWeather(length=600, crowded=True, click=0.15)).run()
 
 
-def test_the_first_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
+def test_some_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
     """Lest a change of the model takes the troubles out of it."""
-    steps = "\n".join(line for seed in range(SEEN) for line in World(database, seed).run().trace)
+    steps = "\n".join(line for seed in SEEING for line in World(database, seed).run().trace)
     signs = (
         "is killed",
         "sleeps until",

@@ -382,6 +382,7 @@ async def test_an_instant_that_cannot_be_kept_is_none(store: Store, receipts: Re
     assert (await entry_of(store)).delivered_at == ManualClock().now()
 
 
+@pytest.mark.slow
 async def test_news_that_cannot_be_stored_spoil_nobody_elses(store: Store, receipts: Receipts) -> None:
     """They come together with those of other credentials, of others' apps."""
     await add_batch(store)

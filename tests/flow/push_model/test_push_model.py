@@ -10,22 +10,22 @@ from tests.tiers import and_rarely
 pytestmark = pytest.mark.native
 
 SEEDS = 200
-AT_ONCE = 25
+AT_ONCE = 20
+"""So many of the first seeds see everything; they keep the promises, too."""
 
 
-@pytest.mark.parametrize("first", and_rarely(AT_ONCE, 2 * AT_ONCE, rarely=range(3 * AT_ONCE, SEEDS, AT_ONCE)))
+@pytest.mark.parametrize("first", and_rarely(rarely=range(AT_ONCE, SEEDS, AT_ONCE)))
 def test_push_keeps_its_promises(database: Database, first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         World(database, seed).run()
 
 
 def test_a_seed_takes_the_same_way_again(database: Database) -> None:
-    for seed in range(3):
-        assert World(database, seed).run() == World(database, seed).run()
+    assert World(database, 0).run() == World(database, 0).run()
 
 
 def test_in_fair_weather_nothing_is_tried_twice(database: Database) -> None:
-    for seed in range(5):
+    for seed in range(2):
         steps = "\n".join(World(database, seed, Weather(length=100)).run().trace)
         assert "lane.commit" in steps
         assert "lane.fence" not in steps

@@ -38,6 +38,7 @@ from shared.stream.local import LocalStream
 from tests.clock import ManualClock
 from tests.queues import QUEUES
 from tests.ready_databases import ReadyDatabases
+from tests.services.api import memories
 from tests.services.api.client import ADMIN, Client
 from tests.stack import Endpoints
 
@@ -51,6 +52,8 @@ SETTINGS = Settings(
 )
 
 _serials = itertools.count()
+
+memories.keep()
 
 
 class DeliveringBroker(MemoryBroker):

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -97,6 +98,7 @@ callbacks = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(early=callbacks, racing=callbacks, rows=st.integers(1, 21))
 async def test_sums_are_exact_before_during_and_after_with_callbacks_racing(

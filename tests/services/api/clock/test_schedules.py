@@ -547,6 +547,7 @@ async def test_bulk_in_lines_answers_in_lines_and_bad_json_spoils_only_its_line(
         assert (await schedule(house, key)).state is ScheduleState.ACTIVE
 
 
+@pytest.mark.slow
 async def test_bulk_takes_ten_thousand_and_again_changes_nothing(house: House) -> None:
     client = await other(house)
     instant = ahead(1)

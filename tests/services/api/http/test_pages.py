@@ -26,6 +26,7 @@ async def test_templates_of_a_megabyte_come_in_several_pages(house: House) -> No
     assert pages == 3
 
 
+@pytest.mark.slow
 async def test_jobs_with_contexts_of_a_megabyte_are_listed_without_them(house: House) -> None:
     app_id = await house.app_with_template()
     made = []

@@ -65,7 +65,7 @@ async def test_a_test_message_goes_first_and_then_it_is_there(desk: Desk) -> Non
         (Rule(status=503), 503, None, "does not take the test message now"),
         (Rule(status=429), 503, None, "does not take the test message now"),
         (Rule(status=500), 503, None, "gave no answer"),
-        (Rule(hang=True), 503, None, "gave no answer"),
+        pytest.param(Rule(hang=True), 503, None, "gave no answer", marks=pytest.mark.slow),
         (Rule(cut=Cut.CALL), 503, None, "gave no answer"),
     ],
 )

@@ -182,6 +182,7 @@ async def test_a_table_is_counted_part_by_part(campaign: Campaign, stack: Endpoi
     assert (nobody["exact"], nobody["recipients"], nobody["estimatedEnd"]) == (True, 0, 0)
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_counted_in_time_is_estimated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time is over while the third of nine thousand is looked up."""
     looks = itertools.count(1)

@@ -266,6 +266,7 @@ async def test_a_paused_one_collects_and_calls_nobody(bus: Delivering) -> None:
     await bus.sent(subscription, 2)
 
 
+@pytest.mark.slow
 async def test_a_receiver_that_hangs_goes_apart(bus: Delivering) -> None:
     subscription = await bus.subscribe()
     await bus.receiver.answer("/k", 200, HANG)

@@ -42,6 +42,7 @@ async def set_broken(store: Store, subscription: EventSubscription, max_events: 
     await store._database["bus_subscriptions"].update_one({"_id": subscription.id}, change)
 
 
+@pytest.mark.slow
 async def test_a_fault_in_a_live_worker_is_no_death_and_its_pauses_grow(bus: Delivering) -> None:
     subscription = await bus.subscribe()
     await bus.store._database["occurrences"].update_many({}, {"$set": {"of.deaths": 19}})

@@ -96,6 +96,7 @@ async def test_what_one_namespace_holds_is_not_all(store: Store, tmp_path: Path,
             await bus.sent(one, attack.events)
 
 
+@pytest.mark.slow
 async def test_many_quick_queues_of_one_namespace_pause_for_nobody(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

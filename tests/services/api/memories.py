@@ -1,0 +1,70 @@
+"""Hundreds of tests make an application of their own, and most of their time went into that: Litestar reads the
+signatures of 500 handlers, and Jinja compiles the templates. Here a session keeps what they have found out.
+
+It depends on a function or on a template's text, and not on the application.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import cache, wraps
+from inspect import unwrap
+from typing import Any
+
+from jinja2 import Environment
+from litestar._kwargs import KwargsModel
+from litestar._signature.model import SignatureModel
+from litestar.router import Router
+from litestar.routes import HTTPRoute
+from litestar.types.internal_types import RouteHandlerMapItem
+from litestar.utils.signature import ParsedSignature
+
+_kept: dict[Hashable, Any] = {}
+_whole_map: Any = vars(Router)["route_handler_method_map"].fget
+
+
+@cache
+def keep() -> None:
+    """Begin to."""
+    _remember(ParsedSignature, "from_fn", lambda fn, _: _written(fn))
+    _remember(SignatureModel, "create", lambda *, fn, parsed_signature, **_: (_written(fn), id(parsed_signature)))
+    _remember(KwargsModel, "create_for_signature_model", _shape)
+    _remember(Environment, "compile", lambda _, source, name, filename: (source, name, filename))
+    Router.route_handler_method_map = property(_Routes)  # type: ignore[assignment, method-assign]
+
+
+def _remember(owner: type, name: str, key_of: Callable[..., Hashable]) -> None:
+    found = vars(owner)[name]
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def remembered(*args: Any, **kwargs: Any) -> Any:
+        key = (owner, key_of(*args, **kwargs))
+        if key not in _kept:
+            _kept[key] = function(*args, **kwargs)
+        return _kept[key]
+
+    setattr(owner, name, staticmethod(remembered) if isinstance(found, classmethod) else remembered)
+
+
+def _written(function: Any) -> Hashable:
+    """What stands in the source of a function, also where it is a method of an object or is wrapped by another one."""
+    written: Hashable = getattr(unwrap(function), "__code__", function)
+    return written
+
+
+def _shape(*, signature_model: type, path_parameters: set[str], **_: Any) -> Hashable:
+    return (signature_model, frozenset(path_parameters))
+
+
+class _Routes:
+    """The map of a router's routes. Litestar makes a whole one for each handler, to look up one path."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def get(self, path: str, _: Any) -> RouteHandlerMapItem:
+        at_path = (route for route in self._router.routes if route.path == path and isinstance(route, HTTPRoute))
+        handlers = [handler for route in at_path for handler in route.route_handlers]
+        return {method: handler for handler in handlers for method in handler.http_methods}
+
+    def items(self) -> Any:
+        return _whole_map(self._router).items()
