@@ -11,6 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 _LONGEST = 25
+_TOGETHER = ("tests/deploy/", "tests/security/")
+"""One worker runs all of such a folder, as what its modules share takes long to make."""
 
 
 class Rows(LoadScopeScheduling):
@@ -44,10 +46,15 @@ class Rows(LoadScopeScheduling):
 
 
 def rows_of(tests: Sequence[str]) -> dict[str, str]:
-    """The row of each test, named by its module and by the place of its first test."""
+    """The row of each test, named by its module or folder and by the place of its first test."""
     rows: dict[str, str] = {}
-    for module, together in groupby(tests, key=lambda test: test.partition("::")[0]):
-        first = len(rows)
+    for place, together in groupby(tests, key=_place_of):
+        first, longest = len(rows), len(tests) if place in _TOGETHER else _LONGEST
         for number, test in enumerate(together):
-            rows[test] = f"{module} {first + number - number % _LONGEST}"
+            rows[test] = f"{place} {first + number - number % longest}"
     return rows
+
+
+def _place_of(test: str) -> str:
+    module = test.partition("::")[0]
+    return next((folder for folder in _TOGETHER if module.startswith(folder)), module)

@@ -37,6 +37,7 @@ LATER_PATHS = {
     "tests/monitoring/test_scraped.py": "a real Prometheus scrapes processes at work",
     "tests/secure": "servers over TLS, with certificates that are exchanged",
     "tests/security/test_content.py": "large attacks, judged by what they cost",
+    "tests/security/test_linear_time.py": "large attacks, judged by what they cost",
     "tests/security/test_schemas.py": "thousands of requests; test_mutated.py sends broken bodies in the gate",
     "tests/security/test_slow.py": "crowds of slow peers; runtime/test_http_protocol.py has one of each in the gate",
     "tests/security/test_wire.py": "large attacks, judged by what they cost",
@@ -63,8 +64,8 @@ LATER_MARKS = {
     "slow": "takes long, and shows one more point of what a test of the gate shows",
 }
 
-_PROPERTY_PART = 5
-_FEW_EXAMPLES = 20
+_PROPERTY_PART = 10
+_FEW_EXAMPLES = 15
 
 
 def tier_of(item: pytest.Item) -> Tier:

@@ -46,7 +46,6 @@ async def all_outcomes(house: House, accepted: Accepted, count: int) -> list[Out
     return found if len(found) >= count else []
 
 
-@pytest.mark.proof
 async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None:
     await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.5")
     async with receiving(house, "users.queue") as receiver:

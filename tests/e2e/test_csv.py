@@ -22,7 +22,6 @@ def users(*numbers: int) -> bytes:
     return b"".join(b"u%d\n" % number for number in numbers)
 
 
-@pytest.mark.proof
 async def test_every_user_of_a_file_gets_it_on_every_device_and_nobody_else_does(house: House) -> None:
     """3,500 rows of which 500 repeat and 100 are unknown; a user has two devices."""
     await house.devices(8_000)

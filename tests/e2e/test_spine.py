@@ -10,7 +10,6 @@ from tests.e2e.house import House
 DEVICES = (SLOTS + 8) * 1_000 + 500  # more batches than chains
 
 
-@pytest.mark.proof
 async def test_one_device(house: House) -> None:
     await house.devices(1)
     await house.start("worker")

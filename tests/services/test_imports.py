@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import and_rarely
+
 ROOT = Path(__file__).parents[2]
 # What each process is made of, with servers of production of which none runs.
 BUILD = """
@@ -61,7 +63,7 @@ def imported(program: str, *words: str) -> frozenset[str]:
     return frozenset(json.loads(shown.stdout))
 
 
-@pytest.mark.parametrize("process", UNUSED)
+@pytest.mark.parametrize("process", and_rarely("api", "worker", rarely=("scheduler", "feedback", "fanout")))
 def test_a_process_imports_what_it_uses(process: str) -> None:
     modules = imported(BUILD, process)
     assert modules & UNUSED[process] == set()
@@ -69,10 +71,8 @@ def test_a_process_imports_what_it_uses(process: str) -> None:
 
 
 def test_what_a_process_does_not_import_is_there() -> None:
-    api, worker, scheduler = (imported(BUILD, process) for process in ("api", "worker", "scheduler"))
-    assert {"litestar", "services.api"} <= api
-    assert COLUMNS | {"services.worker", "aio_pika"} <= worker
-    assert {"services.scheduler", "aio_pika"} <= scheduler
+    assert {"litestar", "services.api"} <= imported(BUILD, "api")
+    assert COLUMNS | {"services.worker", "aio_pika"} <= imported(BUILD, "worker")
 
 
 def test_a_command_imports_nothing_before_it_is_chosen() -> None:

@@ -21,7 +21,7 @@ from tests.services.api.jobs.in_parts import LARGE, content_of, put
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def api(house: House) -> Client:
     """An admin of an API that takes files of 100 GiB."""
     return Client(rebuilt(house), house.admin.headers)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from services.api.app import Application
 from services.api.console.pages.overview import OverviewPages
 from services.api.http.pages import html
 from services.api.http.pages.inner import ApiProblem
@@ -54,10 +55,17 @@ class MadePages(PageSet):
         return Moved("")
 
 
+@pytest.fixture(scope="module")
+def made(house: House) -> Application:
+    """The API with the made pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("services.parts.console.api.ConsoleApi.pages", lambda _: (OverviewPages(), MadePages()))
+        return house.build()
+
+
 @pytest.fixture
-def admin(house: House, monkeypatch: pytest.MonkeyPatch) -> Browser:
-    monkeypatch.setattr("services.parts.console.api.ConsoleApi.pages", lambda _: (OverviewPages(), MadePages()))
-    return Browser(house.build(), headers={"x-forwarded-email": ADMIN}, peer=PROXY)
+def admin(made: Application) -> Browser:
+    return Browser(made, headers={"x-forwarded-email": ADMIN}, peer=PROXY)
 
 
 def quoted(name: str) -> str:
