@@ -9,11 +9,12 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
+from tests.tiers import and_rarely
 
 
-@pytest.fixture(params=["kafka", "local"])
+@pytest.fixture(params=and_rarely("kafka", rarely=["local"]))
 async def either_stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
-    """Kafka, and a local log of the test's own."""
+    """Kafka, and a local log of the test's own, for which the gate has the contract of all streams."""
     servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
     opened = KafkaStream(KafkaServers(servers)) if servers else LocalStream(tmp_path / "stream.db")
     yield opened

@@ -11,11 +11,11 @@ pytestmark = pytest.mark.native
 
 SEEDS = 40
 AT_ONCE = 5
-SEEN = 5
-"""So many of the first seeds see everything; they keep the promises, too."""
+SEEING = (0, 2)
+"""Seeds that see everything together; they keep the promises, too."""
 
 
-@pytest.mark.parametrize("first", and_rarely(rarely=range(SEEN, SEEDS, AT_ONCE)))
+@pytest.mark.parametrize("first", and_rarely(rarely=range(0, SEEDS, AT_ONCE)))
 def test_the_bus_keeps_its_promises(database: Database, first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         World(database, seed).run()
@@ -31,9 +31,9 @@ def test_a_seed_takes_the_same_way_again(database: Database) -> None:
     assert World(database, 0).run() == World(database, 0).run()
 
 
-def test_the_first_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
+def test_some_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
     """Lest a change of the model takes the troubles out of it."""
-    steps = "\n".join(line for seed in range(SEEN) for line in World(database, seed).run().trace)
+    steps = "\n".join(line for seed in SEEING for line in World(database, seed).run().trace)
     signs = (
         "is killed",
         "sleeps until",

@@ -16,7 +16,7 @@ from tests.flow.clock_model.machine import ClockMachine
 pytestmark = pytest.mark.native
 
 SETTINGS = settings(
-    max_examples=15,
+    max_examples=8,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,

@@ -11,10 +11,11 @@ pytestmark = pytest.mark.native
 
 SEEDS = 200
 AT_ONCE = 20
-"""So many of the first seeds see everything; they keep the promises, too."""
+SEEING = (0, 2, 3, 4, 5, 10, 19)
+"""Seeds that see everything together; they keep the promises, too."""
 
 
-@pytest.mark.parametrize("first", and_rarely(rarely=range(AT_ONCE, SEEDS, AT_ONCE)))
+@pytest.mark.parametrize("first", and_rarely(rarely=range(0, SEEDS, AT_ONCE)))
 def test_push_keeps_its_promises(database: Database, first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         World(database, seed).run()
@@ -32,9 +33,9 @@ def test_in_fair_weather_nothing_is_tried_twice(database: Database) -> None:
         assert "put_off" not in steps
 
 
-def test_the_first_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
+def test_some_seeds_keep_them_and_see_what_the_protocol_is_for(database: Database) -> None:
     """Lest a change of the model takes the troubles out of it."""
-    steps = "\n".join(line for seed in range(AT_ONCE) for line in World(database, seed).run().trace)
+    steps = "\n".join(line for seed in SEEING for line in World(database, seed).run().trace)
     seen = {
         sign: sign in steps
         for sign in (
