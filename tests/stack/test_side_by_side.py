@@ -109,9 +109,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    options = ["-p", "no:cacheprovider", "-o", "markers=alone\nchaos", "--rootdir", str(folder), *words]
+    usual = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "markers=alone\nchaos"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(folder)],
+        [sys.executable, "-m", "pytest", *usual, "--rootdir", str(folder), *words, str(folder)],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(CHECKOUT), HOME_VARIABLE: str(folder / "stack")},
         capture_output=True,
