@@ -12,7 +12,7 @@ from xdist.workermanage import WorkerController
 
 _LONGEST = 25
 _TOGETHER = ("tests/deploy/", "tests/security/")
-"""One worker runs all of such a folder, as what its modules share takes long to make."""
+"""One worker runs all tests of such a folder, because their shared fixtures take long to make."""
 
 
 class Rows(LoadScopeScheduling):

@@ -14,7 +14,7 @@ from tests.tiers import and_rarely
 
 @pytest.fixture(params=and_rarely("kafka", rarely=["local"]))
 async def either_stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
-    """Kafka, and a local log of the test's own, for which the gate has the contract of all streams."""
+    """Kafka, and outside the gate also a local log: in the gate, the contract of all streams tests that one."""
     servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
     opened = KafkaStream(KafkaServers(servers)) if servers else LocalStream(tmp_path / "stream.db")
     yield opened

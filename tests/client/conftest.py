@@ -25,8 +25,8 @@ async def port(house: House) -> AsyncIterator[int]:
 
 @pytest.fixture(params=[KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)], ids=["async", "sync"])
 def each_client(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    """The test runs with each of the two clients; in the gate only with the asynchronous one, as the command line uses
-    the other."""
+    """The test runs with each of the two clients. The gate runs it with the asynchronous client alone: the tests of the
+    command line use the other one."""
     Chosen.kind = request.param
     yield request.param
     Chosen.kind = AsyncCarillon

@@ -206,3 +206,12 @@ async def test_a_user_and_a_password_in_the_url_are_sent_as_such() -> None:
             with pytest.raises(CarillonError):
                 await other.schedules.fire("k")
     assert [request.headers["Authorization"] for request in server.asked] == ["Basic bWU6cEBzcw=="] * 2
+
+
+async def test_over_http_no_certificates_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(connections, "_trust", lambda: read.append("certificates"))
+
+    async with scripted(Scripted(fired())) as client:
+        await client.schedules.fire("k")
+    assert read == []

@@ -1,7 +1,7 @@
-"""Hundreds of tests make an application of their own, and most of their time went into that: Litestar reads the
-signatures of 500 handlers, and Jinja compiles the templates. Here a session keeps what they have found out.
+"""A cache of what Litestar and Jinja compute for each application, as hundreds of tests make one of their own.
 
-It depends on a function or on a template's text, and not on the application.
+Litestar reads the signatures of 500 handlers, and Jinja compiles the templates. The results depend on a function or on
+a template's text alone, so all applications of one session share them.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,7 +23,7 @@ _whole_map: Any = vars(Router)["route_handler_method_map"].fget
 
 @cache
 def keep() -> None:
-    """Begin to."""
+    """Cache these results from now on, in this process."""
     _remember(ParsedSignature, "from_fn", lambda fn, _: _written(fn))
     _remember(SignatureModel, "create", lambda *, fn, parsed_signature, **_: (_written(fn), id(parsed_signature)))
     _remember(KwargsModel, "create_for_signature_model", _shape)
@@ -46,7 +46,7 @@ def _remember(owner: type, name: str, key_of: Callable[..., Hashable]) -> None:
 
 
 def _written(function: Any) -> Hashable:
-    """What stands in the source of a function, also where it is a method of an object or is wrapped by another one."""
+    """The code of a function. Methods of different objects share it, and so do wrappers of the same function."""
     written: Hashable = getattr(unwrap(function), "__code__", function)
     return written
 
@@ -56,7 +56,7 @@ def _shape(*, signature_model: type, path_parameters: set[str], **_: Any) -> Has
 
 
 class _Routes:
-    """The map of a router's routes. Litestar makes a whole one for each handler, to look up one path."""
+    """A router's map from paths to handlers. Litestar computes the whole map for each handler, to look up one path."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
