@@ -11,8 +11,8 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 _LONGEST = 25
-_TOGETHER = ("tests/deploy/", "tests/security/")
-"""One worker runs all tests of such a folder, because their shared fixtures take long to make."""
+_TOGETHER = ("tests/deploy/", "tests/rules/", "tests/security/")
+"""One worker runs all tests of such a folder, because what they share takes long to make."""
 
 
 class Rows(LoadScopeScheduling):

@@ -96,6 +96,7 @@ async def test_publishing_goes_on_after_a_cut(rabbit: RabbitBroker, administrati
     assert confirmed <= set(await everything_in(rabbit))
 
 
+@pytest.mark.slow
 async def test_every_publish_in_flight_on_a_cut_connection_fails_promptly(
     rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
 ) -> None:
@@ -270,6 +271,7 @@ async def test_a_vhost_that_is_missing_and_a_wrong_password(rabbit_vhost: str, s
     await asyncio.gather(missing.close(), stranger.close())
 
 
+@pytest.mark.slow
 async def test_two_thousand_publishes_with_500_in_flight(rabbit: RabbitBroker) -> None:
     numbers = iter(range(2_000))
 

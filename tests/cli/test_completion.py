@@ -57,6 +57,7 @@ async def test_verbs_options_and_names_of_the_api_are_offered(cli: Program, hous
     assert "completed-by-name" in await ask(cli, shell, "apps show", "comp")
 
 
+@pytest.mark.slow
 async def test_where_nobody_answers_nothing_is_offered_and_nothing_said(bare: Program) -> None:
     target = {"CARILLON_TARGET": f"http://127.0.0.1:{free_port()}"}
     assert (await ask(bare, "bash", "apps show", "", **target)).strip() == ""

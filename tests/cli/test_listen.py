@@ -79,6 +79,7 @@ async def test_a_local_program_gets_what_the_receiver_gets_and_nothing_changes(c
         verify_webhook(copy.headers, copy.body.encode(), SECRET)
 
 
+@pytest.mark.slow
 async def test_it_goes_on_once_the_api_is_back_also_where_the_subscription_was_made_anew(
     cli: Program, logged: Logged, house: House
 ) -> None:

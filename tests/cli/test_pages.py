@@ -16,7 +16,7 @@ from services.api.messages.single_body import SingleBody
 from services.cli.root import NOUNS
 from shared.domain.bus.topics import NOTICES
 from tests.monitoring.test_printed import can_be_typed
-from tests.rules.test_words import ROOT
+from tests.stack.places import CHECKOUT
 
 PAGES = (
     "messages", "operating-messages", "moving-from-postman", "unsubscribing",
@@ -38,7 +38,7 @@ BUS_BODIES = {
 
 
 def read_page(name: str) -> str:
-    return (ROOT / "docs" / f"{name}.md").read_text("utf-8").replace("\\\n", " ")
+    return (CHECKOUT / "docs" / f"{name}.md").read_text("utf-8").replace("\\\n", " ")
 
 
 def commands_in(page: str) -> set[str]:

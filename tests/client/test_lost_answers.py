@@ -71,6 +71,7 @@ async def test_moves_of_a_job_are_not_refused_for_having_been_done(
         assert (await move(app_id, job.id)).status == status
 
 
+@pytest.mark.slow
 async def test_a_localized_job_is_made_once_and_moved(
     cut_off: AsyncCarillon, proxy: CuttingProxy, house: House
 ) -> None:

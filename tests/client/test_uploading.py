@@ -20,6 +20,7 @@ from carillon.async_runtime import AsyncRuntime, _Timeout
 from carillon.blocking_runtime import BlockingRuntime
 from carillon.blocking_streams import Deadline
 from tests.client.both import Limits, connect
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.usefixtures("each_client")
 
@@ -191,7 +192,7 @@ async def test_who_never_consents_gets_it_all_the_same(file: Path) -> None:
     assert all(request.headers["Expect"] == "100-continue" for request in store.asked[:-1])
 
 
-@pytest.mark.parametrize("size", [1_000, 65 * 2**20])
+@pytest.mark.parametrize("size", and_rarely(1_000, rarely=(65 * 2**20,)))
 async def test_a_file_that_changes_on_its_way_is_refused(file: Path, size: int) -> None:
     async def changing(request: web.BaseRequest) -> web.Response:
         os.truncate(file, size)

@@ -84,6 +84,7 @@ async def test_a_file_and_a_stream_are_put_where_a_job_finds_them(
     owner.remove(bucket)
 
 
+@pytest.mark.slow
 async def test_a_file_in_parts_is_sent_once_whatever_it_is_called_and_a_job_finds_it(
     with_s3: AsyncCarillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path
 ) -> None:

@@ -2,15 +2,15 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
 from tests.deploy.manifests import K8S, Object, documents
+from tests.tiers import and_rarely
 
 COMPONENTS = ("autoscaling", "monitoring", "network-policies", "tls")
 PLACES = ("base", "laptop", "production")
@@ -27,19 +27,26 @@ class Combination(NamedTuple):
         return "-".join([self.place, *self.components])
 
 
-def all_combinations() -> list[Combination]:
-    """Every place with every set of components."""
+def all_combinations(*components: str) -> list[Any]:
+    """Values of a parametrized test: every place with every set of components that has these. The gate has each place
+    with as few as can be and with all."""
     sets = [chosen for size in range(len(COMPONENTS) + 1) for chosen in combinations(COMPONENTS, size)]
-    return [Combination(place, chosen) for place in PLACES for chosen in sets]
+    wanted = [Combination(place, chosen) for place in PLACES for chosen in sets if {*components} <= {*chosen}]
+    usual = [each for each in wanted if each.components in {components, COMPONENTS}]
+    return and_rarely(*usual, rarely=[each for each in wanted if each not in usual])
 
 
-def render_all(kustomize: Path, folder: Path) -> Mapping[Combination, list[Object]]:
-    """All of them, rendered from a copy in this folder."""
-    tree = shutil.copytree(K8S, folder / "k8s")
-    wanted = {combination: _switch_on(tree, combination) for combination in all_combinations()}
-    with ThreadPoolExecutor() as pool:
-        rendered = pool.map(lambda place: render([str(kustomize), "build"], place), wanted.values())
-        return dict(zip(wanted, rendered, strict=True))
+class Renderings(dict[Combination, list[Object]]):
+    """What each combination is rendered to, from a copy in a folder, as soon as it is asked for."""
+
+    def __init__(self, kustomize: Path, folder: Path) -> None:
+        super().__init__()
+        self._build = [str(kustomize), "build"]
+        self._tree = shutil.copytree(K8S, folder / "k8s")
+
+    def __missing__(self, combination: Combination) -> list[Object]:
+        self[combination] = render(self._build, _switch_on(self._tree, combination))
+        return self[combination]
 
 
 def render(command: Sequence[str], folder: Path) -> list[Object]:

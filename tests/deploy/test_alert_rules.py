@@ -1,7 +1,6 @@
 """The alerts of the component `monitoring`: those that `carillon rules` prints, or linked elsewhere by an overlay."""
 
 import shutil
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import yaml
 from click.testing import CliRunner
 
 from services.cli import main
-from tests.deploy.manifests import K8S, Object
-from tests.deploy.rendering import Combination, all_combinations, render
+from tests.deploy.manifests import K8S
+from tests.deploy.rendering import Combination, Renderings, all_combinations, render
 from tests.deploy.test_kustomize import of_kind
 
 RULES = K8S / "components" / "monitoring" / "rules.yaml"
@@ -36,9 +35,7 @@ def test_the_component_has_what_the_command_prints() -> None:
 
 
 @pytest.mark.parametrize("combination", all_combinations(), ids=str)
-def test_the_alerts_come_with_the_component(
-    renderings: Mapping[Combination, list[Object]], combination: Combination
-) -> None:
+def test_the_alerts_come_with_the_component(renderings: Renderings, combination: Combination) -> None:
     rules = of_kind(renderings[combination], "PrometheusRule")
     assert [each["spec"] for each in rules] == [rules_printed()] * ("monitoring" in combination.components)
 

@@ -1,7 +1,6 @@
 """What KEDA scales: by what, to which targets, and that it asks for things that exist."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import BusSettings, FeedbackSettings
 from tests.deploy.manifests import SERVICES, Object
-from tests.deploy.rendering import Combination, all_combinations
+from tests.deploy.rendering import Combination, Renderings, all_combinations
 from tests.deploy.test_kustomize import of_kind, passwords
 from tests.deploy.validity import triggers
 
-Renderings = Mapping[Combination, list[Object]]
 COMBINATIONS = all_combinations()
-SCALED = [combination for combination in COMBINATIONS if "autoscaling" in combination.components]
+SCALED = all_combinations("autoscaling")
 BATCH_AGE, OCCURRENCE_AGE = "carillon_batch_oldest_queued_seconds", "carillon_oldest_visible_seconds"
 
 # Of each role: the fewest and the most pods, and for each trigger its kind, what it looks at, and the target.

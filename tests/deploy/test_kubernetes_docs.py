@@ -2,14 +2,13 @@
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
 from tests.deploy import validity
-from tests.deploy.manifests import K8S, ROOT, Object, pod
-from tests.deploy.rendering import COMPONENTS, Combination, render
+from tests.deploy.manifests import K8S, ROOT, pod
+from tests.deploy.rendering import COMPONENTS, Combination, Renderings, render
 from tests.deploy.test_kustomize import carillons
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
@@ -23,7 +22,7 @@ def test_every_path_is_there() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_object_is_there(renderings: Mapping[Combination, list[Object]]) -> None:
+def test_every_object_is_there(renderings: Renderings) -> None:
     rendered = {
         f"{each['kind'].lower()}/{each['metadata']['name']}"
         for combination in (Combination("laptop", COMPONENTS), Combination("production", COMPONENTS))

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from tests.deploy.manifests import (
     pod,
     variables,
 )
-from tests.deploy.rendering import COMPONENTS, Combination, all_combinations, render
+from tests.deploy.rendering import COMPONENTS, Combination, Renderings, all_combinations, render
 
-Renderings = Mapping[Combination, list[Object]]
 COMBINATIONS = all_combinations()
 EVERYTHING = Combination("production", COMPONENTS)
 LAPTOP = K8S / "overlays" / "laptop"

@@ -7,11 +7,10 @@ import pytest
 
 from shared.outgoing.guard import _SPECIAL, guard_of
 from tests.deploy.manifests import Object
-from tests.deploy.rendering import Combination, all_combinations
+from tests.deploy.rendering import COMPONENTS, PLACES, Combination, Renderings, all_combinations
 from tests.deploy.test_kustomize import carillons, of_kind
 
-Renderings = Mapping[Combination, list[Object]]
-GUARDED = [combination for combination in all_combinations() if "network-policies" in combination.components]
+GUARDED = all_combinations("network-policies")
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 INTERNET = ("0.0.0.0/0", "2000::/3")
@@ -128,8 +127,8 @@ def test_the_internet_is_what_callbacks_may_reach(renderings: Renderings) -> Non
     guard = guard_of(())
     blocks = {
         (peer["ipBlock"]["cidr"], *peer["ipBlock"]["except"])
-        for combination in GUARDED
-        for policy in of_kind(renderings[combination], "NetworkPolicy")
+        for place in PLACES
+        for policy in of_kind(renderings[Combination(place, COMPONENTS)], "NetworkPolicy")
         for rule in policy["spec"].get("egress", [])
         for peer in rule["to"]
         if "ipBlock" in peer

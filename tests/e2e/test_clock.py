@@ -82,7 +82,6 @@ async def test_a_series_fires_at_every_instant_and_ends_by_its_count(house: Hous
     assert set(receiver.times.values()) == {1}
 
 
-@pytest.mark.proof
 async def test_pause_holds_what_is_pending_and_resume_lets_it_go(house: House) -> None:
     """What a scheduler has in its hands when it is paused is held as well: tests/chaos/test_clock_taken_back.py."""
     async with receiving(house, "users.queue") as receiver:

@@ -13,9 +13,9 @@ from shared.domain.jobs import batches, jobs
 from shared.domain.messages import batches as message_batches
 from shared.domain.messages import credentials, ledger
 from shared.domain.messages import jobs as message_jobs
-from tests.rules.test_words import ROOT
+from tests.stack.places import CHECKOUT
 
-PAGE = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+PAGE = (CHECKOUT / "docs" / "how-it-works.md").read_text("utf-8")
 FILES_OF_A_WAY = 25
 LINES_OF_A_WAY = 4_000
 
@@ -58,12 +58,12 @@ def test_the_ranks_of_messages_are_those_of_the_table() -> None:
 def test_every_path_is_there() -> None:
     named = re.findall(r"`((?:services|shared|tests|docs)/[\w./]+\.\w+)`", PAGE)
     assert len(named) > 30
-    assert [path for path in named if not (ROOT / path).is_file()] == []
+    assert [path for path in named if not (CHECKOUT / path).is_file()] == []
 
 
 @pytest.mark.parametrize("way", ["push", "message", "event"])
 def test_a_way_is_short_enough_to_read(way: str) -> None:
     files = set(re.findall(r"`(\w+/[\w./]+\.py)`", block(f"way: {way}")))
-    lines = sum(len((ROOT / path).read_text("utf-8").splitlines()) for path in files)
+    lines = sum(len((CHECKOUT / path).read_text("utf-8").splitlines()) for path in files)
     assert len(files) <= FILES_OF_A_WAY
     assert lines <= LINES_OF_A_WAY, f"{len(files)} files, {lines} lines"

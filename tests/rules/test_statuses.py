@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.rules.test_words import SERVER, trees
+from tests.rules.code import SERVER, nodes
 
 STATUSES = {"JobStatus", "BatchStatus", "ScheduleState", "CredentialStatus"}
 
@@ -27,10 +27,8 @@ def compares_statuses(node: ast.AST) -> bool:
 def test_only_domain_compares_statuses() -> None:
     found = [
         f"{path}:{getattr(node, 'lineno', 0)}"
-        for path, tree in trees(*SERVER)
-        if not path.startswith("shared/domain/")
-        for node in ast.walk(tree)
-        if compares_statuses(node)
+        for path, node in nodes(*SERVER)
+        if not path.startswith("shared/domain/") and compares_statuses(node)
     ]
     assert found == []
 

@@ -3,12 +3,9 @@ function by a participle alone, and no two classes of the product have one name.
 
 import ast
 from collections import defaultdict
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-SERVER = ("services", "shared")
-CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
+from tests.rules.code import CLIENT, SERVER, nodes
+
 # Verbs, though they end like a participle.
 VERBS = {"bring", "embed", "feed", "need", "ping", "ring", "seed", "speed", "string"}
 # Participles, though they do not.
@@ -21,12 +18,6 @@ PARTICIPLES = {
 GIVEN = {"closed", "__missing__"}
 # What is neither a verb nor a participle says nothing of what is done.
 NO_VERBS = {"again", "any", "apart", "before", "by", "in", "of", "once", "other", "rarely", "soon", "still", "upcoming"}
-
-
-@cache
-def trees(*folders: str) -> list[tuple[str, ast.Module]]:
-    paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
-    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
 def first_word(name: str) -> str:
@@ -44,8 +35,7 @@ def is_verb(name: str) -> bool:
 def test_a_coroutine_is_a_verb_in_the_imperative() -> None:
     named = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in [*trees(*SERVER), *trees(*CLIENT)]
-        for node in ast.walk(tree)
+        for path, node in [*nodes(*SERVER), *nodes(*CLIENT)]
         if isinstance(node, ast.AsyncFunctionDef) and not is_verb(node.name)
     ]
     assert named == []
@@ -54,8 +44,7 @@ def test_a_coroutine_is_a_verb_in_the_imperative() -> None:
 def test_no_function_is_named_by_a_participle_alone() -> None:
     named = [
         f"{path}:{node.lineno} {node.name}"
-        for path, tree in trees(*SERVER)
-        for node in ast.walk(tree)
+        for path, node in nodes(*SERVER)
         if isinstance(node, ast.FunctionDef) and not is_property(node) and node.name not in GIVEN
         if (name := node.name.strip("_")) == first_word(name)
         if is_participle(name) or (node.name.startswith("_") and name in NO_VERBS)
@@ -70,8 +59,7 @@ def is_property(node: ast.FunctionDef) -> bool:
 
 def test_no_two_classes_have_one_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path, tree in trees(*SERVER):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(f"{path}:{node.lineno}")
+    for path, node in nodes(*SERVER):
+        if isinstance(node, ast.ClassDef):
+            places[node.name].append(f"{path}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -41,6 +41,7 @@ async def test_too_many_requests_are_told_when_to_come_again(narrow: Target, tow
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
 
 
+@pytest.mark.slow
 async def test_others_are_served_meanwhile(narrow: Target, town: Town) -> None:
     busy, calm = await town.stranger(), await town.stranger()
     answers, other = await asyncio.gather(burst(narrow, busy), narrow.call("GET", "/schedules", headers=calm.headers))

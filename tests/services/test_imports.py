@@ -63,7 +63,7 @@ def imported(program: str, *words: str) -> frozenset[str]:
     return frozenset(json.loads(shown.stdout))
 
 
-@pytest.mark.parametrize("process", and_rarely("api", "worker", rarely=("scheduler", "feedback", "fanout")))
+@pytest.mark.parametrize("process", and_rarely("api", rarely=("worker", "scheduler", "feedback", "fanout")))
 def test_a_process_imports_what_it_uses(process: str) -> None:
     modules = imported(BUILD, process)
     assert modules & UNUSED[process] == set()

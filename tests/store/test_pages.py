@@ -19,6 +19,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 MEGABYTE = "x" * 1_000_000
 
 
+@pytest.mark.slow
 async def test_templates_of_a_megabyte_are_read_a_few_at_a_time(store: Store) -> None:
     for number in range(100):
         body = {"alert": MEGABYTE}

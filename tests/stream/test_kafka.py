@@ -79,7 +79,9 @@ async def test_lanes_are_counted_by_what_they_do(kafka: KafkaStream, small_topic
     assert lanes() == (0, 1)
 
 
-@pytest.mark.parametrize(("kafka", "answer"), [(5, "hang"), (30, "raise")], indirect=["kafka"])
+@pytest.mark.parametrize(
+    ("kafka", "answer"), [(30, "raise"), pytest.param(5, "hang", marks=pytest.mark.slow)], indirect=["kafka"]
+)
 async def test_a_commit_whose_reply_never_comes_is_recovered_as_sent(
     kafka: KafkaStream, small_topic: str, answer: str
 ) -> None:

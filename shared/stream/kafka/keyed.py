@@ -50,7 +50,7 @@ class KeyedAppends:
             try:
                 await asyncio.wait((handing,), timeout=patience_seconds)
             except asyncio.CancelledError:
-                self._keep(self._wait_until_appended(handing))
+                _ = self._keep(self._wait_until_appended(handing))
                 raise
             if not handing.done():
                 return [LateRecords(range(len(records)), translate(self._keep(self._wait_until_appended(handing))))]
@@ -63,7 +63,7 @@ class KeyedAppends:
             if all(done.done() for done in awaited):
                 self._producers.give_back(shared, usable=not any(map(is_of_producer, awaited)))
             else:
-                self._keep(self._wait_for_late(awaited, shared))
+                _ = self._keep(self._wait_for_late(awaited, shared))
         return [LateRecords(part.places, translate(part.done)) for part in parts if not is_well(part.done)]
 
     async def _hand_over_in_turn(self, topic: str, records: Records, deadline: float) -> _Handed:

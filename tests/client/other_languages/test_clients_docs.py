@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from tests.client.other_languages.languages import PROJECTS
-from tests.rules.test_words import ROOT
 from tests.stack.openapi_generator import POM
+from tests.stack.places import CHECKOUT
 
-PAGE = (ROOT / "docs" / "clients.md").read_text("utf-8")
+PAGE = (CHECKOUT / "docs" / "clients.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("program", ["typescript/first_job.ts", "go/first_job/main.go"])

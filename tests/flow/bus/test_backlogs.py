@@ -82,6 +82,7 @@ async def test_the_oldest_go_and_a_letter_tells_it(store: Store) -> None:
     assert await keep_within(store, BacklogLimits(150, 2**30)) == 0
 
 
+@pytest.mark.slow
 async def test_two_schedulers_lose_no_more_than_one(store: Store) -> None:
     deep = await add(store, "deep", "a", max_age_hours=YEARS)
     await bring(store, deep, 300)
@@ -107,6 +108,7 @@ async def test_what_is_too_old_goes(store: Store) -> None:
     assert (letter.reason, letter.key, letter.count) == (DeathReason.AGE, "old", 10)
 
 
+@pytest.mark.slow
 async def test_what_is_cut_beside_it_is_not_lost(store: Store, session: OwnSession) -> None:
     deep = await add(store, "deep", "a", max_age_hours=YEARS)
     await bring(store, deep, 400)

@@ -27,6 +27,7 @@ def test_one_of_each_process_keeps_them_whenever_it_is_killed(database: Database
         World(database, seed, BusWeather(length=250, alone=True, dies=0.05)).run()
 
 
+@pytest.mark.slow
 def test_a_seed_takes_the_same_way_again(database: Database) -> None:
     assert World(database, 0).run() == World(database, 0).run()
 

@@ -21,6 +21,7 @@ def test_messages_keep_their_promises(database: Database, first: int) -> None:
         World(database, seed).run()
 
 
+@pytest.mark.slow
 def test_a_seed_takes_the_same_way_again(database: Database) -> None:
     assert World(database, 0).run() == World(database, 0).run()
 

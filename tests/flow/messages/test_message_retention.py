@@ -21,6 +21,7 @@ from shared.runtime.faults import arm
 from shared.runtime.settings import ProviderSettings
 from shared.store import Store
 from tests.store.messages.ended_jobs import EVER, NOW, add_job, left, tell
+from tests.tiers import and_rarely
 
 SENT = 1_700
 
@@ -79,7 +80,7 @@ async def test_the_times_are_settings(store: Store) -> None:
     assert await recipients(store, job) == set()
 
 
-@pytest.mark.parametrize("point", ["forget.after_begin", "forget.after_fold@2", "forget.before_end"])
+@pytest.mark.parametrize("point", and_rarely("forget.after_fold@2", rarely=("forget.after_begin", "forget.before_end")))
 async def test_who_dies_while_forgetting_leaves_exact_figures_and_a_rest(store: Store, point: str) -> None:
     job = await add_job(store, [600, 500, 600], unsent=1)
     assert await tell(store, entry_id(job.incarnation, 2, 7), MessageState.FAILED, "hard-bounce")
@@ -100,7 +101,7 @@ async def test_who_dies_while_forgetting_leaves_exact_figures_and_a_rest(store: 
     assert await store.message_sums.count(job.key) == during
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("nth", and_rarely(2, rarely=(1, 3)))
 async def test_who_dies_while_redacting_is_followed_by_another(store: Store, nth: int) -> None:
     job = await add_job(store, [20] * 130)
     await age(store, job, 31)

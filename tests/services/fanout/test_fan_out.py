@@ -230,6 +230,7 @@ async def stands_from(store: Store, partition: str, offset: int) -> bool:
     return not await stands_before(store, partition, offset)
 
 
+@pytest.mark.slow
 async def test_an_event_for_more_queues_than_a_flush_has_room_for_comes_into_each_once(
     store: Store, stream: Stream, log: str
 ) -> None:
@@ -251,6 +252,7 @@ async def is_begun(store: Store) -> bool:
     return await store._database["bus_positions"].count_documents({"flush": {"$gt": ""}}) > 0
 
 
+@pytest.mark.slow
 async def test_a_large_event_for_very_many_queues_stops_nobody(store: Store, tmp_path: Path) -> None:
     """It would be 48 MB at once, which the store's cache has no room for."""
     one, stream = await add(store, "one", "a"), LocalStream(tmp_path / "stream.db")
@@ -290,6 +292,7 @@ async def test_a_log_that_was_cut_at_its_head_goes_on_at_the_first_record_that_i
     await stream.close()
 
 
+@pytest.mark.slow
 async def test_who_changes_subscriptions_all_the_time_holds_up_nobody(
     store: Store, stream: Stream, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ async def test_a_namespace_has_some_at_a_time(bus: Bus) -> None:
     await bus.start(every[10])
 
 
+@pytest.mark.slow
 async def test_time_and_filter_choose(bus: Bus) -> None:
     subscription = await add(bus.store, "k", "a", filter=EventFilter(types=("create",)))
     await publish(bus.store, bus.stream, bus.log, IDS)
@@ -152,6 +153,7 @@ async def test_a_worker_dies_and_another_goes_on(bus: Bus, point: str) -> None:
     assert told == 60
 
 
+@pytest.mark.slow
 async def test_two_workers_have_one_replay_and_a_late_one_writes_nothing(bus: Bus) -> None:
     subscription = await add(bus.store, "k", "a")
     await publish(bus.store, bus.stream, bus.log, IDS)
@@ -212,6 +214,7 @@ async def test_a_subscription_that_changes_meanwhile_is_folded_with_as_it_is(bus
     await got(bus.store, subscription, ["other"])
 
 
+@pytest.mark.slow
 async def test_it_is_held_while_the_queue_is_half_full_and_goes_on_by_itself(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +260,7 @@ async def test_one_that_is_over_brings_nothing_more(bus: Bus, end: str) -> None:
         await got(bus.store, subscription, IDS)
 
 
+@pytest.mark.slow
 async def test_what_is_published_during_a_suspension_comes_after_it(bus: Bus) -> None:
     subscription, other = await add(bus.store, "k", "a"), await add(bus.store, "o", "a")
     async with fanning_out(bus.stream, bus.store, bus.log, bus.wakes):

@@ -288,7 +288,8 @@ async def offset_is(store: Store, topic: str, expected: int) -> bool:
     return await offset(store, f"{topic}/0") == expected
 
 
-@pytest.mark.parametrize("count", and_rarely(30, rarely=(150,)), ids=["shorter", "longer"])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [30, 150], ids=["shorter", "longer"])
 async def test_a_topic_that_is_made_anew_below_its_reader_is_counted_once(
     kafka: Stream,
     store: Store,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import CoordinationType
 from aiokafka.errors import KafkaError
 
 from tests.stack import certificates, places
@@ -70,7 +71,7 @@ class KafkaServer(Server):
             socket.create_connection(("127.0.0.1", ports["client"]), timeout=1).close()
         except OSError:
             return False
-        return run_apart(_lists_itself(ports["client"]))
+        return run_apart(_serves(ports["client"]))
 
     def addresses(self, ports: Ports) -> dict[str, str]:
         return {
@@ -170,13 +171,16 @@ def _logins(listener: str) -> str:
     return "".join(f"{prefix}.{mechanism}.sasl.jaas.config={module}\n" for mechanism, module in modules.items())
 
 
-async def _lists_itself(port: int) -> bool:
-    """Whether the broker answers metadata that names a broker (so its controller has let it in)."""
+async def _serves(port: int) -> bool:
+    """Whether metadata name a broker (so its controller has let it in), and groups and transactions have coordinators:
+    the broker makes their topics when it is first asked, and refuses all until then."""
     client = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=3000)
     try:
         async with asyncio.timeout(4):
             await client.start()
             described = await client.describe_cluster()
+            for kind in CoordinationType:
+                await client.find_coordinator("ready", kind)
     except (KafkaError, OSError, TimeoutError):
         return False
     finally:

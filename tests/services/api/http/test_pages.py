@@ -44,6 +44,7 @@ async def test_jobs_with_contexts_of_a_megabyte_are_listed_without_them(house: H
     assert shown.json["context"]["other"] == MEGABYTE
 
 
+@pytest.mark.slow
 async def test_a_group_of_jobs_with_large_contexts_is_shown(house: House) -> None:
     app_id = await house.app_with_template()
     starts_at = house.clock.now_ns() + 30 * 3_600 * 10**9

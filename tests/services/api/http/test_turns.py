@@ -18,6 +18,7 @@ from shared.runtime import turns
 from tests.security.tolls import WIDE
 from tests.services.api.client import Reply
 from tests.services.api.conftest import House
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,7 +81,9 @@ REQUESTS: dict[str, tuple[str, bytes, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["one line that never fires", "lines that are none", "items that are none"])
+@pytest.mark.parametrize(
+    "name", and_rarely("items that are none", rarely=("one line that never fires", "lines that are none"))
+)
 async def test_a_large_list_is_read_in_turns(house: House, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Where each turn is as short as it can be, the loop turns once for each item at least."""
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)

@@ -19,6 +19,7 @@ from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.services.api.client import Reply
 from tests.services.api.messages.campaign import Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
+from tests.tiers import and_rarely
 from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -145,7 +146,8 @@ async def test_the_answer_says_that_it_goes_on(campaign: Campaign, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "point", ["removal.after_secrets", "removal.after_step", "removal.after_step@4", "removal.before_end"]
+    "point",
+    and_rarely("removal.after_step", rarely=("removal.after_secrets", "removal.after_step@4", "removal.before_end")),
 )
 async def test_what_a_dead_process_has_begun_is_done_by_another(campaign: Campaign, point: str) -> None:
     job = await fill(campaign)

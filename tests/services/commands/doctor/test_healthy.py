@@ -42,6 +42,7 @@ async def test_all_is_well_and_stays_as_it_was(patient: Patient, prefix: str) ->
     assert await seen(patient, prefix) == before
 
 
+@pytest.mark.slow
 async def test_every_question_to_these_servers_is_answered(patient: Patient) -> None:
     answered = {(finding.of, finding.check) for finding in await patient.examine()}
     asked = {(examination.of, question.name) for examination in EXAMINATIONS for question in examination.questions}

@@ -3,9 +3,9 @@
 import re
 
 from services.commands.doctor.chosen import EXAMINATIONS
-from tests.rules.test_words import ROOT
+from tests.stack.places import CHECKOUT
 
-PAGE = (ROOT / "docs" / "doctor.md").read_text("utf-8")
+PAGE = (CHECKOUT / "docs" / "doctor.md").read_text("utf-8")
 
 
 def questions() -> str:

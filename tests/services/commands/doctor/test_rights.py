@@ -9,7 +9,7 @@ import pytest
 from shared.broker.rabbitmq.inspection import RabbitInspection, Rights
 from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import Management
-from tests.rules.test_words import ROOT
+from tests.stack.places import CHECKOUT
 
 READ = r"^((push|sched|carillon|bus)\..*|ops\.bulk.*|message\.(batch|single).*)$"
 WRITE = r"^amq\.default$"
@@ -34,7 +34,7 @@ async def rights(granted: Mapping[str, str] | None) -> Rights:
 
 
 async def test_the_least_rights_of_the_manual_are_enough() -> None:
-    manual = (ROOT / "docs" / "security.md").read_text("utf-8")
+    manual = (CHECKOUT / "docs" / "security.md").read_text("utf-8")
     assert shlex.join(("set_permissions", "-p", "carillon", "carillon", "^$", WRITE, READ)) in manual
     assert (await rights({"configure": "^$", "write": WRITE, "read": READ})).missing == []
 

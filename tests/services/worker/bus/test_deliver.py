@@ -69,6 +69,7 @@ async def test_one_each_where_nothing_waits(bus: Delivering) -> None:
     assert {arrival.sequence for arrival in bus.receiver.arrivals()} == {1, 2, 3}
 
 
+@pytest.mark.slow
 async def test_more_than_one_cut_and_many_queues_at_the_same_time(bus: Delivering) -> None:
     subscriptions = [await bus.subscribe(f"k{number}", max_events=7, timeout_ms=300) for number in range(20)]
     for round_ in range(10):
@@ -98,6 +99,7 @@ async def test_a_failure_is_tried_again_with_the_same_id_and_body(bus: Deliverin
     assert (cursor.health.failures, cursor.health.failing_since) == (0, None)
 
 
+@pytest.mark.slow
 async def test_a_dead_receiver_gets_one_probe_at_a_time_and_holds_up_nobody(bus: Delivering) -> None:
     dead = await bus.subscribe("dead", max_events=1)
     await bus.receiver.answer("/dead", 503)
@@ -164,6 +166,7 @@ async def test_what_is_too_old_is_a_dead_letter(bus: Delivering) -> None:
     assert [letter.reason for letter in await bus.store.bus_dead_letters.page(NAMESPACE, limit=10)] == ["age"]
 
 
+@pytest.mark.slow
 async def test_retry_after_is_honoured(bus: Delivering) -> None:
     subscription = await bus.subscribe()
     await bus.receiver.answer("/k", 200, 503, retry_after="3")
@@ -214,6 +217,7 @@ async def test_failures_only_for_too_long_suspend(bus: Delivering) -> None:
     await until(is_suspended)
 
 
+@pytest.mark.slow
 async def test_lone_failures_with_nothing_between_them_suspend_nobody(bus: Delivering) -> None:
     subscription = await bus.subscribe(max_events=1, max_attempts=1)
     await bus.receiver.answer("/k", 500)
@@ -243,6 +247,7 @@ async def test_another_callback_is_called_at_once_whatever_the_old_one_asked_for
     await bus.sent(subscription, 1)
 
 
+@pytest.mark.slow
 async def test_a_late_answer_of_an_old_callback_holds_up_no_other(bus: Delivering) -> None:
     subscription = await bus.subscribe()
     await bus.receiver.answer("/k", 503, seconds=1, retry_after="3600")
@@ -317,6 +322,7 @@ async def _forget_pause(bus: Delivering) -> None:
     await bus.store._database["occurrences"].update_many({}, {"$set": {"of.not_before": None, "fires_at": FAR_AHEAD}})
 
 
+@pytest.mark.slow
 async def test_a_queue_deeper_than_one_look_is_emptied(bus: Delivering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.worker.bus.queue_filling.FIRST_HEADS", 3)
     monkeypatch.setattr("services.worker.bus.queue_filling.HEADS", 5)
@@ -378,6 +384,7 @@ async def test_what_a_dead_worker_has_locked_is_free_at_once(bus: Delivering, re
     await dead.close()
 
 
+@pytest.mark.slow
 async def test_a_locked_queue_is_put_off_and_goes_on_once_it_is_free(bus: Delivering) -> None:
     locked, other = await bus.subscribe("locked"), await bus.subscribe("other")
     scheduler = bus.store.bus_cuts.open_session()
@@ -393,6 +400,7 @@ async def test_a_locked_queue_is_put_off_and_goes_on_once_it_is_free(bus: Delive
     assert [arrival.events for arrival in bus.receiver.arrivals("/locked")] == [["late"]]
 
 
+@pytest.mark.slow
 async def test_calls_go_on_while_others_are_settled(bus: Delivering, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first settlement waits until another call has come in: settled in between, none would."""
     first, settle = asyncio.Event(), BusDeliveries.settle
@@ -411,6 +419,7 @@ async def test_calls_go_on_while_others_are_settled(bus: Delivering, monkeypatch
 
 
 @pytest.mark.parametrize(("days", "kind"), [(3, NoticeKind.WARNED), (6, NoticeKind.SUSPENDED)])
+@pytest.mark.slow
 async def test_who_fails_for_days_is_told_once(bus: Delivering, days: int, kind: NoticeKind) -> None:
     subscription = await bus.subscribe()
     await bus.receiver.answer("/k", 500)

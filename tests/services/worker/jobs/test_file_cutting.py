@@ -19,6 +19,7 @@ from shared.domain.audience.ranges import ByteRange
 from shared.domain.errors import Invalid
 from shared.store import Store
 from shared.store.jobs.files import PAGE
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -67,7 +68,7 @@ async def test_a_file_is_cut_once_and_passed_on_from_anywhere(
         assert ranges(await all_pages(cuts, plan_id, first)) == found[first:]
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3])
+@pytest.mark.parametrize("kept", and_rarely(1, rarely=(0, 3)))
 async def test_a_plan_is_taken_up_where_its_pages_end(store: Store, blobs: FolderBlobs, kept: int) -> None:
     """Whoever planned died in between: the pages that are there stay, and the others are what they would have been."""
     cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs)

@@ -72,7 +72,6 @@ async def test_a_job_that_has_ended_is_told_as_it_ended(post: Post, monkeypatch:
     assert (early.counts.by_state["sent"], late.counts.by_state["sent"]) == (0, 3)
 
 
-@pytest.mark.proof
 async def test_who_cannot_be_written_to_is_told_and_not_called(post: Post) -> None:
     people = ["ana@example.com", "nobody", "Ana@EXAMPLE.com", "ana@example.COM", "bob@example.com"]
     job = await post.job(await post.credential(), people, channel=Channel.MAIL)
@@ -83,7 +82,6 @@ async def test_who_cannot_be_written_to_is_told_and_not_called(post: Post) -> No
     assert len(await post.called()) == 3
 
 
-@pytest.mark.proof
 async def test_what_is_not_taken_now_is_tried_again_and_given_up(post: Post) -> None:
     await post.fake.answer(always=Rule(status=202))
     credential = await post.credential(retry=SendRetry(attempts=2, first_delay_seconds=0.3))

@@ -142,6 +142,7 @@ async def test_a_settled_delivery_has_what_its_receiver_got_while_the_log_has_it
     assert gone.json["reason"] == "the log has forgotten events of this delivery"
 
 
+@pytest.mark.slow
 async def test_another_log_has_others_in_their_places(delivered: Delivered, tmp_path: Path) -> None:
     first, second = LocalStream(tmp_path / "first.db"), LocalStream(tmp_path / "second.db")
     logged = await on_log(delivered, first, f"log-{secrets.token_hex(4)}")
@@ -160,6 +161,7 @@ async def test_another_log_has_others_in_their_places(delivered: Delivered, tmp_
     await second.close()
 
 
+@pytest.mark.slow
 async def test_events_that_lie_too_far_apart_are_not_looked_for(delivered: Delivered, tmp_path: Path) -> None:
     stream = LocalStream(tmp_path / "far.db")
     logged = await on_log(delivered, stream, f"log-{secrets.token_hex(4)}")

@@ -34,6 +34,7 @@ async def test_a_dead_letter_is_shown_and_delivered_again(delivered: Delivered, 
     assert "There are none" in (await look(people.operator, "/bus/dead-letters", key="dead", **ABOUT)).words
 
 
+@pytest.mark.slow
 async def test_all_of_a_subscription_are_delivered_again_or_one_is_given_up(
     delivered: Delivered, people: People
 ) -> None:

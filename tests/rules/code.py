@@ -1,0 +1,20 @@
+"""The product's code as Python parses it, once for all rules: one worker runs them (`tests/rows.py`)."""
+
+import ast
+from functools import cache
+
+from tests.stack.places import CHECKOUT
+
+SERVER = ("services", "shared")
+CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
+
+
+@cache
+def nodes(*folders: str) -> list[tuple[str, ast.AST]]:
+    """Every node of the modules below these folders, with the module's path."""
+    paths = (path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py")))
+    return [
+        (str(path.relative_to(CHECKOUT)), node)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+    ]

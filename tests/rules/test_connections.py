@@ -1,0 +1,37 @@
+"""Only `services.connections` opens connections: whoever needs a capability is given it.
+
+Every capability is opened by a class method `open`. The import rules keep everybody else away from the implementations
+of brokers and streams; this test finds the calls that they cannot see.
+"""
+
+import ast
+
+import pytest
+
+from tests.rules.code import SERVER, nodes
+
+CONNECTIONS = "services/connections.py"
+CAPABILITIES = tuple(
+    f"shared/{name}" for name in ("store", "broker", "stream", "audience", "blobs", "outgoing", "mail")
+)
+
+
+def opened(node: ast.AST) -> str:
+    """The class, by name, whose `open` is called; empty if there is none."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="open", value=ast.Name(id=name))) if name[0].isupper():
+            return name
+    return ""
+
+
+def test_nobody_but_connections_opens_a_capability() -> None:
+    found = [(path, name) for path, node in nodes(*SERVER) if (name := opened(node))]
+    assert (CONNECTIONS, "Store") in found
+    assert [each for each in found if each[0] != CONNECTIONS and not each[0].startswith(CAPABILITIES)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"), [("await Store.open(url)", "Store"), ("path.open()", ""), ("open(path)", "")]
+)
+def test_calls_are_recognised(source: str, found: str) -> None:
+    assert "".join(opened(node) for node in ast.walk(ast.parse(source))) == found
