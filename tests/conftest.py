@@ -17,6 +17,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
+import structlog
+from structlog.dev import ConsoleRenderer, plain_traceback
 from xdist.remote import Producer
 
 from tests import side_by_side, storms, tiers
@@ -189,6 +191,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until the tests are collected
+    # Rich would show the variables of every frame of each exception that is logged, which takes a tenth of a second.
+    shown = ConsoleRenderer(colors=False, exception_formatter=plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], shown])
     tiers.configure(config)
     side_by_side.settle_in(config)
 

@@ -64,8 +64,8 @@ LATER_MARKS = {
     "slow": "takes long, and shows one more point of what a test of the gate shows",
 }
 
-_PROPERTY_PART = 10
-_FEW_EXAMPLES = 15
+_PROPERTY_PART = 20
+_FEW_EXAMPLES = 10
 
 
 def tier_of(item: pytest.Item) -> Tier:

@@ -3,11 +3,12 @@
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from shared.blobs import Blobs
 from shared.blobs.files import FolderBlobs
@@ -17,6 +18,10 @@ from tests.blobs.owners import BucketOwner, FolderOwner, Owner
 from tests.stack import Endpoints
 
 OTHER, AWAY = "other-bucket", "away-bucket"
+
+# botocore parses megabytes of JSON for each new client.
+_load_once = cache(JSONFileLoader().load_file)
+JSONFileLoader.load_file = lambda _, path: _load_once(path)  # type: ignore[assignment, method-assign]
 
 
 class Buckets(NamedTuple):

@@ -50,6 +50,7 @@ async def test_what_is_not_written_down_is_known(api: list[Operation]) -> None:
     assert [str(operation) for operation in api if operation.act and not operation.changes] == []
 
 
+@pytest.mark.slow
 async def test_each_act_of_a_person_is_written_down_once(target: Target, town: Town, api: list[Operation]) -> None:
     tenant, faults = await town.tenant(), []
     for operation in api:

@@ -87,7 +87,7 @@ async def test_the_suite_can_fill_every_operation(town: Town, api: list[Operatio
 
 
 @pytest.mark.parametrize(
-    "who", and_rarely("nobody", "a revoked token", rarely=["an unknown token", "an unknown user", "two tokens"])
+    "who", and_rarely("nobody", rarely=["a revoked token", "an unknown token", "an unknown user", "two tokens"])
 )
 async def test_who_is_not_known_gets_nowhere(
     target: Target, town: Town, api: list[Operation], database: Database, who: str

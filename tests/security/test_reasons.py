@@ -69,6 +69,7 @@ async def test_each_act_is_known_to_end_something_or_not(api: list[Operation]) -
     assert [str(each) for each in api if each.method == "DELETE" and not ends_something(each.act)] == []
 
 
+@pytest.mark.slow
 async def test_nothing_ends_without_a_reason_where_one_is_demanded(
     demanding: Target, town: Town, database: Database
 ) -> None:

@@ -6,11 +6,12 @@ from tests.outgoing.receiver import calling
 from tests.providers.accounts import NETWORK
 from tests.providers.fakes import fake_process
 from tests.services.api.messages.conftest import Desk
+from tests.tiers import and_rarely
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
-@pytest.mark.parametrize("name", NETWORK)
+@pytest.mark.parametrize("name", and_rarely("http", "smtp", rarely=sorted(NETWORK.keys() - {"http", "smtp"})))
 async def test_its_test_message_arrives(desk: Desk, name: str) -> None:
     kind = NETWORK[name]
     app_id = await desk.house.app()
