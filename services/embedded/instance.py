@@ -14,7 +14,7 @@ import asyncio
 import fcntl
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from services.self_report import report
 from shared.domain.errors import Conflict, Unavailable
 from shared.flow.accounts.sign_in_links import make_sign_in_link
 from shared.runtime import health
-from shared.runtime.lifecycle import EXIT_DRAINED, EXIT_INTERRUPTED, Background, Component, run
+from shared.runtime.lifecycle import Background, Component, run
 from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.serving import HttpServer
@@ -72,9 +72,6 @@ def data_folder(settings: Settings) -> Path:
 Announce = Callable[[Instance, str], None]
 """Tells a person where everything is; beside it, the link that opens the dashboard, once."""
 
-Companion = Callable[[Instance, Capabilities], Awaitable[int]]
-"""What runs beside the services and gives the exit code; when it returns, everything ends."""
-
 
 def find_running(folder: Path) -> Instance | None:
     """The embedded Carillon that runs on this folder now, if there is one."""
@@ -85,8 +82,8 @@ def find_running(folder: Path) -> Instance | None:
     return instance if processes.is_alive(instance.process) else None
 
 
-async def serve(settings: Settings, announce: Announce, companion: Companion | None = None) -> int:
-    """Run until a signal, a failure or the companion's end; returns the exit code.
+async def serve(settings: Settings, announce: Announce) -> int:
+    """Run until a signal or a failure; returns the exit code.
 
     Raises:
         Conflict: another process runs on the folder, or a port is taken.
@@ -105,7 +102,7 @@ async def serve(settings: Settings, announce: Announce, companion: Companion | N
                     log.warning(sentence)
                 await assembly.take_up(parts)
                 open_until_served.pop_all()
-            return await _serve_all(parts, folder, servers, announce, companion, ending)
+            return await _serve_all(parts, folder, servers, announce, ending)
 
 
 async def _serve_all(
@@ -113,7 +110,6 @@ async def _serve_all(
     folder: Path,
     servers: Sequence[Child],
     announce: Announce,
-    companion: Companion | None,
     ending: asyncio.Event,
 ) -> int:
     capabilities, known = parts.capabilities, health.ProcessHealth()
@@ -130,14 +126,12 @@ async def _serve_all(
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
     look = partial(_describe_instance, capabilities.settings, folder, ports)
     running_file = _RunningFile(folder, look, capabilities, announce)
-    companion_task = _CompanionTask(lambda: running_file.instance, capabilities, companion, ending)
-    code = await run(
-        [*components, running_file, companion_task],
+    return await run(
+        [*components, running_file],
         health=known,
         shutdown=capabilities.settings.shutdown,
         ending=ending,
     )
-    return code or companion_task.code()
 
 
 @contextmanager
@@ -269,60 +263,21 @@ class _RunningFile:
         self._look = look
         self._capabilities = capabilities
         self._announce = announce
-        self.instance: Instance
 
     async def start(self) -> None:
-        self.instance = self._look()
+        instance = self._look()
         fresh = self._file.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(self.instance))
+        fresh.write_bytes(msgspec.json.encode(instance))
         fresh.replace(self._file)
         now = self._capabilities.clock.now()
-        secret = await make_sign_in_link(self._capabilities.store, self.instance.admin, now)
-        self._announce(self.instance, f"{self.instance.api}/ui/welcome?key={secret}")
+        secret = await make_sign_in_link(self._capabilities.store, instance.admin, now)
+        self._announce(instance, f"{instance.api}/ui/welcome?key={secret}")
 
     async def stop(self) -> None:
         self._file.unlink(missing_ok=True)
 
     async def wait(self) -> None:
         await asyncio.Event().wait()
-
-
-class _CompanionTask:
-    """A component that runs the companion. When that ends, everything ends."""
-
-    name = "companion"
-
-    def __init__(
-        self,
-        look: Callable[[], Instance],
-        capabilities: Capabilities,
-        companion: Companion | None,
-        ending: asyncio.Event,
-    ) -> None:
-        self._look = look
-        self._capabilities = capabilities
-        self._companion = companion
-        self._ending = ending
-        self._task: asyncio.Task[int] | None = None
-
-    async def start(self) -> None:
-        if self._companion is not None:
-            self._task = asyncio.ensure_future(self._companion(self._look(), self._capabilities))
-            self._task.add_done_callback(lambda _: self._ending.set())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def wait(self) -> None:
-        await asyncio.Event().wait()
-
-    def code(self) -> int:
-        """The companion's exit code, once all has ended. Raises what ended the companion."""
-        if self._task is None:
-            return EXIT_DRAINED
-        return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
 
 
 def describe(instance: Instance, link: str) -> str:

@@ -9,12 +9,16 @@ SERVER = ("services", "shared")
 CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
 
 
+KINDS = (ast.AsyncFunctionDef, ast.FunctionDef, ast.ClassDef, ast.Call, ast.Compare, ast.MatchValue)
+
+
 @cache
 def nodes(*folders: str) -> list[tuple[str, ast.AST]]:
-    """Every node of the modules below these folders, with the module's path."""
+    """The nodes that rules look at, of all modules below these folders, each with its module's path."""
     paths = (path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py")))
     return [
         (str(path.relative_to(CHECKOUT)), node)
         for path in paths
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, KINDS)
     ]

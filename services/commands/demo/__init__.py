@@ -1,68 +1,79 @@
-"""`carillon demo`: an embedded Carillon, a hundred thousand devices, one job, and a receiver that answers. Then a few
-hundred mails to a provider that is none, and a worker that fails in the middle of them. Then a thousand events on the
-bus, to a receiver that is well and one that is not.
+"""`carillon demo`: three acts on this machine alone, in which processes die and promises hold.
 
-Apps, templates, the job and its progress go over HTTP, devices by COPY and records through the stream's reader, as a
-customer's own systems would do it. The demo checks what it saw, and fails where that is not what Carillon promises.
+A hundred thousand pushes, a few hundred mails through an account with a rate, a thousand events on the bus. Carillon
+runs as `carillon up` in a process of its own. Apps, templates, jobs and their progress go over HTTP, devices by COPY
+and records through the stream's reader, as a customer's own systems would do it. The demo counts what arrived, and
+fails if that is not what Carillon promises.
 """
 
 import asyncio
 import secrets
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import click
 from msgspec.structs import replace
 
-from services.commands.demo import events, mailing
-from services.commands.demo.events import EVENTS, publish_and_receive
-from services.commands.demo.mailing import MAILS, RATE, send_mails
-from services.commands.demo.report import faults, summary
-from services.commands.demo.story import tell
-from services.commands.seed import Target, first_steps
+from services.commands.demo import events, mailing, pushes
+from services.commands.demo.proofs import show
+from services.commands.demo.victim import Victim
+from services.commands.seed import Seeded, Target, first_steps
 from services.commands.seed.customer import Customer
 from services.connections import Capabilities
-from services.embedded import instance as embedded
-from services.embedded import processes
-from services.embedded.instance import Instance
-from shared.domain.errors import Unavailable
+from services.embedded.instance import OURS
+from shared.domain.errors import CarillonError, Unavailable
+from shared.flow.accounts.sign_in_links import make_sign_in_link
 from shared.runtime import logs
 from shared.runtime.lifecycle import EXIT_FAILED
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.settings import Settings
 
-FLUSH_SECONDS = 0.5
-CALL_SECONDS = 2.0
-OWN_NETWORK = "127.0.0.0/8"
+_FLUSH_SECONDS = 0.5
+_CALL_SECONDS = 2.0
+_OWN_NETWORK = "127.0.0.0/8"
 
 
 async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | None) -> int:
-    """Run the demo; returns the exit code, 1 where a promise was not kept.
+    """Run the demo; returns the exit code, 1 if a promise was not kept.
 
     Raises:
         Conflict: another Carillon runs on the folder.
         Unavailable: a server is not installed or does not start.
     """
-    with private_files(), _folder(data_dir, keep=keep) as folder:
-        log = folder / "carillon.log"
-        with log.open("a") as out:
-            logs.set_up(settings.logs, service="demo", out=out)
-            code = await embedded.serve(_own(settings, folder), _announce, _companion(count, keep=keep))
-        if code == EXIT_FAILED:
-            click.echo(f"The end of the log:\n{processes.tail(log)}", err=True)
-        return code
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with private_files(), _folder(data_dir, keep=keep) as folder, (folder / "demo.log").open("a") as out:
+        logs.set_up(settings.logs, service="demo", out=out)
+        victim = Victim(_own(settings, folder, count), folder)
+        try:
+            await victim.start(pushes.fault(count))
+            async with _capabilities(settings, victim) as capabilities:
+                seeded = await _play(victim, capabilities, count)
+                if seeded and keep:
+                    await _stay(victim, capabilities, seeded)
+        except CarillonError:
+            click.echo(f"The end of the log:\n{victim.last_words}", err=True)
+            raise
+        finally:
+            await victim.stop()
+    if seeded and not keep:
+        click.echo("\nNext:\n  make demo ARGS=--keep   plays it again, stays, and opens the dashboard")
+        click.echo("  make up                 runs Carillon here; docs/first-job.md goes on")
+    return 0 if seeded else EXIT_FAILED
 
 
 @contextmanager
 def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
     """The folder for the data: the given one, or a temporary one, which goes away unless it is kept."""
     if data_dir is not None:
-        folder = Path(data_dir)
+        folder = Path(data_dir).resolve()
         try:
-            make_private_folder(folder, ours=embedded.OURS)
+            make_private_folder(folder, ours=OURS)
         except OSError as error:
             raise Unavailable(f"the data folder cannot be used: {error}") from error
         yield folder
@@ -77,66 +88,72 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _own(settings: Settings, folder: Path) -> Settings:
-    """The demo's settings. It writes counts more often than production does, and waits less long for a worker that has
-    failed, because somebody is watching."""
+def _own(settings: Settings, folder: Path, count: int) -> Settings:
+    """The demo's settings. Counts are written more often than in production, and a dead worker is missed sooner,
+    because somebody is watching."""
     return replace(
         settings,
-        embedded=replace(settings.embedded, data_dir=str(folder)),
-        providers=replace(settings.providers, call_seconds=min(settings.providers.call_seconds, CALL_SECONDS)),
+        worker=replace(settings.worker, batch_size=pushes.batch_size(count)),
+        providers=replace(
+            settings.providers,
+            call_seconds=min(settings.providers.call_seconds, _CALL_SECONDS),
+            sandbox_file=str(folder / "sandbox.ndjson"),
+        ),
         bus=replace(settings.bus, root_key=settings.bus.root_key or secrets.token_hex(16), allow_http=True),
-        callbacks=replace(settings.callbacks, allowed_networks=(*settings.callbacks.allowed_networks, OWN_NETWORK)),
-        feedback=replace(settings.feedback, flush_seconds=min(settings.feedback.flush_seconds, FLUSH_SECONDS)),
+        callbacks=replace(settings.callbacks, allowed_networks=(*settings.callbacks.allowed_networks, _OWN_NETWORK)),
+        feedback=replace(settings.feedback, flush_seconds=min(settings.feedback.flush_seconds, _FLUSH_SECONDS)),
     )
 
 
-def _announce(instance: Instance, link: str) -> None:
-    click.echo(f"{embedded.describe(instance, link)}\n")
+@asynccontextmanager
+async def _capabilities(settings: Settings, victim: Victim) -> AsyncIterator[Capabilities]:
+    """The victim's store and stream, for this process. The stream is a file, so it outlives the victim's
+    death."""
+    stream = replace(settings.stream, url=victim.instance.stream)
+    capabilities = Capabilities(replace(settings, stream=stream), service="demo")
+    yield capabilities
+    await capabilities.close()
 
 
-def _companion(count: int, *, keep: bool) -> embedded.Companion:
-    async def companion(instance: Instance, capabilities: Capabilities) -> int:
-        secret = capabilities.settings.api.proxy_secret
-        target = Target(api=instance.api, audience=instance.audience, email=instance.admin, proxy_secret=secret)
-        click.echo(f"A job to {count:,} devices, with templates in two locales:")
-        outcome = await tell(target, capabilities.stream, capabilities.settings.stream.topic_template, count)
-        kept = "Every device got exactly one record, and every answer was counted once."
-        wrong = _conclude(summary(outcome), faults(outcome), kept)
-        if not wrong:
-            wrong = await _show_mails(target, outcome.seeded.app_id, Path(capabilities.settings.providers.sandbox_file))
-        if not wrong:
-            wrong = await _show_events(target, capabilities.settings.bus.root_key)
-        if keep:
-            click.echo(f"\nIt goes on running. {first_steps(target, outcome.seeded)}\n\nCtrl-C ends this.")
-            with suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        return EXIT_FAILED if wrong else 0
-
-    return companion
-
-
-async def _show_mails(target: Target, app_id: str, sandbox: Path) -> list[str]:
-    """The second act; returns a sentence for each promise that was not kept."""
-    click.echo(f"\n{MAILS:,} mails by a provider that takes {RATE:,} a second. A worker fails in the middle:")
-    async with Customer(target.api, target.headers) as customer:
-        story = await send_mails(customer, app_id, sandbox)
-    kept = "Every mail arrived, never more than the rate within a second, and the ledger adds up."
-    return _conclude(mailing.summarize(story), mailing.find_faults(story), kept)
+async def _play(victim: Victim, capabilities: Capabilities, count: int) -> Seeded | None:
+    """The acts, up to the first that fails; the app that they used, `None` if a promise was not kept."""
+    settings, instance = victim.settings, victim.instance
+    click.echo(f"Carillon is up at {instance.api}, as process {victim.pid}; data in {instance.data}")
+    click.echo(f"\n1. A push to {count:,} devices, with templates in two locales")
+    topics = settings.stream.topic_template
+    sent = await pushes.send_pushes(_target(victim), victim, mailing.FAULT, capabilities.stream, topics, count)
+    kept = show(pushes.proofs(sent))
+    click.echo(f"    {pushes.summarize(sent)}")
+    if kept:
+        click.echo(f"\n2. {mailing.MAILS:,} mails through an account that allows {mailing.RATE:,} a second")
+        target = _target(victim)
+        async with Customer(target.api, target.headers) as customer:
+            mailed = await mailing.send_mails(
+                customer, victim, sent.seeded.app_id, Path(settings.providers.sandbox_file)
+            )
+        kept = show(mailing.proofs(mailed))
+    if kept:
+        click.echo(f"\n3. {events.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")
+        kept = show(events.proofs(await events.publish_and_receive(victim.instance.api, settings.bus.root_key)))
+    return sent.seeded if kept else None
 
 
-async def _show_events(target: Target, root_key: str) -> list[str]:
-    """The third act; returns a sentence for each promise that was not kept."""
-    click.echo(f"\n{EVENTS:,} events on the bus, to a receiver that is well and one that fails at first:")
-    story = await publish_and_receive(target.api, root_key)
-    kept = "Each event came to both in one delivery, and the one that is well waited for nobody."
-    return _conclude(events.summarize(story), events.find_faults(story), kept)
+async def _stay(victim: Victim, capabilities: Capabilities, seeded: Seeded) -> None:
+    """Leave it running until Ctrl-C. Raises `Unavailable` if it ends by itself."""
+    instance = victim.instance
+    store = replace(capabilities.settings.store, url=instance.store)
+    own = Capabilities(replace(capabilities.settings, store=store), service="demo")
+    key = await make_sign_in_link(own.store, instance.admin, own.clock.now())
+    await own.close()
+    click.echo(f"\nIt goes on running. Dashboard, once within ten minutes: {instance.api}/ui/welcome?key={key}\n")
+    click.echo(f"{first_steps(_target(victim), seeded)}\n\nCtrl-C ends this.")
+    with suppress(asyncio.CancelledError):
+        while not victim.is_dead:
+            await asyncio.sleep(0.5)
+        raise Unavailable("Carillon has ended by itself")
 
 
-def _conclude(seen: str, wrong: list[str], kept: str) -> list[str]:
-    """Say what was seen of an act, and which promises were not kept, or that they all were; returns the former."""
-    click.echo(f"\n{seen}\n")
-    for sentence in wrong:
-        click.echo(f"WRONG: {sentence}", err=True)
-    if not wrong:
-        click.echo(kept)
-    return wrong
+def _target(victim: Victim) -> Target:
+    """The victim as it runs now: its servers have other ports after each start."""
+    here, secret = victim.instance, victim.settings.api.proxy_secret
+    return Target(api=here.api, audience=here.audience, email=here.admin, proxy_secret=secret)

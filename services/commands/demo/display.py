@@ -27,6 +27,9 @@ class Display(Protocol):
     def show(self, moment: Moment) -> None:
         """Show this moment."""
 
+    def say(self, sentence: str) -> None:
+        """Print something that has happened."""
+
 
 class Lines:
     """Shows a line now and then, for logs and pipes."""
@@ -45,6 +48,9 @@ class Lines:
         self._last, self._next = moment, since + _LINE_SECONDS
         click.echo(f"  {since:5.1f} s  sent {moment.sent:,}, received {moment.received:,}, counted {moment.counted:,}")
 
+    def say(self, sentence: str) -> None:
+        click.echo(f"  {sentence}")
+
 
 class Bars:
     """Shows moving bars, for terminals."""
@@ -56,6 +62,9 @@ class Bars:
     def show(self, moment: Moment) -> None:
         for bar, done in zip(self._bars, (moment.sent, moment.received, moment.counted), strict=True):
             self._progress.update(bar, completed=done)
+
+    def say(self, sentence: str) -> None:
+        self._progress.console.print(f"  {sentence}", highlight=False)
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class PostgreSql(Examination):
         ),
         Question(
             "columns",
-            "Each push table has `seq_id` (an integer), `user_id`, `token`, `locale` and `tz`.",
+            "Each push table has the columns that a push needs (`docs/push-table.md`).",
             check_columns,
             needs=(MONGODB,),
         ),
