@@ -28,7 +28,7 @@ DEV_READY := .venv/.dev-ready
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(DEMO_READY) ## Send 100,000 pushes on this machine alone, show them arrive, and end (ARGS=--keep leaves it running)
+demo: $(DEMO_READY) ## Send pushes, mails and events on this machine alone, kill Carillon twice, count what arrived (ARGS=--keep stays)
 	@$(BIN)/carillon demo $(ARGS)
 
 up: $(DEMO_READY) ## Run all five services in one process, with servers of their own, until Ctrl-C; data stay in .carillon

@@ -20,6 +20,7 @@ import pytest
 from services.embedded import processes
 from tests import stack, tiers
 from tests.stack import places
+from tests.stack.kafka import QUICK_VARIABLE
 from tests.stack.mongodb import OWN_VARIABLE
 
 _MOST = 6
@@ -45,6 +46,7 @@ def settle_in(config: pytest.Config) -> None:
     config.stash[_shown] = os.dup(2)  # while a test runs, pytest keeps to itself what goes there
     if name := _worker(config):
         config.stash[_turns] = places.home()
+        os.environ[QUICK_VARIABLE] = "yes"
         # What one test has found free is not yet taken when another one looks.
         processes._PORTS = processes._PORTS[int(name.removeprefix("gw")) % _PORT_RANGES :: _PORT_RANGES]
         if name != "gw0":

@@ -227,15 +227,15 @@ programs.add_command(import_group(settings_of, run_async))
 programs.add_command(print_rules)
 
 
-@programs.command("demo", short_help="Show a push job at work; ends by itself.")
+@programs.command("demo", short_help="Send pushes, mails and events, and survive two kills.")
 @click.option("--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="How many.")
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
 @_data_dir
 @click.pass_context
 def demonstrate(context: click.Context, devices: int, *, keep: bool, data_dir: str | None) -> None:
-    """Show a push job at work: own servers, made-up devices, a receiver that answers. Ends by itself.
+    """Send pushes, mails and events to made-up receivers, kill Carillon twice, and count what arrived. Ends by itself.
 
-    Its data lie in a temporary folder, unless a data folder is named.
+    The data are in a temporary folder unless you name one.
     """
     from services.commands.demo import demo
 

@@ -17,9 +17,9 @@ import pytest
 from msgspec.structs import replace
 
 from services.commands.demo import events, mailing, pushes
+from services.commands.demo.display import Proof
 from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver, BusStory
 from services.commands.demo.mailing import MAILS, RATE, Arrival, MailingStory
-from services.commands.demo.proofs import Proof
 from services.commands.demo.pushes import PushStory
 from services.commands.seed import Seeded
 from services.embedded.instance import find_running

@@ -19,7 +19,7 @@ import click
 from msgspec.structs import replace
 
 from services.commands.demo import events, mailing, pushes
-from services.commands.demo.proofs import show
+from services.commands.demo.display import show_proofs
 from services.commands.demo.victim import Victim
 from services.commands.seed import Seeded, Target, first_steps
 from services.commands.seed.customer import Customer
@@ -52,17 +52,16 @@ async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | No
         victim = Victim(_own(settings, folder, count), folder)
         try:
             await victim.start(pushes.fault(count))
-            async with _capabilities(settings, victim) as capabilities:
-                seeded = await _play(victim, capabilities, count)
-                if seeded and keep:
-                    await _stay(victim, capabilities, seeded)
+            seeded = await _play(victim, count)
+            if seeded and keep:
+                await _stay(victim, seeded)
         except CarillonError:
             click.echo(f"The end of the log:\n{victim.last_words}", err=True)
             raise
         finally:
             await victim.stop()
     if seeded and not keep:
-        click.echo("\nNext:\n  make demo ARGS=--keep   plays it again, stays, and opens the dashboard")
+        click.echo("\nNext:\n  make demo ARGS=--keep   runs it again, stays, and prints a link to the dashboard")
         click.echo("  make up                 runs Carillon here; docs/first-job.md goes on")
     return 0 if seeded else EXIT_FAILED
 
@@ -83,7 +82,7 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
         yield folder
     finally:
         if keep:
-            click.echo(f"The data stay in {folder}: carillon up --data-dir {folder} goes on with them.")
+            click.echo(f"The data are in {folder}; continue with: carillon up --data-dir {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -106,46 +105,50 @@ def _own(settings: Settings, folder: Path, count: int) -> Settings:
 
 
 @asynccontextmanager
-async def _capabilities(settings: Settings, victim: Victim) -> AsyncIterator[Capabilities]:
-    """The victim's store and stream, for this process. The stream is a file, so it outlives the victim's
-    death."""
-    stream = replace(settings.stream, url=victim.instance.stream)
-    capabilities = Capabilities(replace(settings, stream=stream), service="demo")
-    yield capabilities
-    await capabilities.close()
+async def _capabilities(victim: Victim) -> AsyncIterator[Capabilities]:
+    """The victim's stream and store as they are now, for this process. The stream is a file and outlives its death."""
+    settings, here = victim.settings, victim.instance
+    stream, store = replace(settings.stream, url=here.stream), replace(settings.store, url=here.store)
+    capabilities = Capabilities(replace(settings, stream=stream, store=store), service="demo")
+    try:
+        yield capabilities
+    finally:
+        await capabilities.close()
 
 
-async def _play(victim: Victim, capabilities: Capabilities, count: int) -> Seeded | None:
+async def _play(victim: Victim, count: int) -> Seeded | None:
     """The acts, up to the first that fails; the app that they used, `None` if a promise was not kept."""
     settings, instance = victim.settings, victim.instance
     click.echo(f"Carillon is up at {instance.api}, as process {victim.pid}; data in {instance.data}")
+
     click.echo(f"\n1. A push to {count:,} devices, with templates in two locales")
     topics = settings.stream.topic_template
-    sent = await pushes.send_pushes(_target(victim), victim, mailing.FAULT, capabilities.stream, topics, count)
-    kept = show(pushes.proofs(sent))
+    async with _capabilities(victim) as capabilities:
+        sent = await pushes.send_pushes(_target(victim), victim, mailing.FAULT, capabilities.stream, topics, count)
+    kept = show_proofs(pushes.proofs(sent))
     click.echo(f"    {pushes.summarize(sent)}")
-    if kept:
-        click.echo(f"\n2. {mailing.MAILS:,} mails through an account that allows {mailing.RATE:,} a second")
-        target = _target(victim)
-        async with Customer(target.api, target.headers) as customer:
-            mailed = await mailing.send_mails(
-                customer, victim, sent.seeded.app_id, Path(settings.providers.sandbox_file)
-            )
-        kept = show(mailing.proofs(mailed))
-    if kept:
-        click.echo(f"\n3. {events.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")
-        kept = show(events.proofs(await events.publish_and_receive(victim.instance.api, settings.bus.root_key)))
-    return sent.seeded if kept else None
+    if not kept:
+        return None
+
+    click.echo(f"\n2. {mailing.MAILS:,} mails through an account that allows {mailing.RATE:,} a second")
+    target, sandbox = _target(victim), Path(settings.providers.sandbox_file)
+    async with Customer(target.api, target.headers) as customer:
+        mailed = await mailing.send_mails(customer, victim, sent.seeded.app_id, sandbox)
+    if not show_proofs(mailing.proofs(mailed)):
+        return None
+
+    click.echo(f"\n3. {events.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")
+    published = await events.publish_and_receive(victim.instance.api, settings.bus.root_key)
+    return sent.seeded if show_proofs(events.proofs(published)) else None
 
 
-async def _stay(victim: Victim, capabilities: Capabilities, seeded: Seeded) -> None:
+async def _stay(victim: Victim, seeded: Seeded) -> None:
     """Leave it running until Ctrl-C. Raises `Unavailable` if it ends by itself."""
     instance = victim.instance
-    store = replace(capabilities.settings.store, url=instance.store)
-    own = Capabilities(replace(capabilities.settings, store=store), service="demo")
-    key = await make_sign_in_link(own.store, instance.admin, own.clock.now())
-    await own.close()
-    click.echo(f"\nIt goes on running. Dashboard, once within ten minutes: {instance.api}/ui/welcome?key={key}\n")
+    async with _capabilities(victim) as capabilities:
+        key = await make_sign_in_link(capabilities.store, instance.admin, capabilities.clock.now())
+    click.echo("\nCarillon keeps running. This link opens the dashboard once, within ten minutes:")
+    click.echo(f"  {instance.api}/ui/welcome?key={key}\n")
     click.echo(f"{first_steps(_target(victim), seeded)}\n\nCtrl-C ends this.")
     with suppress(asyncio.CancelledError):
         while not victim.is_dead:

@@ -1,4 +1,4 @@
-"""How a running job is shown: moving bars on a terminal, a line now and then elsewhere."""
+"""How the demo shows a running job, and what an act has proven."""
 
 import time
 from collections.abc import Iterator
@@ -77,3 +77,25 @@ def display(total: int) -> Iterator[Display]:
     columns = (TextColumn("  {task.description:<16}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         yield Bars(progress, total)
+
+
+class Proof(Struct, frozen=True):
+    """A promise, as a sentence with the figures that were seen, and what speaks against it."""
+
+    promise: str
+    faults: list[str] = []
+
+
+def prove(promise: str, *checks: tuple[bool, str]) -> Proof:
+    """The promise, with the sentence of each check that is `True` against it."""
+    return Proof(promise, [sentence for is_wrong, sentence in checks if is_wrong])
+
+
+def show_proofs(proofs: list[Proof]) -> bool:
+    """Print each of them; whether all promises were kept."""
+    for proof in proofs:
+        if not proof.faults:
+            click.echo(f"  {click.style('✓', fg='green', bold=True)} {proof.promise}")
+        for sentence in proof.faults:
+            click.echo(f"  {click.style('✗', fg='red', bold=True)} {sentence}", err=True)
+    return not any(proof.faults for proof in proofs)

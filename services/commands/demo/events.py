@@ -15,7 +15,7 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from services.commands.demo.proofs import Proof, prove
+from services.commands.demo.display import Proof, prove
 from shared.domain.errors import Refused, Unavailable
 from shared.runtime.serving import HttpServer
 
@@ -39,7 +39,6 @@ class BusReceiver:
         self.refused = 0
         self.bodies: dict[str, set[bytes]] = {}
         self.events: list[str] = []
-        self.requests = 0
         self.first_at = self.last_at = 0.0
         self._refusals = refusals
 
@@ -49,7 +48,6 @@ class BusReceiver:
         if self.refused < self._refusals:
             self.refused += 1
             return 503
-        self.requests += 1
         self.events += [event["url"] for event in msgspec.json.decode(body)]
         self.last_at = time.monotonic()
         self.first_at = self.first_at or self.last_at

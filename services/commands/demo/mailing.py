@@ -4,7 +4,6 @@ The process dies at the worst moment: the provider has some messages, and nothin
 sends them again under the same ids, by which the sandbox recognizes them.
 """
 
-import asyncio
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,14 +12,12 @@ import click
 import msgspec
 from msgspec import Struct
 
-from services.commands.demo.proofs import Proof, prove
+from services.commands.demo.display import Proof, prove
 from services.commands.demo.victim import Victim
 from services.commands.seed.customer import Customer, Object
-from shared.domain.errors import Unavailable
 
 MAILS, RATE = 300, 100
 TEMPLATE, CREDENTIAL = "letter", "demo-mail"
-POLL_SECONDS = 0.25
 FAULT = "message.before_record@3=kill"
 """Kill the process when it has answers for the third time and is about to store them."""
 
@@ -68,28 +65,20 @@ async def send_mails(customer: Customer, victim: Victim, app_id: str, sandbox: P
     path = await customer.upload(_people())
     begin = len(_read_calls(sandbox))
     job = await customer.start(app_id, TEMPLATE, {"credential": CREDENTIAL, "csvPath": path})
-    in_time, killed = True, False
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while not job["completedAt"]:
-                await asyncio.sleep(POLL_SECONDS)
-                if victim.is_dead:
-                    killed = True
-                    await _revive(victim, len(_read_calls(sandbox)) - begin)
-                try:
-                    job = await customer.job(app_id, f"{job['id']}?exact=true")
-                except Unavailable:
-                    if not victim.is_dead:
-                        raise
-    except TimeoutError:
-        in_time = False
+
+    async def poll() -> bool:
+        nonlocal job
+        job = await customer.job(app_id, f"{job['id']}?exact=true")
+        return bool(job["completedAt"])
+
+    async def on_death() -> None:
+        called = len(_read_calls(sandbox)) - begin
+        await victim.revive(
+            lambda line: click.echo(f"  {line}"), f"before it stored the provider's answers, after {called:,} calls"
+        )
+
+    in_time, killed = await victim.watch(poll, on_death, seconds=_PATIENCE_SECONDS)
     return MailingStory(job=job, calls=_read_calls(sandbox)[begin:], in_time=in_time, killed=killed)
-
-
-async def _revive(victim: Victim, called: int) -> None:
-    click.echo(f"  ☠ process {victim.pid} was killed (SIGKILL) with answers in its hands, after {called:,} calls")
-    await victim.start()
-    click.echo(f"    started again as process {victim.pid}")
 
 
 def proofs(story: MailingStory) -> list[Proof]:

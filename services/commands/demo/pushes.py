@@ -9,20 +9,19 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from services.commands.demo.display import Display, Moment, display
-from services.commands.demo.proofs import Proof, prove
+from services.commands.demo.display import Display, Moment, Proof, display, prove
 from services.commands.demo.receiver import Receiver
 from services.commands.demo.victim import Victim
 from services.commands.seed import TEMPLATE, Seeded, Target, job_body, seed
 from services.commands.seed.customer import Customer, Object
 from shared.audience import devices
-from shared.domain.errors import CarillonError, Unavailable
+from shared.domain.errors import CarillonError
 from shared.domain.push.records import APNS
 from shared.domain.push.topics import topic_name
 from shared.stream import Stream
 
 APP = "demo"
-POLL_SECONDS = 0.25
+_SETTLE_SECONDS = 0.5  # by then the receiver has read all that a dead process has sent
 
 
 class PushStory(Struct, frozen=True, kw_only=True):
@@ -74,25 +73,20 @@ async def _watch_job(
     next_fault: str,
 ) -> PushStory:
     called = time.monotonic()
-    wish = {"id": job_id, **job_body(seeded.service)}
-    job = await customer.start(seeded.app_id, TEMPLATE, wish)
-    in_time, killed = True, False
-    try:
-        async with asyncio.timeout(_patience(seeded.devices)):
-            while not _is_finished(job, receiver):
-                await asyncio.sleep(POLL_SECONDS)
-                if victim.is_dead:
-                    killed = True
-                    await asyncio.sleep(2 * POLL_SECONDS)  # what it has sent has come by then
-                    await _revive(victim, next_fault, shown, f"{receiver.tokens.total():,} of {seeded.devices:,}")
-                try:
-                    job = await customer.job(seeded.app_id, job_id)
-                except Unavailable:
-                    if not victim.is_dead:
-                        raise
-                shown.show(Moment(job["sent"], receiver.tokens.total(), sum(job["feedbacks"].values())))
-    except TimeoutError:
-        in_time = False
+    job = await customer.start(seeded.app_id, TEMPLATE, {"id": job_id, **job_body(seeded.service)})
+
+    async def poll() -> bool:
+        nonlocal job
+        job = await customer.job(seeded.app_id, job_id)
+        shown.show(Moment(job["sent"], receiver.tokens.total(), sum(job["feedbacks"].values())))
+        return _is_finished(job, receiver)
+
+    async def on_death() -> None:
+        await asyncio.sleep(_SETTLE_SECONDS)
+        progress = f"{receiver.tokens.total():,} of {seeded.devices:,}"
+        await victim.revive(shown.say, f"in the middle of a batch, at {progress} records", next_fault)
+
+    in_time, killed = await victim.watch(poll, on_death, seconds=_patience(seeded.devices))
     return PushStory(
         seeded=seeded,
         job=job,
@@ -104,12 +98,6 @@ async def _watch_job(
         in_time=in_time,
         killed=killed,
     )
-
-
-async def _revive(victim: Victim, fault: str, shown: Display, progress: str) -> None:
-    shown.say(f"☠ process {victim.pid} was killed (SIGKILL) in the middle of a batch, at {progress} records")
-    await victim.start(fault)
-    shown.say(f"  started again as process {victim.pid}")
 
 
 def proofs(story: PushStory) -> list[Proof]:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from shared.runtime.settings import Settings
 _START_SECONDS = 90.0
 _GRACE_SECONDS = 30.0
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 0.25
 
 
 class Victim:
@@ -64,11 +66,42 @@ class Victim:
             async with asyncio.timeout(_START_SECONDS):
                 while (running := find_running(self._folder)) is None or running.process != self._mark:
                     if self.is_dead:
-                        raise Unavailable(f"Carillon has ended; the end of its log:\n{self.last_words}")
+                        raise Unavailable("Carillon has ended by itself")
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise Unavailable(f"Carillon did not start within {_START_SECONDS:g} s") from None
         self.instance = running
+
+    async def revive(self, say: Callable[[str], object], circumstances: str, fault: str = "") -> None:
+        """Tell of its death, and start it again with a fault armed. Raises `Unavailable`."""
+        say(f"☠ process {self.pid} was killed (SIGKILL) {circumstances}")
+        await self.start(fault)
+        say(f"  started again as process {self.pid}")
+
+    async def watch(
+        self, poll: Callable[[], Awaitable[bool]], on_death: Callable[[], Awaitable[None]], *, seconds: float
+    ) -> tuple[bool, bool]:
+        """Poll until that says that all is done. Returns whether it was done in time, and whether the victim died.
+
+        Raises `Unavailable`, as the poll does, while the victim is alive.
+        """
+        died = False
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    if self.is_dead:
+                        died = True
+                        await on_death()
+                    try:
+                        if await poll():
+                            return True, died
+                    except Unavailable:
+                        await asyncio.sleep(_LOOK_SECONDS)  # a process's connections end before it does
+                        if not self.is_dead:
+                            raise
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            return False, died
 
     async def stop(self) -> None:
         """End it, if it runs, and wait for that."""

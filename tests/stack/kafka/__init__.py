@@ -23,6 +23,7 @@ from tests.stack.server import Command, Ports, Server, run_apart
 _POM = Path(__file__).with_name("pom.xml")
 _TOOLS = Path(__file__).with_name("Tools.java")
 _SECONDS = 120.0
+QUICK_VARIABLE = "CARILLON_TEST_KAFKA_QUICK"  # do not optimize for a long life: that costs more than it saves
 PLAIN_USER, PLAIN_PASSWORD = "plain", "plain-password"
 # Memory for the tests' loads; the rest is what Kafka's own start script says, less what a short life never needs.
 _JVM = ("-Xmx768m", "-Xms256m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
@@ -64,7 +65,8 @@ class KafkaServer(Server):
         properties = self.folder / "server.properties"
         properties.write_text(_properties(ports, self.data))
         java = need_program("java", "default-jre-headless")
-        return Command([java, *_JVM, "-cp", class_path(), "kafka.Kafka", str(properties)])
+        quick = ["-XX:TieredStopAtLevel=1"] if os.environ.get(QUICK_VARIABLE) else []
+        return Command([java, *_JVM, *quick, "-cp", class_path(), "kafka.Kafka", str(properties)])
 
     def healthy(self, ports: Ports) -> bool:
         try:  # the client would log every refused connection
