@@ -28,8 +28,8 @@ class Combination(NamedTuple):
 
 
 def all_combinations(*components: str) -> list[Any]:
-    """Values of a parametrized test: every place with every set of components that has these. The gate has each place
-    with as few as can be and with all."""
+    """Values of a parametrized test: every place with every set of components that includes these. The gate has each
+    place with just these and with all."""
     sets = [chosen for size in range(len(COMPONENTS) + 1) for chosen in combinations(COMPONENTS, size)]
     wanted = [Combination(place, chosen) for place in PLACES for chosen in sets if {*components} <= {*chosen}]
     usual = [each for each in wanted if each.components in {components, COMPONENTS}]
@@ -37,7 +37,7 @@ def all_combinations(*components: str) -> list[Any]:
 
 
 class Renderings(dict[Combination, list[Object]]):
-    """What each combination is rendered to, from a copy in a folder, as soon as it is asked for."""
+    """The objects of each combination, rendered from a copy in a folder when they are first asked for."""
 
     def __init__(self, kustomize: Path, folder: Path) -> None:
         super().__init__()

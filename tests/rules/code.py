@@ -13,7 +13,7 @@ KINDS = (ast.AsyncFunctionDef, ast.FunctionDef, ast.ClassDef, ast.Call, ast.Comp
 
 @cache
 def nodes(*folders: str) -> list[tuple[str, ast.AST]]:
-    """The nodes that rules look at, of all modules below these folders, each with its module's path."""
+    """The nodes that rules look at, each with the path of its module, from all modules below these folders."""
     paths = (path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py")))
     return [
         (str(path.relative_to(CHECKOUT)), node)

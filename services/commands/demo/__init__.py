@@ -106,7 +106,7 @@ def _own(settings: Settings, folder: Path, count: int) -> Settings:
 
 @asynccontextmanager
 async def _capabilities(victim: Victim) -> AsyncIterator[Capabilities]:
-    """The victim's stream and store as they are now, for this process. The stream is a file and outlives its death."""
+    """The victim's stream and store at their present addresses. The stream is a file and outlives the victim."""
     settings, here = victim.settings, victim.instance
     stream, store = replace(settings.stream, url=here.stream), replace(settings.store, url=here.store)
     capabilities = Capabilities(replace(settings, stream=stream, store=store), service="demo")
@@ -157,6 +157,6 @@ async def _stay(victim: Victim, seeded: Seeded) -> None:
 
 
 def _target(victim: Victim) -> Target:
-    """The victim as it runs now: its servers have other ports after each start."""
+    """The present addresses of the victim: its servers get other ports at each start."""
     here, secret = victim.instance, victim.settings.api.proxy_secret
     return Target(api=here.api, audience=here.audience, email=here.admin, proxy_secret=secret)

@@ -80,19 +80,19 @@ def display(total: int) -> Iterator[Display]:
 
 
 class Proof(Struct, frozen=True):
-    """A promise, as a sentence with the figures that were seen, and what speaks against it."""
+    """A promise with the figures that were seen, and the faults that contradict it."""
 
     promise: str
     faults: list[str] = []
 
 
 def prove(promise: str, *checks: tuple[bool, str]) -> Proof:
-    """The promise, with the sentence of each check that is `True` against it."""
+    """The promise, with the sentence of each check that is true as a fault."""
     return Proof(promise, [sentence for is_wrong, sentence in checks if is_wrong])
 
 
 def show_proofs(proofs: list[Proof]) -> bool:
-    """Print each of them; whether all promises were kept."""
+    """Print each proof. Returns whether all promises were kept."""
     for proof in proofs:
         if not proof.faults:
             click.echo(f"  {click.style('✓', fg='green', bold=True)} {proof.promise}")

@@ -83,7 +83,7 @@ async def publish_and_receive(api: str, root_key: str) -> BusStory:
 
 
 def proofs(story: BusStory) -> list[Proof]:
-    """What was proven, and what was not."""
+    """The promises of this act, each with the faults that were found."""
     well, failing = story.well, story.failing
     return [
         prove(

@@ -82,7 +82,7 @@ async def send_mails(customer: Customer, victim: Victim, app_id: str, sandbox: P
 
 
 def proofs(story: MailingStory) -> list[Proof]:
-    """What was proven, and what was not."""
+    """The promises of this act, each with the faults that were found."""
     counts, messages, most = story.job["messages"], story.messages, story.most_in_a_second
     return [
         prove(
@@ -108,7 +108,7 @@ def proofs(story: MailingStory) -> list[Proof]:
 
 
 def _read_calls(sandbox: Path) -> list[Arrival]:
-    """What the sandbox has noted so far: whole lines only, as another process writes the file."""
+    """The calls that the sandbox has noted so far. Another process writes the file, so the last line may be cut."""
     noted = sandbox.read_bytes() if sandbox.exists() else b""
     return [msgspec.json.decode(line, type=Arrival) for line in noted.split(b"\n")[:-1]]
 

@@ -101,7 +101,7 @@ async def _watch_job(
 
 
 def proofs(story: PushStory) -> list[Proof]:
-    """What was proven, and what was not."""
+    """The promises of this act, each with the faults that were found."""
     total, job = story.seeded.devices, story.job
     expected = {devices.token(number) for number in range(1, total + 1)}
     missing = len(expected - story.tokens.keys())
@@ -132,7 +132,7 @@ def proofs(story: PushStory) -> list[Proof]:
 
 
 def summarize(story: PushStory) -> str:
-    """How quick it was, as a line."""
+    """The times of the job, as a line."""
     if not story.tokens:
         return "no record arrived"
     return (

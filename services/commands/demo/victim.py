@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.25
 
 
 class Victim:
-    """It is started with a fault that kills it, and started again once it is dead."""
+    """It starts with a fault that kills it, and starts again after its death."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         api, health = (
@@ -37,7 +37,7 @@ class Victim:
 
     @property
     def pid(self) -> int:
-        """The process, be it alive or dead."""
+        """The process, dead or alive."""
         return self._mark.pid if self._mark is not None else 0
 
     @property
@@ -73,7 +73,7 @@ class Victim:
         self.instance = running
 
     async def revive(self, say: Callable[[str], object], circumstances: str, fault: str = "") -> None:
-        """Tell of its death, and start it again with a fault armed. Raises `Unavailable`."""
+        """Report its death, and start it again with a fault armed. Raises `Unavailable`."""
         say(f"☠ process {self.pid} was killed (SIGKILL) {circumstances}")
         await self.start(fault)
         say(f"  started again as process {self.pid}")
@@ -81,9 +81,9 @@ class Victim:
     async def watch(
         self, poll: Callable[[], Awaitable[bool]], on_death: Callable[[], Awaitable[None]], *, seconds: float
     ) -> tuple[bool, bool]:
-        """Poll until that says that all is done. Returns whether it was done in time, and whether the victim died.
+        """Poll until `poll` returns true. Returns whether that happened in time, and whether the victim died.
 
-        Raises `Unavailable`, as the poll does, while the victim is alive.
+        Raises `Unavailable` if `poll` does while the victim is alive.
         """
         died = False
         try:

@@ -174,8 +174,8 @@ def _logins(listener: str) -> str:
 
 
 async def _serves(port: int) -> bool:
-    """Whether metadata name a broker (so its controller has let it in), and groups and transactions have coordinators:
-    the broker makes their topics when it is first asked, and refuses all until then."""
+    """Whether the metadata name a broker (so its controller has let it in), and groups and transactions have
+    coordinators. The broker creates their topics at the first question, and refuses until they exist."""
     client = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=3000)
     try:
         async with asyncio.timeout(4):
