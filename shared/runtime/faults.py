@@ -101,6 +101,7 @@ POINTS: dict[str, str] = {
     "bus.after_retry": "Whoever has opened the delivery of a dead letter again, and not woken its queue.",
     "bus.after_resume": "Whoever has resumed a subscription and neither woken its queue nor begun its replay.",
     "bus.after_remove": "Whoever has removed a subscription and nothing of what waits for it.",
+    "outbox.after_publish": "A fan-out that has published events of the outbox and not removed them.",
     "notices.after_publish": "A fan-out that has published a notice of the bus, which is still to be told.",
     "fanout.before_flush": "A fan-out with folded events in memory that are not stored.",
     "fanout.after_flush": "A fan-out that has stored what it read and woken nobody.",

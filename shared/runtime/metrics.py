@@ -188,7 +188,8 @@ BUS_NOTICES = _counter(
     "bus_notices_total", "What Carillon has told on its topic of notices, by what it is about.", "kind"
 )
 BUS_NOTICE_AGE = _gauge(
-    "bus_notice_oldest_seconds", "For how long the oldest notice has waited to be published; 0 where none waits."
+    "bus_notice_oldest_seconds",
+    "Age of the oldest notice or event in the outbox that is not published; 0 if there is none.",
 )
 BUS_FLUSHES = _counter(
     "bus_flushes_total",

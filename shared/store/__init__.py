@@ -10,7 +10,7 @@ Queries are equality first, one range last, so that a real mongod and the stand-
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol, Self, TypeVar
 
 import pymongo
@@ -53,7 +53,7 @@ from shared.store.console.bulk_jobs import BulkJobsOf
 from shared.store.console.minutes import Minutes
 from shared.store.console.namespaces import NamespaceLists
 from shared.store.console.processes import Processes
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Document, time_of, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
 from shared.store.inspection import StoreInspection
@@ -83,6 +83,7 @@ from shared.store.messages.single_contents import SingleContents
 from shared.store.messages.singles import SingleMessages
 from shared.store.messages.sums import MessageSums
 from shared.store.messages.suppressions import Suppressions
+from shared.store.outbox import Outbox
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
 from shared.store.schema import Schema
@@ -136,6 +137,7 @@ class Store:
         self.job_lists = self.add("job_lists", JobLists)
         self.mails = self.add("mails", Mails)
         self.milestones = self.add("milestones", Milestones)
+        self.outbox = self.add("outbox", Outbox)
         self.batches = self.add("batches", Batches)
         self.batch_sums = self.add("batch_sums", BatchSums)
         self.groups = self.add("groups", Groups)
@@ -253,10 +255,8 @@ class Store:
         """The database's clock, to the millisecond, and which one it is: that of one process on one host."""
         with translate_errors():
             reply = await self._database.command("hello")
-        measured: datetime = reply["localTime"]
         process = reply.get("topologyVersion", {}).get("processId", "")
-        # A command's reply is decoded with the driver's own defaults: naive, in UTC.
-        return measured.replace(tzinfo=UTC), f"{reply.get('me', '')}/{process}"
+        return time_of(reply), f"{reply.get('me', '')}/{process}"
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""

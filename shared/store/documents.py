@@ -6,7 +6,7 @@ an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks 
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 import bson
@@ -187,6 +187,13 @@ async def make(collection: AsyncCollection[Document]) -> None:
     except OperationFailure as error:
         if error.code != _NAMESPACE_EXISTS:
             raise
+
+
+def time_of(hello: Mapping[str, Any]) -> datetime:
+    """The database's clock in an answer to `hello`, to the millisecond."""
+    # A command's reply is decoded with the driver's own defaults: naive, in UTC.
+    measured: datetime = hello["localTime"]
+    return measured.replace(tzinfo=UTC)
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:

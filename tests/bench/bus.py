@@ -40,6 +40,8 @@ _SINGLES, _WARM_UP_SINGLES, _CONNECTIONS = 6_000, 12_000, 64
 _BULK, _BULKS, _BULKS_AT_ONCE = 500, 60, 8
 _FANNED_OUT, _SUBSCRIPTIONS = 20_000, 10
 RATE, _SECONDS, _WARM_UP = 100, 10, 50
+# Kafka gives the partitions to another fan-out after 10 s; a worker's lease lasts 32 s.
+_CRASHES = (("fanout", "fanout.before_flush@20", 11), ("worker", "deliver.before_call@20", 33))
 
 
 class _Shape(Struct, frozen=True):
@@ -102,6 +104,7 @@ async def measure(place: Place) -> list[Measured]:
         await _measure_fan_out(place),
         *[await _measure_deliveries(place, shape) for shape in _SHAPES],
         await _measure_latency(place),
+        await _measure_crashes(place),
     ]
 
 
@@ -187,6 +190,35 @@ async def _measure_latency(place: Place) -> Measured:
     ]
     note = f"{RATE} events a second for {_SECONDS} s, `timeout` 0: from the call that publishes to the arrival."
     return Measured("bus: publish to callback", figures, [note, load_average()])
+
+
+async def _measure_crashes(place: Place) -> Measured:
+    figures = []
+    for service, fault, goal in _CRASHES:
+        seconds = [await _crash(place, service, fault) for _ in range(place.repeat)]
+        figures.append(Figure(f"after `kill -9` of a {service}", seconds, "s", Target(goal, at_most=True)))
+    note = "Two processes of the kind run, one is killed with events in hand: from its death until all have arrived."
+    return Measured("bus: after a crash", figures, [note, load_average()])
+
+
+async def _crash(place: Place, service: str, fault: str) -> float:
+    """Seconds from the death of a process of this service until its events have arrived."""
+    async with scene(place) as (house, bus):
+        await bus.subscribe("k0", topics=(TOPIC,), timeout_ms=0)
+        doomed = await house.start(service, fault=f"{fault}=kill")
+        for other in ("fanout", "worker", "scheduler"):
+            await house.start(other)
+        publishing = asyncio.create_task(publish_at_rate(house, RATE * _SECONDS))
+        await doomed.gone()
+        died = time.perf_counter()
+        await publishing
+        await until(lambda: len(_published_at(bus)) >= RATE * _SECONDS, "all events", 120)
+        return time.perf_counter() - died
+
+
+def _published_at(bus: Delivering) -> set[int]:
+    """When each event that has arrived was published, in ns: a repeat does not count."""
+    return {event["data"]["at"] for arrival in bus.receiver.arrivals() for event in arrival.events}  # type: ignore[index]
 
 
 @asynccontextmanager

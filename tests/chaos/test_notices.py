@@ -1,4 +1,4 @@
-"""Who dies as they tell a notice, in an event or by mail: another one tells it, under the same id."""
+"""Who dies as they tell a notice or another event of Carillon's own: another one tells it, under the same id."""
 
 import secrets
 import signal
@@ -8,7 +8,9 @@ import pytest
 from shared.domain.bus.events import BusEvent, read_event
 from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.topics import NOTICES
+from shared.domain.outbox import JOBS_TOPIC
 from tests.e2e.house import House
+from tests.flow.bus.test_outbox import add_owner, end
 from tests.mail.sinks import smtp
 from tests.store.bus.made_subscriptions import add, change
 from tests.waiting import until
@@ -16,17 +18,17 @@ from tests.waiting import until
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 
-async def read_notices(house: House, count: int) -> list[BusEvent]:
-    """So many notices of the log."""
+async def read_events(house: House, topic: str, count: int) -> list[BusEvent]:
+    """So many events of the log."""
     found, log = list[BusEvent](), house.capabilities.settings.bus.log_topic
     async with house.capabilities.stream.reader(log, group=secrets.token_hex(5)) as reader:
 
         async def are_read() -> bool:
             events = [read_event(value) for chunk in await reader.read(1.0) for value in chunk.values if value]
-            found.extend(event for event in events if event is not None and event.topic == NOTICES)
+            found.extend(event for event in events if event is not None and event.topic == topic)
             return len(found) >= count
 
-        await until(are_read, f"{count} notices")
+        await until(are_read, f"{count} events on {topic}")
     return found
 
 
@@ -46,8 +48,27 @@ async def test_a_fan_out_that_dies_before_it_notes_that_it_told_leaves_the_notic
         return await store.bus_notices.find_oldest() is None
 
     await until(is_told, "the notice to be told")
-    events = await read_notices(house, 2)
+    events = await read_events(house, NOTICES, 2)
     assert [(event.id, event.audience) for event in events] == [(notice.id, stands.namespace)] * 2
+
+
+@pytest.mark.proof
+async def test_another_fan_out_publishes_the_events_of_a_dead_one(house: House) -> None:
+    store = house.capabilities.store
+    await add_owner(store)
+    doomed = await house.start("fanout", fault="outbox.after_publish=kill")
+    await end(store)
+    assert await doomed.gone() == -signal.SIGKILL
+    # Rather than wait until the dead one's turn is over.
+    await store._database["outbox"].update_many({}, {"$unset": {"taken_until": ""}})
+    await house.start("fanout")
+
+    async def is_told() -> bool:
+        return await store.outbox.find_oldest() is None
+
+    await until(is_told, "the event to be published")
+    first, second = await read_events(house, JOBS_TOPIC, 2)
+    assert (first.id, first.data, first.audience) == (second.id, second.data, "token:owner")
 
 
 async def test_a_worker_that_dies_before_it_notes_that_it_mailed_leaves_the_mail_to_another(house: House) -> None:

@@ -4,6 +4,7 @@ what a receiver has got."""
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -59,12 +60,24 @@ async def typist(house: House, tmp_path: Path) -> AsyncIterator[Typist]:
         yield Typist(program, opened)
 
 
+REFUSED, OWN = "/refused", "/own"
+
+
 async def test_from_a_topic_to_a_dead_letter(typist: Typist) -> None:
     callback = ("--callback", typist.receiver.url + PATH)
     await typist.type("topics", "put", "orders", "--description", "What was ordered")
     first_secret = await typist.type(
         "subscriptions", "put", "shop", *callback, "--topic", "orders", "--body", '{"max_attempts": 1, "timeout_ms": 0}'
     )
+    # A schedule whose target refuses it ends in an event of Carillon's own.
+    told = ("--callback", typist.receiver.url + OWN, "--topic", "carillon_schedules", "--body", '{"timeout_ms": 0}')
+    await typist.type("subscriptions", "put", "dead", *told)
+    await typist.receiver.answer(REFUSED, 500)
+    target = {"type": "http", "data": {"url": typist.receiver.url + REFUSED, "payload": 1}}
+    once = json.dumps({"callback": target, "retry": {"attempts": 1}})
+    soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat(timespec="seconds")
+    await typist.type("schedules", "create", "report", "--at", soon, "--body", once)
+
     await typist.publish(1)
     [call] = await typist.got(1)
     assert [event["url"][-8:] for event in json.loads(call.body)] == ["orders/1"]
@@ -97,3 +110,8 @@ async def test_from_a_topic_to_a_dead_letter(typist: Typist) -> None:
     call = (await typist.got(4))[-1]
     assert (call.id, call.body) == (refused.id, refused.body)
     assert typist.receiver.arrivals(PATH) == await typist.got(4)
+
+    await until(lambda: typist.receiver.arrivals(OWN), "the event of the schedule")
+    [event] = json.loads(typist.receiver.arrivals(OWN)[0].body)
+    assert (event["topic"], event["type"]) == ("carillon_schedules", "schedule.dead")
+    assert (event["data"]["schedule"], event["data"]["attempts"]) == ("report", 1)

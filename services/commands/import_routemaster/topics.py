@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from services.commands.import_routemaster.clients import Clients
 from services.commands.import_routemaster.source import TopicRow
 from services.commands.importing.kinds import PlainKind, Reasons
-from shared.domain.bus.topics import NOTICES, check_published_name
+from shared.domain.bus.topics import check_published_name, is_own
 from shared.domain.errors import Conflict, Forbidden
 from shared.flow.bus.topics import TopicFlow
 from shared.store import Store
@@ -42,7 +42,7 @@ class TopicsKind(PlainKind[TopicRow, TopicOwner]):
 
     def read(self, row: TopicRow) -> TopicOwner:
         check_published_name(row.id, field="name")
-        if row.id == NOTICES:
+        if is_own(row.id):
             raise Conflict("Carillon alone publishes on it here")
         return TopicOwner(row.id, self._clients.namespace_of(row.publisher))
 

@@ -1,4 +1,4 @@
-"""The process that the bus has for itself: it brings events to their subscriptions, and tells notices."""
+"""The process of the bus: it brings events to their subscriptions, and publishes Carillon's own events."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,13 +8,14 @@ from services.parts import Check, Part
 from services.parts.bus.common import BusPart
 from shared.flow.bus.flushing import LogFlusher
 from shared.flow.bus.notices import INTERVAL_SECONDS, NoticeTeller
+from shared.flow.bus.outbox import OUTBOX_SECONDS, OutboxPublisher
 from shared.flow.bus.registry import Registry
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 
 
 class BusFanOut(Part):
-    """The reader of the log, and the teller of notices, which go into it."""
+    """The reader of the log, and the publishers of notices and of Carillon's own events, which go into it."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "fanout":
@@ -22,10 +23,13 @@ class BusFanOut(Part):
         common, given = self.parts.of(BusPart), self.capabilities
         flusher = LogFlusher(self.store, Registry(self.store), common.waker.wake, given.time.now)
         verify = partial(given.stream.verify, common.stream_topics())
-        teller = NoticeTeller(self.store, common.publisher, given.time, base_url=self.settings.api.public_url)
+        base_url = self.settings.api.public_url
+        notices = NoticeTeller(self.store, common.publisher, given.time, base_url=base_url)
+        events = OutboxPublisher(self.store, common.publisher, given.time, base_url=base_url)
         return (
             FanOut(given.stream, self.store, flusher, common.unwoken, self.settings.bus, verify),
-            Periodic("notices of the bus", teller.run_once, interval_seconds=INTERVAL_SECONDS),
+            Periodic("notices of the bus", notices.run_once, interval_seconds=INTERVAL_SECONDS),
+            Periodic("outbox", events.run_once, interval_seconds=OUTBOX_SECONDS),
         )
 
     def checks(self, process: str) -> Mapping[str, Check]:

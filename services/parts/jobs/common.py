@@ -27,7 +27,8 @@ class JobsPart(Part):
 
     @cached_property
     def flow(self) -> JobFlow:
-        return JobFlow(self.store, self.feed, self.capabilities.clock, mails=self.has_mails)
+        given = self.capabilities
+        return JobFlow(self.store, self.feed, given.clock, role=given.service, mails=self.has_mails)
 
     @cached_property
     def groups(self) -> GroupFlow:

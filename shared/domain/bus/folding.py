@@ -19,7 +19,7 @@ from msgspec import Struct
 from shared.domain.bus.events import BusEvent, published_form, read_event
 from shared.domain.bus.filters import EventFilter, cost_of, matches
 from shared.domain.bus.subscriptions import EventForm, EventSubscription
-from shared.domain.bus.topics import EVERYBODY, NOTICES
+from shared.domain.bus.topics import EVERYBODY, is_own
 from shared.domain.bus.wake_ups import Wake
 from shared.domain.instants import EPOCH, ms
 
@@ -103,7 +103,7 @@ class Collectors:
         if on_topic is None:
             return []
         wanted_by = [found for found in on_topic.values() if found.filter is None or matches(found.filter, event)]
-        return wanted_by if event.topic != NOTICES else [found for found in wanted_by if _may_see(found, event)]
+        return [found for found in wanted_by if _may_see(found, event)] if is_own(event.topic) else wanted_by
 
     def cost(self, topic: str) -> int:
         """What it costs to find those who want an event of this topic."""
@@ -127,9 +127,9 @@ class Collectors:
                 del self._by_topic[topic], self._costs[topic]
 
 
-def _may_see(collector: Collector, notice: BusEvent) -> bool:
-    """Whether a notice is for this one: of what happens to others nobody hears."""
-    return notice.audience in (collector.namespace, EVERYBODY)
+def _may_see(collector: Collector, event: BusEvent) -> bool:
+    """Whether the audience of an event of Carillon's own includes the collector's namespace."""
+    return event.audience in (collector.namespace, EVERYBODY)
 
 
 class EventChunk:

@@ -153,12 +153,17 @@ def event_of(notice: BusNotice, base_url: str) -> EventDraft:
     place = f"subscriptions/{notice.key}" if notice.key else "topics"
     return EventDraft(
         type=notice.kind.value,
-        url=f"{(base_url or _NOBODYS_URL).rstrip('/')}/bus/{place}",
+        url=api_url(base_url, f"/bus/{place}"),
         t=Raw(str(ms(notice.at)).encode()),
         data=Raw(msgspec.json.encode(_facts(notice))),
         id=notice.id,
         audience=notice.audience,
     )
+
+
+def api_url(base_url: str, path: str) -> str:
+    """The URL of this path of the API, whose base is empty where it is not known."""
+    return f"{(base_url or _NOBODYS_URL).rstrip('/')}{path}"
 
 
 def _facts(notice: BusNotice) -> Mapping[str, Any]:

@@ -14,6 +14,9 @@ NOTICES = "carillon_notices"
 NOTIFIER = "carillon"
 """The namespace that Carillon itself publishes as. Nobody else has it: theirs begin with `token:` or `user:`."""
 
+RESERVED_PREFIX = "carillon_"
+"""Only Carillon publishes on a topic whose name begins with this."""
+
 EVERYBODY = "everybody"
 """The audience of a notice that concerns all namespaces. None has this name."""
 
@@ -34,6 +37,11 @@ class Topic(Struct, frozen=True, kw_only=True):
     def may_publish(self, namespace: str) -> bool:
         """Whether events of this namespace are taken, be it that it becomes the owner by that."""
         return self.owner in ("", namespace)
+
+
+def is_own(name: str) -> bool:
+    """Whether this is the name of a topic on which Carillon alone publishes."""
+    return name.startswith(RESERVED_PREFIX)
 
 
 def check_topic_name(name: str, *, field: str) -> None:

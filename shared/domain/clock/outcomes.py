@@ -6,7 +6,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
-from shared.domain.instants import ms
+from shared.domain.instants import format_instant, ms
+from shared.domain.outbox import SCHEDULES_TOPIC, OwnEvent
 
 
 class OutcomeResult(StrEnum):
@@ -51,3 +52,22 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     attempts: int
     error: str
     death: str = ""
+
+
+def schedule_event(letter: DeadLetter, outcome: Outcome) -> OwnEvent:
+    """The event of an occurrence that became a dead letter by the attempt with this outcome."""
+    return OwnEvent(
+        id=f"{outcome.id}/dead",
+        topic=SCHEDULES_TOPIC,
+        type="schedule.dead",
+        path=f"/dead-letters/{letter.id}",
+        namespace=letter.namespace,
+        data={
+            "schedule": letter.key,
+            "namespace": letter.namespace,
+            "dead_letter": letter.id,
+            "due": format_instant(letter.due),
+            "attempts": letter.attempts,
+            "at": format_instant(letter.died_at),
+        },
+    )

@@ -252,8 +252,8 @@ SIGNS = (
     Sign(
         name="NoticesWait",
         severity=Severity.TICKET,
-        sentence="A notice of the bus has waited for more than ten minutes to be published.",
-        remedy="See that fan-outs run and that Kafka takes records; nothing of the notices is lost.",
+        sentence="A notice or an event of the outbox has waited for more than ten minutes to be published.",
+        remedy="See that fan-outs run and that Kafka takes records; nothing is lost.",
         expression=f"max(carillon_bus_notice_oldest_seconds) > {UNTOLD_SECONDS}",
         minutes=5,
     ),

@@ -1,4 +1,5 @@
-"""What the audit tells of Carillon by itself: jobs that trip or complete, and processes that are gone.
+"""What the audit tells of Carillon by itself: jobs that trip, complete or stop, and processes that are gone; and the
+events of such jobs on the bus.
 
 Each record is written behind what it tells, as often as somebody finds that it may be missing. Its id follows from what
 it tells and from the moment of that, so it is there once, and stands among the others by its time.
@@ -8,13 +9,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
 
+import msgspec
+
 from shared.domain.console.audit import SYSTEM, ActedOn, Actor, ActOutcome, AuditRecord
 from shared.domain.console.processes import GONE_AFTER, RunningProcess
 from shared.domain.ids import time_ordered_id
 from shared.domain.instants import format_instant, ns
-from shared.domain.jobs.events import Milestone
+from shared.domain.jobs.events import COMPLETE, STOP_ACT, TRIP, Milestone
+from shared.domain.jobs.totals import Totals
+from shared.domain.outbox import JOBS_TOPIC, OwnEvent, without_empty
 
 GONE = "process.gone"
+
+_TYPES = {COMPLETE: "job.completed", TRIP: "job.held", STOP_ACT: "job.stopped"}
 
 
 def milestone_record(
@@ -31,6 +38,32 @@ def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
     on = ActedOn(kind="process", id=process.id, name=", ".join(process.roles))
     reason = f"last heard of at {format_instant(process.seen_at)}, with {process.in_hand_count} things in hand"
     return _record(GONE, on, process.id, at=process.seen_at + GONE_AFTER, role=role, reason=reason)
+
+
+def job_event(
+    milestone: Milestone, *, job_id: str, job_key: str, app_id: str, group_id: str, totals: Totals | None
+) -> OwnEvent | None:
+    """The event of a job that completed, was held or was stopped; `None` for a milestone of a later release."""
+    kind = _TYPES.get(milestone.act)
+    if kind is None:
+        return None
+    facts = {
+        "job": job_id,
+        "app": app_id,
+        "group": group_id,
+        "reason": milestone.reason,
+        "by": ("caller" if milestone.asked else "carillon") if milestone.act == STOP_ACT else "",
+        "at": format_instant(milestone.at),
+        "totals": msgspec.to_builtins(totals) if milestone.act == COMPLETE else None,
+    }
+    return OwnEvent(
+        id=f"{job_key}/{kind}/{ns(milestone.at)}",
+        topic=JOBS_TOPIC,
+        type=kind,
+        path=f"/apps/{app_id}/jobs/{job_id}",
+        app_id=app_id,
+        data=without_empty(facts),
+    )
 
 
 def _record(act: str, on: ActedOn, thing: str, *, at: datetime, role: str, reason: str) -> AuditRecord:

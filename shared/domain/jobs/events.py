@@ -1,5 +1,5 @@
-"""What happens to a job: the events that stand in it with who did it, the mails that are due about it, and what the
-audit is still to be told.
+"""What happens to a job: its events with who caused them, the mails that are due about it, and the milestones that
+schedulers have yet to report.
 """
 
 from datetime import datetime
@@ -64,15 +64,29 @@ class DueMail(Struct, frozen=True):
 
 
 class Milestone(Struct, frozen=True):
-    """What a job came to by itself, of which the audit is still to be told: the act (`job.trip`), when by the
-    database's clock, in which role of a process, and why. It stands in the job's document, put there by the move that
-    it tells of."""
+    """A move of a job that schedulers have yet to report to the audit and the bus: the act (`job.trip`), when by the
+    database's clock, in which role of a process, and why. A caller `asked` for it, or Carillon did it by itself. The
+    move itself stores it in the job's document."""
 
     act: str
     at: datetime
     role: str
     reason: str = ""
+    asked: bool = False
 
 
 TRIP = "job.trip"
 COMPLETE = "job.complete"
+STOP_ACT = "job.stop"
+
+
+def events_of(stage: str, at: int, by: Doer, failure: str = "") -> list[Event]:
+    """The events of a move: a failure, or what a caller asked for; Carillon's own moves have none."""
+    if failure:
+        return [Event(stage, EventState.FAIL, failure, at)]
+    return [Event(stage, EventState.SUCCESS, "", at, by)] if by.asks else []
+
+
+def stop_of(at: datetime, role: str, by: Doer = BY_ITSELF) -> Milestone:
+    """The milestone of a job that is stopped."""
+    return Milestone(STOP_ACT, at, role, asked=by.asks)

@@ -1,5 +1,5 @@
-"""Gauges of what belongs to no process: what waits in queues, how their receivers stand, how many are worked on, which
-notices wait, and how many replays are not over."""
+"""Gauges of what belongs to no process: what waits in queues, how their receivers stand, how many are worked on, the
+age of the oldest notice or event in the outbox, and how many replays are not over."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -38,7 +38,7 @@ class QueueGauges:
         try:
             stages = await self._store.bus_wake_ups.count_stages()
             replays = await self._store.bus_replays.count_open()
-            notice = await self._store.bus_notices.find_oldest()
+            notice, event = await self._store.bus_notices.find_oldest(), await self._store.outbox.find_oldest()
             standings, now = await self._read(), await self._now()
         finally:
             for gauge in _GAUGES:
@@ -47,7 +47,8 @@ class QueueGauges:
             BUS_WAKE_UPS.labels(stage.value).set(stages.get(stage.value, 0))
         for state in sorted(set(ReplayState) - REPLAYS_OVER):
             BUS_REPLAYS.labels(state.value).set(replays.get(state, 0))
-        BUS_NOTICE_AGE.set(0.0 if notice is None else max((now - notice.at).total_seconds(), 0.0))
+        waiting = [at for at in (None if notice is None else notice.at, event) if at is not None]
+        BUS_NOTICE_AGE.set(max((now - min(waiting, default=now)).total_seconds(), 0.0))
         for subscription_id, standing in standings.items():
             _show(subscription_id, standing, now)
 

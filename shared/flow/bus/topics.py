@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from shared.domain.bus.topics import NOTICES, NOTIFIER, Topic
+from shared.domain.bus.topics import NOTIFIER, RESERVED_PREFIX, Topic, is_own
 from shared.domain.errors import Conflict, Forbidden, NotFound, Unavailable
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
@@ -156,8 +156,8 @@ class TopicFlow:
             Forbidden: it belongs to another namespace, or to none, or is Carillon's own.
             Conflict: subscriptions of others have it, and it is not to be taken from these.
         """
-        if name == NOTICES:
-            raise Forbidden(f"{NOTICES} is Carillon's own", field="topic", value=name)
+        if is_own(name):
+            raise Forbidden(f"{name} is Carillon's own", field="topic", value=name)
         for _ in range(_TRIES):
             topic = await self._store.bus_topics.get(name)
             if topic is None:
@@ -172,7 +172,7 @@ class TopicFlow:
         raise Unavailable(f"the topic {name} changes hands all the time")
 
     async def _check_quota(self, namespace: str) -> None:
-        if await self._store.bus_topics.count_owned(namespace) >= self._most:
+        if namespace != NOTIFIER and await self._store.bus_topics.count_owned(namespace) >= self._most:
             raise BeyondTopicQuota(f"a namespace owns at most {self._most:,} topics", field="topic")
 
     async def _count(self, topics: Sequence[Topic]) -> Sequence[TopicWithCount]:
@@ -181,8 +181,8 @@ class TopicFlow:
 
 
 def _check_reserved(name: str, namespace: str) -> None:
-    if name == NOTICES and namespace != NOTIFIER:
-        raise Forbidden(f"Carillon alone publishes on {NOTICES}", field="topic", value=name)
+    if is_own(name) and namespace != NOTIFIER:
+        raise Forbidden(f"Carillon alone publishes on {RESERVED_PREFIX} topics", field="topic", value=name)
 
 
 def _check_claim(topic: Topic, namespace: str) -> None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retry_entry
-from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
+from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id, schedule_event
 from shared.domain.clock.schedules import RetryPolicy, Schedule, next_occurrence
 from shared.domain.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
@@ -114,8 +114,10 @@ class Settlement:
 
     async def _store_outcomes(self, answered: Sequence[Attempt], outcomes: Sequence[Outcome]) -> None:
         ended = zip(answered, outcomes, strict=True)
-        dead = [attempt for attempt, outcome in ended if outcome.result is OutcomeResult.DEAD]
-        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
+        dead = [(_letter(attempt), outcome) for attempt, outcome in ended if outcome.result is OutcomeResult.DEAD]
+        await self._store.dead_letters.add([letter for letter, _ in dead])
+        if dead:
+            await self._store.outbox.add([schedule_event(letter, outcome) for letter, outcome in dead])
         await self._store.outcomes.add(outcomes)
 
     async def _try_again(self, attempts: Sequence[Attempt]) -> None:

@@ -1,4 +1,4 @@
-"""Telling the audit what Carillon did by itself.
+"""Copying milestones of jobs to the audit and the outbox, and reporting processes that are gone to the audit.
 
     find what is to be told ──> write the records that are not there ──> note that they are
 
@@ -14,7 +14,8 @@ import structlog
 
 from shared.domain.console.audit import AuditRecord
 from shared.domain.console.processes import GONE_AFTER
-from shared.domain.console.system_records import gone_record, milestone_record
+from shared.domain.console.system_records import gone_record, job_event, milestone_record
+from shared.domain.outbox import OwnEvent
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept, repeat
@@ -30,8 +31,8 @@ log = structlog.get_logger(__name__)
 
 
 class SystemRecords:
-    """Tells the audit of jobs that tripped or completed, and of processes that are gone. `role` is that of this
-    process. All raise `Unavailable`."""
+    """Reports jobs that tripped, completed or stopped, and processes that are gone. `role` is that of this process. All
+    raise `Unavailable`."""
 
     def __init__(self, store: Store, time: DatabaseTime, *, role: str) -> None:
         self._store = store
@@ -68,6 +69,7 @@ class SystemRecords:
 
     async def _tell(self, found: Sequence[JobMilestones]) -> None:
         await self._write([record for job in found for record in _records_of(job)])
+        await self._store.outbox.add([event for job in found for event in _events_of(job)])
         await self._store.milestones.take(found)
 
     async def _write(self, records: Sequence[AuditRecord]) -> None:
@@ -86,4 +88,20 @@ def _records_of(job: JobMilestones) -> list[AuditRecord]:
             milestone, job_id=job.id, job_key=job.key, app_id=job.app_id, template_names=job.template_names
         )
         for milestone in job.milestones
+        if not milestone.asked
     ]
+
+
+def _events_of(job: JobMilestones) -> list[OwnEvent]:
+    events = [
+        job_event(
+            milestone,
+            job_id=job.id,
+            job_key=job.key,
+            app_id=job.app_id,
+            group_id=job.group_id,
+            totals=job.totals,
+        )
+        for milestone in job.milestones
+    ]
+    return [event for event in events if event is not None]

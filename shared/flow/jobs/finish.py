@@ -6,7 +6,7 @@ closes when nothing of it is unsettled, wherever its plan stood. A file that can
 """
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.events import COMPLETE, FINISH, SEND, SEND_ENDED, DueMail, Event, EventState, Milestone
+from shared.domain.jobs.events import COMPLETE, FINISH, SEND, SEND_ENDED, DueMail, Event, EventState, Milestone, stop_of
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, with_plan
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.rate_chart import SettledAt, rate_chart
@@ -103,6 +103,7 @@ class Finish:
             failure=failure,
             completed_at=now,
             events=[Event(SEND, EventState.FAIL, failure, now)],
+            milestone=stop_of(await self._store.now(), self._role),
         )
 
     async def _end_plan(self, job_id: str) -> None:

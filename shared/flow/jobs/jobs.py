@@ -13,7 +13,7 @@ import structlog
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.events import BY_ITSELF, PAUSE, READ_FILE, RESUME, STOP, Doer, DueMail, Event, EventState
+from shared.domain.jobs.events import BY_ITSELF, PAUSE, READ_FILE, RESUME, STOP, Doer, DueMail, events_of, stop_of
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.owners import JobStage, job_owner
@@ -26,12 +26,13 @@ log = structlog.get_logger(__name__)
 
 
 class JobFlow:
-    """The moves of a job that a user may ask for. Each is safe to repeat."""
+    """The moves of a job that a user may ask for. Each is safe to repeat. `role` is that of the process."""
 
-    def __init__(self, store: Store, feed: Feed, clock: Clock, *, mails: bool = False) -> None:
+    def __init__(self, store: Store, feed: Feed, clock: Clock, *, role: str, mails: bool = False) -> None:
         self._store = store
         self._feed = feed
         self._clock = clock
+        self._role = role
         self._mails = mails
 
     async def start(self, job: Job) -> tuple[Job, bool]:
@@ -88,7 +89,7 @@ class JobFlow:
         now = self._clock.now_ns()
         mail = None if quietly else self._mail(MailKind.PAUSED, now, by)
         job = await self._store.jobs.move(
-            job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail, events=_events_of(PAUSE, now, by)
+            job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail, events=events_of(PAUSE, now, by)
         )
         if job is not None:
             await self.announce(job)
@@ -103,7 +104,7 @@ class JobFlow:
             return await self._wait_again(held.key, by)
         failed, now = (await self._store.batch_sums.counts(held.key)).failed, self._clock.now_ns()
         job = await self._store.jobs.move(
-            held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=now, forgiven=failed, events=_events_of(RESUME, now, by)
+            held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=now, forgiven=failed, events=events_of(RESUME, now, by)
         )
         if job is not None:
             await self._attempt(self._feed.plan(job.key) if job.unplanned else self._feed.feed_job(job.key), job_id)
@@ -121,8 +122,9 @@ class JobFlow:
             only=STOPPABLE,
             at=now,
             failure=failure,
-            events=[Event(stage, EventState.FAIL, failure, now)] if stage else _events_of(STOP, now, by),
+            events=events_of(stage or STOP, now, by, failure if stage else ""),
             mail=None if quietly else self._mail(MailKind.STOPPED, now, by),
+            milestone=stop_of(await self._store.now(), self._role, by),
         )
         if job is not None:
             await self._attempt(self._end(job), job_id)
@@ -155,7 +157,7 @@ class JobFlow:
 
     async def _wait_again(self, job_id: str, by: Doer) -> Job | None:
         now = self._clock.now_ns()
-        events = _events_of(RESUME, now, by)
+        events = events_of(RESUME, now, by)
         job = await self._store.jobs.move(job_id, to=JobStatus.SCHEDULED, only=RESUMABLE, at=now, events=events)
         if job is not None:
             await self._attempt(self._catch_up(job), job_id)
@@ -180,11 +182,6 @@ class JobFlow:
             await work
         except Unavailable as error:
             log.warning("job left to upkeep", job_id=job_id, reason=str(error))
-
-
-def _events_of(stage: str, at: int, by: Doer) -> list[Event]:
-    """What stands in the job of a move that somebody asked for."""
-    return [Event(stage, EventState.SUCCESS, "", at, by)] if by.asks else []
 
 
 def fresh_incarnation() -> str:

@@ -80,10 +80,11 @@ class _Fact(Struct, frozen=True):
 
 
 class _Folding(Struct):
-    """An entry as it was read, what it becomes, by what it reaches its recipient, and who that is by the provider's
-    words."""
+    """An entry as it was read, what it becomes and by which steps, by what it reaches its recipient, and who that is by
+    the provider's words."""
 
     before: Message
+    between: tuple[Message, ...]
     after: Message
     channel: Channel | None
     recipient: str
@@ -166,7 +167,7 @@ class Receipts:
         return await self._write(facts[:middle]) + await self._write(facts[middle:])
 
     async def _write_entries(self, foldings: Collection[_Folding]) -> WriteResult:
-        changes = [EntryChange(folding.before, folding.after) for folding in foldings]
+        changes = [EntryChange(folding.before, folding.after, folding.between) for folding in foldings]
         suppressions = [each for folding in foldings for each in _suppressions_of(folding, self._clock.now())]
         if not suppressions:
             return await self._store.messages.fold(changes)
@@ -203,8 +204,11 @@ def _decide(facts: Iterable[_Fact], entries: Iterable[Message | None]) -> tuple[
         after = fact.change(entry if present is None else present.after)
         outcomes.append(ReceiptOutcome.UNCHANGED if after is None else ReceiptOutcome.STORED)
         if after is not None:
-            before, told = (entry, "") if present is None else (present.before, present.recipient)
-            foldings[entry.id] = _Folding(before, after, fact.channel, fact.recipient or told)
+            if present is None:
+                foldings[entry.id] = _Folding(entry, (), after, fact.channel, fact.recipient)
+            else:
+                between, recipient = (*present.between, present.after), fact.recipient or present.recipient
+                foldings[entry.id] = _Folding(present.before, between, after, fact.channel, recipient)
     return list(foldings.values()), outcomes
 
 

@@ -1,6 +1,6 @@
 """Service tokens: one document each, found by the digest of the secret with every request."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from pymongo import ASCENDING
@@ -47,6 +47,15 @@ class Tokens:
         found = await self._find("digest", digests)
         left = [digest for digest in digests if digest not in found]
         return found | (await self._find("previous_digest", left) if left else {})
+
+    async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
+        """The tokens that act in these namespaces."""
+        # The one whose own it is by its id does not name it.
+        ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
+        owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
+        with translate_errors():
+            found = await self._tokens.find({"$or": [{"namespace": {"$in": list(namespaces)}}, owners]}).to_list()
+        return [_codec.value(document) for document in found]
 
     async def is_shared(self, token: Token) -> bool:
         """Whether another token has the same namespace."""

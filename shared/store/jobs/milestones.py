@@ -1,5 +1,5 @@
-"""Milestones: what jobs came to by themselves, of which the audit is still to be told. Each stands in its job's
-document, put there by the move that it tells of. `milestone_since` is there while one does; a sparse index finds it.
+"""Milestones: moves of jobs that the audit and the bus do not have yet. The move stores its milestone in the job's
+document. `milestone_since` is there while a milestone is; a sparse index finds it.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.events import Milestone
+from shared.domain.jobs.totals import Totals
 from shared.store.documents import BSON_TYPES, Document, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, key_of, one_job
 
-_SHOWN = KEY_FIELDS | {"app_id": 1, "template_names": 1, "milestones": 1}
+_SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "template_names", "totals", "milestones"), 1)
 
 
 class JobMilestones(Struct, frozen=True):
@@ -23,7 +24,9 @@ class JobMilestones(Struct, frozen=True):
     id: str
     key: str
     app_id: str
+    group_id: str
     template_names: tuple[str, ...]
+    totals: Totals | None
     milestones: tuple[Milestone, ...]
     stored: list[Document]
 
@@ -52,7 +55,7 @@ class Milestones:
         return [each for each in found if each.milestones]
 
     async def take(self, taken: Sequence[JobMilestones]) -> None:
-        """Note that the audit has been told of these. A job that has come to another one meanwhile keeps all."""
+        """Note that these have been told. A job that has come to another one meanwhile keeps all."""
         unset = {"$unset": {"milestones": "", "milestone_since": ""}}
         changes = [UpdateOne(one_job(each.key) | {"milestones": each.stored}, unset) for each in taken]
         if changes:
@@ -66,7 +69,9 @@ def _milestones_of(document: Document) -> JobMilestones:
         id=document["_id"],
         key=key_of(document),
         app_id=document["app_id"],
+        group_id=document["group_id"],
         template_names=tuple(document["template_names"]),
+        totals=msgspec.convert(document.get("totals"), Totals | None),
         milestones=msgspec.convert(stored, tuple[Milestone, ...], builtin_types=BSON_TYPES),
         stored=stored,
     )

@@ -26,7 +26,7 @@ from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.messages.ledger import add_tallies, batch_prefix
 from shared.store.documents import Document, forget_some, translate_errors
 from shared.store.jobs.job_documents import job_of, one_job
-from shared.store.messages.ledger import beginning_with, flatten_tally
+from shared.store.messages.sums import beginning_with, flatten_tally
 
 _TRANSACTION_SECONDS = 10.0
 _LOOKED_AT = 50

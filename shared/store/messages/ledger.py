@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from enum import Enum
-from typing import Any, Self
+from itertools import pairwise
+from typing import Self
 
 import pymongo
 from bson.binary import UUID_SUBTYPE, Binary
@@ -31,8 +32,11 @@ from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
 from shared.domain.errors import Unavailable
+from shared.domain.messages.events import message_event
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
 from shared.store.documents import Codec, Document, is_duplicate, make, of_same_place, translate_errors
+from shared.store.messages.sums import beginning_with, flatten_tally
+from shared.store.outbox import OUTBOX, prepare_for_outbox
 
 WRITTEN_AT_ONCE = 200
 """How many entries one write should have at most: the server works on them in one transaction."""
@@ -48,10 +52,12 @@ _codec = Codec(Message)
 
 
 class EntryChange(Struct, frozen=True):
-    """One entry as it was read, `None` where there was none, and as it is to be."""
+    """One entry as it was read, `None` where there was none, and as it is to be; `between` are the entries of the steps
+    from one to the other."""
 
     before: Message | None
     after: Message
+    between: tuple[Message, ...] = ()
 
 
 class WritingSession:
@@ -96,6 +102,7 @@ class MessageLedger:
 
     def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
         self._client = client
+        self._database = database
         self._messages = database["messages"]
         self._tallies = database["tallies"]
         self._batches = database["batches"]
@@ -166,6 +173,7 @@ class MessageLedger:
         they are `of_singles`, single messages, whose lease has the id of their credential, and no tally."""
         owned = self._leases if of_singles else self._batches
         tally = {} if of_singles else add_tallies(difference(change.before, change.after) for change in changes)
+        events = await self._prepare_events(changes)
 
         async def transact(running: AsyncClientSession) -> None:
             moved = await owned.update_one(
@@ -175,7 +183,7 @@ class MessageLedger:
             )
             if not moved.matched_count:
                 raise _NotWritten(WriteResult.LOST)
-            await self._change(changes, running)
+            await self._change(changes, events, running)
 
         if session is None:
             return await self._run(transact)
@@ -191,12 +199,13 @@ class MessageLedger:
         for change in changes:
             if prefix := prefix_of(change.after.id):
                 tallies.setdefault(prefix, Counter()).update(difference(change.before, change.after))
+        events = await self._prepare_events(changes)
 
         async def transact(session: AsyncClientSession) -> None:
             for prefix, tally in sorted(tallies.items()):
                 if changed := _increments(add_tallies([tally]), ""):
                     await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
-            await self._change(changes, session)
+            await self._change(changes, events, session)
             if beside is not None:
                 await beside(session)
 
@@ -222,7 +231,15 @@ class MessageLedger:
             found = await (await snapshot.aggregate(pipeline)).to_list()
         return add_tallies(flatten_tally(document["tally"]) for document in found)
 
-    async def _change(self, changes: Sequence[EntryChange], session: AsyncClientSession) -> None:
+    async def _prepare_events(self, changes: Sequence[EntryChange]) -> list[Document]:
+        steps = [step for change in changes for step in pairwise((change.before, *change.between, change.after))]
+        events = [message_event(before, after) for before, after in steps if after is not None]
+        with translate_errors():
+            return await prepare_for_outbox(self._database, [event for event in events if event is not None])
+
+    async def _change(
+        self, changes: Sequence[EntryChange], events: Sequence[Document], session: AsyncClientSession
+    ) -> None:
         """Raises `_NotWritten` where an entry is not as it was read."""
         fresh = [_codec.document(change.after) for change in changes if change.before is None]
         known = [(change.before, change.after) for change in changes if change.before is not None]
@@ -235,6 +252,8 @@ class MessageLedger:
                 raise _NotWritten(WriteResult.STALE) from None
         for first in range(0, len(known), _UPDATED_AT_ONCE):
             await self._replace(known[first : first + _UPDATED_AT_ONCE], session)
+        if events:
+            await self._database[OUTBOX].insert_many(events, session=session)
 
     async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
         """Raises `_NotWritten` where an entry is not as it was read."""
@@ -285,21 +304,5 @@ def _hex_of(session: AsyncClientSession) -> str:
     return identity.hex()
 
 
-def beginning_with(prefix: str) -> Document:
-    """The query for ids that begin so, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
-    return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
-
-
 def _increments(tally: Mapping[str, int], path: str) -> Document:
     return {"$inc": {f"{path}{name}": count for name, count in tally.items()}} if tally else {}
-
-
-def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
-    """The counts of a tally as it is stored, by their whole names."""
-    counts: dict[str, int] = {}
-    for name, value in tally.items():
-        if isinstance(value, dict):
-            counts |= flatten_tally(value, f"{path}{name}.")
-        elif name != "_id":
-            counts[f"{path}{name}"] = value
-    return counts

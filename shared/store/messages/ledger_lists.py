@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.instants import EPOCH
 from shared.domain.messages.ledger import Message, MessageState
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
-from shared.store.messages.ledger import beginning_with
+from shared.store.messages.sums import beginning_with
 
 _codec = Codec(Message)
 _BATCH = 1_000

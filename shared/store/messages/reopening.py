@@ -13,7 +13,7 @@ from shared.domain.transitions import sources
 from shared.store.documents import Document, json_text, translate_errors
 from shared.store.jobs.job_changes import change_job
 from shared.store.jobs.job_documents import one_job
-from shared.store.messages.ledger import beginning_with
+from shared.store.messages.sums import beginning_with
 
 _OF_ENTRIES = [f"$tally.{state.value}" for state in MessageState if state is not MessageState.UNSENT]
 _ENTRIES: Document = {"$add": [{"$ifNull": [count, 0]} for count in _OF_ENTRIES]}

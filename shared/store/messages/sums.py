@@ -4,7 +4,8 @@ What callbacks tell is counted apart (`tallies`). What was counted of batches th
 (`tally`). Each of the `steps` of their removal moves counts from the ones to the other in one transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
@@ -15,7 +16,6 @@ from shared.domain.messages.ledger import add_tallies
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
-from shared.store.messages.ledger import beginning_with, flatten_tally
 
 _NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
 
@@ -87,3 +87,19 @@ def _add_up(found: Sequence[Document], kept: Document) -> MessageCounts:
 
 def _union(collection: str, query: Document, shown: Document) -> Document:
     return {"$unionWith": {"coll": collection, "pipeline": [{"$match": query}, {"$project": {"_id": 0} | shown}]}}
+
+
+def beginning_with(prefix: str) -> Document:
+    """The query for ids that begin so, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
+    return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
+
+
+def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
+    """The counts of a tally as it is stored, by their whole names."""
+    counts: dict[str, int] = {}
+    for name, value in tally.items():
+        if isinstance(value, dict):
+            counts |= flatten_tally(value, f"{path}{name}.")
+        elif name != "_id":
+            counts[f"{path}{name}"] = value
+    return counts

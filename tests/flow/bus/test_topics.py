@@ -7,6 +7,7 @@ import pytest
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.bus.topics import NOTICES, NOTIFIER
 from shared.domain.errors import Conflict, Forbidden, NotFound
+from shared.domain.outbox import JOBS_TOPIC
 from shared.flow.bus.topics import TopicFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
@@ -68,11 +69,14 @@ async def test_a_namespace_owns_so_many_topics(store: Store, topics: TopicFlow) 
     assert (await topics.claim("a", OURS)).owner == OURS
 
 
-async def test_nobody_else_publishes_notices(store: Store, topics: TopicFlow) -> None:
+@pytest.mark.parametrize("name", [NOTICES, JOBS_TOPIC, "carillon_of_tomorrow"])
+async def test_nobody_else_publishes_on_topics_of_carillons_own(store: Store, topics: TopicFlow, name: str) -> None:
     with pytest.raises(Forbidden):
-        await topics.claim(NOTICES, OURS)
-    assert await owner(store, NOTICES) is None
-    assert (await topics.claim(NOTICES, NOTIFIER)).owner == NOTIFIER
+        await topics.claim(name, OURS)
+    assert await owner(store, name) is None
+    assert (await topics.claim(name, NOTIFIER)).owner == NOTIFIER
+    with pytest.raises(Forbidden):
+        await topics.remove(name, namespace=None, of_others=True)
 
 
 async def subscription(store: Store, made: EventSubscription) -> EventSubscription:

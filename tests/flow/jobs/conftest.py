@@ -35,6 +35,6 @@ def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
 
 
 def impatient(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
-    jobs = JobFlow(store, feed, SystemClock())
+    jobs = JobFlow(store, feed, SystemClock(), role="worker")
     breaker = Breaker(store, SystemClock(), role="worker", max_failed_share=0.05, mails=False)
     return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, UpkeepPatience(NONE, NONE, NONE))

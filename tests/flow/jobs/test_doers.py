@@ -18,7 +18,7 @@ FAR = 4 * 10**18
 
 @pytest.fixture
 def flow(store: Store, feed: Feed) -> JobFlow:
-    return JobFlow(store, feed, SystemClock())
+    return JobFlow(store, feed, SystemClock(), role="api")
 
 
 async def found(store: Store, job_id: str) -> Job:

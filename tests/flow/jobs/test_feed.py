@@ -42,7 +42,7 @@ async def end_plan(store: Store, feed: Feed, job_id: str) -> None:
 
 
 async def stop(store: Store, feed: Feed, job_id: str) -> None:
-    assert await JobFlow(store, feed, SystemClock()).stop(job_id)
+    assert await JobFlow(store, feed, SystemClock(), role="api").stop(job_id)
 
 
 async def hold(store: Store, feed: Feed, job_id: str) -> None:

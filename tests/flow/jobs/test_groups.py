@@ -37,7 +37,7 @@ class Dying(JobFlow):
 
 
 async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
-    return GroupFlow(store, kind(store, Feed(store, await task_broker(), KINDS), SystemClock(), mails=True))
+    return GroupFlow(store, kind(store, Feed(store, await task_broker(), KINDS), SystemClock(), role="api", mails=True))
 
 
 async def a_group(store: Store) -> Group:
@@ -91,7 +91,7 @@ async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Sto
 
 async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock(), mails=True)
+    jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock(), role="api", mails=True)
 
     for job in (await store.jobs.with_ids(group.job_ids)).values():
         await jobs.stop_over_file(job, "there is no such file")
@@ -105,7 +105,7 @@ async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: S
 
 async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock())
+    jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock(), role="api")
     await jobs.stop(group.job_ids[-1])
 
     assert await (await flow(store)).pause(group, by=ANN) == len(ZONES) - 1

@@ -42,13 +42,15 @@ async def write_for_anybody(
     return await _write(self, batch_id, {"$exists": True}, changes, session, **of)  # type: ignore[arg-type]
 
 
-async def change_whatever_is_there(self: MessageLedger, changes: Sequence[EntryChange], session: Any) -> None:
+async def change_whatever_is_there(
+    self: MessageLedger, changes: Sequence[EntryChange], events: Any, session: Any
+) -> None:
     found = await self.with_ids([change.before.id for change in changes if change.before is not None])
     as_it_is = [
         EntryChange(change.before and replace(change.before, v=found[change.before.id].v), change.after)
         for change in changes
     ]
-    await _change(self, as_it_is, session)
+    await _change(self, as_it_is, events, session)
 
 
 _write_notes = EntryWriter.write
