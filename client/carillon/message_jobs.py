@@ -12,8 +12,8 @@ from carillon.instants import nanoseconds
 
 
 class HaltRule(Struct, frozen=True, kw_only=True):
-    """A job is held once more than `minimum` of its messages, and more than this `share` of those with an outcome, have
-    bounced for good."""
+    """A job is held once more than `minimum` of its messages, and more than this `share` of those answered, have
+    bounced or been refused."""
 
     share: float = 0.1
     minimum: int = 10

@@ -15,6 +15,14 @@ from shared.providers.fields import read_fields
 OUR_HEADER = "X-Carillon-Message"
 """Bears our key, so that a callback or a bounce can name it."""
 
+# The codes of RFC 3463 and its registry by which a server says that the recipient's address is wrong or closed.
+_DEAD_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1"})
+_CODE = re.compile(r"(?<![\d.])[245]\.\d{1,3}\.\d{1,3}(?!\.?\d)")
+_DEAD_WORDS = re.compile(
+    r"\b(user|recipient|address|mailbox) (is )?(unknown|not found|does not exist|doesn't exist)\b"
+    r"|\b(unknown|no such) (user|recipient|address|mailbox)\b",
+    re.IGNORECASE,
+)
 _URL = re.compile(r"https?://[!-;=?-~]+")  # of ASCII, on one line, and without angle brackets
 
 
@@ -54,6 +62,15 @@ def read_mail(content: Content) -> MailContent:
         html=str(content.get("html", "")),
         headers=_headers_of(str(content.get(URL_FIELD) or "")),
     )
+
+
+def is_dead_address(words: str, *, otherwise: bool = False) -> bool:
+    """Whether a server's refusal says that the recipient's address will never work. Its enhanced status code (RFC 3463)
+    decides, then its words, then `otherwise`. A full mailbox, a policy, or a fault of the sender says nothing of the
+    address: such a message may be sent again."""
+    if code := _CODE.search(words):
+        return code[0] in _DEAD_CODES
+    return _DEAD_WORDS.search(words) is not None or otherwise
 
 
 def _headers_of(url: str) -> dict[str, str]:

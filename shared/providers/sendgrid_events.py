@@ -30,6 +30,7 @@ from shared.providers.callbacks import (
     tell_refusal,
 )
 from shared.providers.details import tell
+from shared.providers.mailing import is_dead_address
 
 _SIGNATURE = "x-twilio-email-event-webhook-signature"
 _TIMESTAMP = "x-twilio-email-event-webhook-timestamp"
@@ -42,6 +43,12 @@ _REACHED = {
     "open": MessageState.READ,
     "click": MessageState.READ,
 }
+_OF_THE_ADDRESS = "invalid address"
+_OF_ANYTHING = frozenset({"", "unclassified"})
+"""SendGrid's classifications of bounces that may be about a dead address; all others are about us or about the moment.
+https://www.twilio.com/docs/sendgrid/ui/analytics-and-reporting/bounce-and-block-classifications
+"""
+
 _DROPPED = {
     "bounced address": Reason.SUPPRESSED,
     "spam reporting address": Reason.SUPPRESSED,
@@ -61,6 +68,7 @@ class SendGridEvent(Struct, frozen=True):
     status: str = ""
     reason: str = ""
     response: str = ""
+    bounce_classification: str = ""
     carillon_message: str = ""
 
 
@@ -136,12 +144,17 @@ def _news(event: SendGridEvent) -> CallbackNews | None:
 def _reason(event: SendGridEvent) -> Reason | None:
     match event.event:
         case "bounce":
-            # SendGrid's word for a refusal that may be another one tomorrow.
-            is_soft = event.type == "blocked" or event.status.startswith("4")
-            return Reason.SOFT_BOUNCE if is_soft else Reason.HARD_BOUNCE
+            return Reason.HARD_BOUNCE if _is_dead(event) else Reason.SOFT_BOUNCE
         case "dropped":
             return _DROPPED.get(event.reason.strip().lower(), Reason.REFUSED)
         case "spamreport":
             return Reason.COMPLAINT
         case _:
             return None
+
+
+def _is_dead(event: SendGridEvent) -> bool:
+    kind = event.bounce_classification.strip().lower()
+    if event.type == "blocked" or kind not in {_OF_THE_ADDRESS, *_OF_ANYTHING}:
+        return False
+    return is_dead_address(f"{event.status} {event.reason or event.response}", otherwise=kind == _OF_THE_ADDRESS)

@@ -93,5 +93,5 @@ def _judge(reply: SmtpReply) -> Answer:
         return judged
     if _BARRED.search(reply.words):
         return LoginRefused(reply.detail)
-    # It asks no server of the recipient's before it takes a mail, so it knows of an address only how it is written.
+    # SES asks no server of the recipient before it takes a mail, so it knows only how an address is written.
     return CallRefused(Reason.MALFORMED if _NO_ADDRESS.search(reply.words) else Reason.REFUSED, reply.detail)

@@ -15,7 +15,7 @@ from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import MessageState
 from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, Unreadable, read_json, tell_refusal
 from shared.providers.details import tell
-from shared.providers.mailing import OUR_HEADER
+from shared.providers.mailing import OUR_HEADER, is_dead_address
 from shared.providers.ses_tags import TAG, key_of_tag
 from shared.providers.sns import NOTIFICATION, SUBSCRIPTION, Fetch, SnsCertificates, SnsEnvelope, verify_notification
 
@@ -26,6 +26,8 @@ _REACHED = {
     "Click": MessageState.READ,
 }
 # An address that SES itself had suppressed: it has not tried this time.
+# What a recipient's server reports that is no complaint of the recipient (RFC 5965, and SES's own).
+_NO_COMPLAINT = frozenset({"not-spam", "auth-failure"})
 _SUPPRESSED = frozenset({"Suppressed", "OnAccountSuppressionList", "OnTenantSuppressionList"})
 
 
@@ -53,6 +55,7 @@ class SesDetails(Struct, frozen=True, rename="camel"):
     bounce_type: str = ""
     bounce_sub_type: str | None = None
     complaint_sub_type: str | None = None
+    complaint_feedback_type: str | None = None
     bounced_recipients: list[SesRecipient] = field(default_factory=list)
     reason: str = ""
 
@@ -134,11 +137,17 @@ def _reason(event: SesEvent) -> Reason | None:
         case "Bounce":
             return _reason_of_bounce(details)
         case "Complaint":
-            return Reason.SUPPRESSED if details.complaint_sub_type in _SUPPRESSED else Reason.COMPLAINT
+            return _reason_of_complaint(details)
         case "Reject" | "Rendering Failure":
             return Reason.REFUSED
         case _:
             return None
+
+
+def _reason_of_complaint(details: SesDetails) -> Reason | None:
+    if details.complaint_feedback_type in _NO_COMPLAINT:
+        return None
+    return Reason.SUPPRESSED if details.complaint_sub_type in _SUPPRESSED else Reason.COMPLAINT
 
 
 def _reason_of_bounce(details: SesDetails) -> Reason:
@@ -146,7 +155,8 @@ def _reason_of_bounce(details: SesDetails) -> Reason:
         return Reason.SUPPRESSED
     match details.bounce_type:
         case "Permanent":
-            return Reason.HARD_BOUNCE
+            told = " ".join(f"{each.status or ''} {each.diagnostic_code or ''}" for each in details.bounced_recipients)
+            return Reason.HARD_BOUNCE if is_dead_address(told, otherwise=True) else Reason.SOFT_BOUNCE
         case "Transient":
             return Reason.SOFT_BOUNCE
         case _:

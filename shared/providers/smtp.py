@@ -4,8 +4,9 @@
 
 A server has a mail when it has answered the end of its data, and not before. So whatever breaks before the data is
 "not now", certainly; behind the beginning of the data nobody can tell. There any 2xx says that the server has the mail,
-and only 4xx and 5xx that it has not: what is no such reply tells nothing. A refused recipient (5xx to RCPT) is at fault
-unless the server says that it is about policy (5.7.x). A server that asks for fewer mails says so in words only.
+and only 4xx and 5xx that it has not: what is no such reply tells nothing. A refusal (5xx to RCPT or to the mail) is a
+hard bounce only if the server says that the address is dead (`is_dead_address`), since servers also refuse the sender
+there. A server that asks for fewer mails says so in words only.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ from shared.providers.mailing import (
     check_sender,
     check_template,
     in_ascii,
+    is_dead_address,
     read_mail,
 )
 from shared.providers.mime import build_mail, encode_words, mailbox
@@ -52,7 +54,6 @@ from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, S
 
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
-_POLICY = re.compile(r"^5\.7\.")
 # What a server says of the recipient is of that one, unless it closes the connection or says that it means us.
 _OF_US = re.compile(r"^4\.[347]\.")
 _OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
@@ -246,8 +247,8 @@ def judge_reply(reply: SmtpReply) -> Answer:
         return LoginRefused(reply.detail)
     if not 500 <= reply.code <= 599 or reply.of_greeting:
         return NotNow(reply.detail, too_fast=reply.is_too_fast)
-    at_fault = reply.of_recipient and not _POLICY.match(reply.words)
-    return CallRefused(Reason.UNREGISTERED if at_fault else Reason.REFUSED, reply.detail)
+    is_dead = (reply.of_recipient or reply.of_mail) and is_dead_address(reply.words)
+    return CallRefused(Reason.HARD_BOUNCE if is_dead else Reason.REFUSED, reply.detail)
 
 
 class _Delivery:

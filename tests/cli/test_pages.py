@@ -15,6 +15,7 @@ from services.api.messages.retries import RetriedBody
 from services.api.messages.single_body import SingleBody
 from services.cli.root import NOUNS
 from shared.domain.bus.topics import NOTICES
+from shared.domain.outbox import JOBS_TOPIC
 from tests.monitoring.test_printed import can_be_typed
 from tests.stack.places import CHECKOUT
 
@@ -34,6 +35,7 @@ BUS_BODIES = {
     "subscriptions/orders": EventSubscriptionBody,
     "subscriptions/orders/secrets": SecretRotationBody,
     "subscriptions/notices": EventSubscriptionBody,
+    "subscriptions/ended": EventSubscriptionBody,
 }
 
 
@@ -68,4 +70,4 @@ def test_the_bodies_of_the_bus_are_read_and_who_subscribes_gets_what_is_publishe
     read = [(path, msgspec.json.decode(body, type=BUS_BODIES[path])) for path, body in posted]
     subscribed = {topic for _, body in read if isinstance(body, EventSubscriptionBody) for topic in body.topics or ()}
     published = {path.split("/")[1] for path, body in read if isinstance(body, BusEventBody)}
-    assert subscribed == published | {NOTICES}
+    assert subscribed == published | {NOTICES, JOBS_TOPIC}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.providers.mailing import read_mail
+from shared.providers.mailing import is_dead_address, read_mail
 
 MAIL = {"subject": "Hi", "text": "there"}
 
@@ -38,3 +38,44 @@ def test_what_is_no_link_adds_nothing(url: object) -> None:
 
 def test_no_content_brings_headers_of_its_own() -> None:
     assert read_mail(MAIL | {"headers": {"Bcc": "all@example.com"}}).headers == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "5.1.1 <ana@example.com>: Recipient address rejected",
+        "smtp; 550 5.1.10 RESOLVER.ADR.RecipientNotFound",
+        "5.2.1 mailbox disabled",
+        "5.1.2 bad destination system",
+        "user unknown",
+        "No such user here",
+        "Recipient unknown",
+        "mailbox does not exist",
+    ],
+)
+def test_a_dead_address_is_told_by_its_code_or_plain_words(words: str) -> None:
+    assert is_dead_address(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "no",
+        "5.1.8 Sender address rejected: Domain not found",
+        "5.2.2 Mailbox full",
+        "relay not permitted",
+        "5.7.1 user unknown to our reputation service",
+        "5.1.0 address rejected",
+        "4.1.1 user unknown, try later",
+        "blocked by 5.1.1.9, see our policy",
+        "mailbox unavailable",
+    ],
+)
+def test_all_other_refusals_say_nothing_of_the_address(words: str) -> None:
+    assert not is_dead_address(words)
+
+
+def test_a_code_is_believed_before_the_providers_own_word() -> None:
+    assert is_dead_address("", otherwise=True)
+    assert not is_dead_address("550 5.2.2 Mailbox full", otherwise=True)

@@ -96,8 +96,11 @@ async def test_what_no_server_can_be_told_is_not_connected_to(server: FakeProces
 @pytest.mark.parametrize(
     ("status", "text", "expected"),
     [
-        (550, "5.1.1 no such user", CallRefused(Reason.UNREGISTERED, "SMTP 550: 5.1.1 no such user")),
-        (550, "no", CallRefused(Reason.UNREGISTERED, "SMTP 550: no")),
+        (550, "5.1.1 no such user", CallRefused(Reason.HARD_BOUNCE, "SMTP 550: 5.1.1 no such user")),
+        (550, "User unknown", CallRefused(Reason.HARD_BOUNCE, "SMTP 550: User unknown")),
+        (550, "no", CallRefused(Reason.REFUSED, "SMTP 550: no")),
+        (550, "5.1.8 Sender address rejected", CallRefused(Reason.REFUSED, "SMTP 550: 5.1.8 Sender address rejected")),
+        (552, "5.2.2 Mailbox full", CallRefused(Reason.REFUSED, "SMTP 552: 5.2.2 Mailbox full")),
         (550, "5.7.1 relaying denied", CallRefused(Reason.REFUSED, "SMTP 550: 5.7.1 relaying denied")),
         (530, "5.7.0 log in", LoginRefused("SMTP 530: 5.7.0 log in")),
         (451, "4.7.1 greylisted", NotNow("SMTP 451: 4.7.1 greylisted")),

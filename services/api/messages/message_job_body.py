@@ -79,7 +79,7 @@ class MessageJobFields(wire.Body, frozen=True, kw_only=True):
         dict[str, Any] | UnsetType | None,
         Meta(
             description="With a credential: the job is held once more than `minimum` of its messages, and more than "
-            "this `share` of those with an outcome, have bounced for good; `null`: never. By default "
+            "this `share` of those that the provider has answered, bounced or were refused; `null`: never. By default "
             f"{Halt().share} and {Halt().minimum} for mail, and never for others.",
             extra_json_schema=_HALT,
         ),

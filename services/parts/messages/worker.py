@@ -32,11 +32,7 @@ class MessagesWorker(Part):
         guard = PaceGuard(
             late_us=1_000 * chosen.late_ms, clock_us=1_000 * chosen.clock_ms, network_us=1_000 * chosen.network_ms
         )
-        rules = SendRules(
-            guard=guard,
-            call_seconds=chosen.call_seconds,
-            max_failed_share=self.settings.worker.max_user_failure_in_batch,
-        )
+        rules = SendRules(guard=guard, call_seconds=chosen.call_seconds)
         accounts = OpenAccounts(messages.credentials.open)
         kept_clock = KeptClock(AccountClock(self.store), allowed_us=guard.clock_us)
         dispatches = Dispatches(self.store, accounts, kept_clock, rules)
@@ -52,7 +48,6 @@ class MessagesWorker(Part):
                 messages.feed,
                 jobs.feed,
                 jobs.flow,
-                jobs.breaker,
                 messages.bounces,
                 self.parts.of(JobsWorker).grace,
                 given.clock,

@@ -6,11 +6,10 @@ from shared.domain.messages.pacing import PaceGuard
 
 
 class SendRules(Struct, frozen=True, kw_only=True):
-    """What a deployment decides for all senders. A batch of which more than `max_failed_share` failed has failed."""
+    """What a deployment decides for all senders."""
 
     guard: PaceGuard
     call_seconds: float
-    max_failed_share: float
 
     @property
     def call_us(self) -> int:

@@ -34,7 +34,7 @@ from services.worker.messages.screening import Screened, fit_size, ids_of, scree
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ms
-from shared.domain.jobs.batches import Batch, BatchStatus, verdict
+from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.events import SEND
 from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
@@ -43,7 +43,6 @@ from shared.domain.messages.jobs import due_at
 from shared.domain.messages.ledger import Message, add_tallies, difference, recover
 from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.tasks import SendMessages
-from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.messages.credentials import CredentialFlow
@@ -87,7 +86,6 @@ class MessageSender(Stage[SendMessages]):
         credential_feed: CredentialFeed,
         feed: Feed,
         flow: JobFlow,
-        breaker: Breaker,
         bounces: BounceBreaker,
         grace: Grace,
         clock: Clock,
@@ -106,7 +104,6 @@ class MessageSender(Stage[SendMessages]):
         self._early_feed = EarlyFeed(credential_feed)
         self._feed = feed
         self._flow = flow
-        self._breaker = breaker
         self._bounces = bounces
         self._grace = grace
         self._clock = clock
@@ -349,9 +346,7 @@ class MessageSender(Stage[SendMessages]):
         moments = [moment for moment in due if moment is not None]
         if moments:
             return await self._wait_until(ours, min(moments))
-        receipt = receipt_of_entries(list(entries.values()))
-        to = verdict(receipt, max_failed_share=self._rules.max_failed_share)
-        return await self._settle(ours.batch, to)
+        return await self._settle(ours.batch, BatchStatus.SENT)
 
     async def _wait_until(self, ours: _Batch, moment: datetime) -> Batch | None:
         left = await self._store.message_batches.put_back(ours.batch, not_before=moment)
@@ -379,8 +374,6 @@ class MessageSender(Stage[SendMessages]):
         receipt = receipt_of_entries(list((await self._read_entries(batch)).values()))
         settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=batch.size)
         await self._bounces.look(batch.job_id)
-        if settled is not None and settled.has_failed:
-            await self._breaker.look(settled.job_id)
         return settled
 
     async def _end_without_account(self, batch: Batch, session: WritingSession) -> Batch | None:

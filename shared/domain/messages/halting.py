@@ -4,15 +4,30 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from shared.domain.messages.answers import Reason
+from shared.domain.messages.answers import NEVER_IN_TIME, Reason
 from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
 
-_OUTCOMES = (MessageState.DELIVERED, MessageState.READ, MessageState.FAILED, MessageState.INVALID)
+_BOUNCED = (Reason.HARD_BOUNCE, Reason.SOFT_BOUNCE, Reason.REFUSED, Reason.UNREGISTERED)
+_ANSWERED = (
+    MessageState.SENT,
+    MessageState.DELIVERED,
+    MessageState.READ,
+    MessageState.FAILED,
+    MessageState.INVALID,
+)
+_NEVER_CALLED = (
+    Reason.MALFORMED,
+    Reason.SUPPRESSED,
+    Reason.UNSUBSCRIBED,
+    Reason.ADDRESS_CHANGED,
+    Reason.UNRENDERED,
+    *NEVER_IN_TIME,
+)
 
 
 class Bounces(Struct, frozen=True):
-    """How many messages of a job bounced for good, and how many have an outcome at all."""
+    """How many messages of a job bounced or were refused, and how many the provider has answered: `outcomes`."""
 
     bounced: int = 0
     outcomes: int = 0
@@ -24,10 +39,11 @@ class Bounces(Struct, frozen=True):
 
 def count_bounces(tally: Mapping[str, int]) -> Bounces:
     """What a job's tally says about bounces."""
-    bounced = tally.get(f"reasons.{Reason.HARD_BOUNCE}", 0)
-    return Bounces(bounced, sum(tally.get(state.value, 0) for state in _OUTCOMES))
+    bounced = sum(tally.get(f"reasons.{reason}", 0) for reason in _BOUNCED)
+    answered = sum(tally.get(state.value, 0) for state in _ANSWERED)
+    return Bounces(bounced, answered - sum(tally.get(f"reasons.{reason}", 0) for reason in _NEVER_CALLED))
 
 
 def is_to_be_held(counted: Bounces, halt: Halt) -> bool:
-    """Whether these are too many. Soft bounces do not count."""
+    """Whether these are too many."""
     return counted.bounced > halt.minimum and counted.bounced > halt.share * counted.outcomes

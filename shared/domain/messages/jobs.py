@@ -38,8 +38,8 @@ class Duplicates(StrEnum):
 
 
 class Halt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A job is held once more than `minimum` of its messages, and more than this `share` of those with an outcome, have
-    bounced for good."""
+    """A job is held once more than `minimum` of its messages, and more than this `share` of those that the provider has
+    answered, have bounced or were refused."""
 
     share: float = 0.1
     minimum: int = 10

@@ -221,6 +221,7 @@ def write_ahead(
         ref="",
         refused=message.refused if round == message.round else 0,
         too_fast=message.too_fast if round == message.round else 0,
+        repeated=message.repeated + message.is_unknown,
         earlier=_with_last(message),
     )
 

@@ -50,7 +50,7 @@ class BounceBreaker:
         if not is_to_be_held(counted.without(forgiven), halt):
             return False
         await fault("halt.before_move")
-        message = f"{counted.bounced - forgiven.bounced:,} messages bounced for good"
+        message = f"{counted.bounced - forgiven.bounced:,} messages bounced or were refused"
         at = self._clock.now_ns()
         held = await self._store.message_jobs.hold(
             job.key,

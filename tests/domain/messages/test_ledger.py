@@ -242,6 +242,15 @@ def test_what_may_be_repeated_is_unsent_again_and_counted() -> None:
     assert (again.state, again.repeated) == (MessageState.UNSENT, 1)
 
 
+def test_a_call_after_one_that_may_have_arrived_is_counted() -> None:
+    unknown = answered(sending(), CallUnanswered())
+    assert (unknown.state, unknown.repeated) == (MessageState.UNKNOWN, 0)
+    again = write_ahead(unknown, owner="w1", until=SOON, round=1)
+    assert (again.attempt, again.repeated) == (2, 1)
+    failed = answered(sending(), CallRefused())
+    assert write_ahead(failed, owner="w1", until=SOON, round=1).repeated == 0
+
+
 def test_what_was_never_called_keeps_its_number() -> None:
     message = give_back(sending())
     assert (message.state, message.attempt) == (MessageState.UNSENT, 0)

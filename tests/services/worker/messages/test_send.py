@@ -238,8 +238,17 @@ async def test_what_failed_is_sent_again_and_nothing_else(post: Post) -> None:
     assert (ended.totals.planned, ended.totals.sent, ended.totals.failed) == (30, 29, 1)
     await retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
     await post.closed(job)
-    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 30}
+    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 30, "repeated": 1}
     assert Counter(Counter(await post.called()).values()) == {1: 27, 2: 3}
+
+
+async def test_refusals_and_lost_calls_hold_no_job(post: Post) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential(retry=SendRetry(attempts=1))
+    await post.fake.answer(*[Rule(status=400)] * 15, *[Rule(status=500)] * 5, always=Rule(status=202))
+    job = await post.job(credential, 40, batch_size=10)
+    assert (await post.closed(job)).status is JobStatus.COMPLETED
+    assert await post.states(job) == {MessageState.SENT: 20, MessageState.FAILED: 15, MessageState.UNKNOWN: 5}
 
 
 async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: Post) -> None:
