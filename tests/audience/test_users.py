@@ -124,9 +124,8 @@ async def test_the_normal_form_agrees_with_what_the_column_takes_for_equal(
 async def test_files_cannot_name_users_whose_equality_we_cannot_repeat(
     audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]", column: str, told: str
 ) -> None:
-    await owner.execute("""
-        CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-        CREATE DOMAIN caseless_text AS text COLLATE caseless""")
+    if "caseless" in column:
+        await _make_caseless(owner)
     await owner.execute(f"ALTER TABLE {TABLE} DROP user_id; ALTER TABLE {TABLE} ADD user_id {column}")
     for ask in (partial(audience.check, TABLE, {}, walks=USER), partial(audience.user_type, TABLE)):
         with pytest.raises(Invalid, match=told) as raised:
@@ -134,3 +133,11 @@ async def test_files_cannot_name_users_whose_equality_we_cannot_repeat(
         assert raised.value.field == "app"
         assert 'column "user_id"' in raised.value.reason
     await audience.check(TABLE, {})
+
+
+async def _make_caseless(owner: "asyncpg.Connection[asyncpg.Record]") -> None:
+    if not await owner.fetchval("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'"):
+        pytest.skip("this PostgreSQL is built without ICU")
+    await owner.execute("""
+        CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+        CREATE DOMAIN caseless_text AS text COLLATE caseless""")
