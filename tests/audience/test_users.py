@@ -136,8 +136,9 @@ async def test_files_cannot_name_users_whose_equality_we_cannot_repeat(
 
 
 async def _make_caseless(owner: "asyncpg.Connection[asyncpg.Record]") -> None:
-    if not await owner.fetchval("SELECT count(*) FROM pg_collation WHERE collprovider = 'i'"):
+    try:
+        await owner.execute("""
+            CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+            CREATE DOMAIN caseless_text AS text COLLATE caseless""")
+    except asyncpg.FeatureNotSupportedError:
         pytest.skip("this PostgreSQL is built without ICU")
-    await owner.execute("""
-        CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-        CREATE DOMAIN caseless_text AS text COLLATE caseless""")
