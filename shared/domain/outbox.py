@@ -1,6 +1,6 @@
 """Events that Carillon itself publishes: what happens to jobs, messages and schedules.
 
-The write that changes a thing stores its event (`shared/store/outbox.py`), and a fan-out publishes it
+The change of a thing stores its event (`shared/store/outbox.py`), and a fan-out publishes it
 (`shared/flow/bus/outbox.py`). An event goes to each namespace that has a role over its app or namespace, and viewers
 may see all of it: an event contains no recipient, and no answer of a target or provider.
 """

@@ -25,9 +25,9 @@ _REACHED = {
     "Open": MessageState.READ,
     "Click": MessageState.READ,
 }
-# An address that SES itself had suppressed: it has not tried this time.
-# What a recipient's server reports that is no complaint of the recipient (RFC 5965, and SES's own).
+# Feedback types of RFC 5965 that are no complaint of the recipient.
 _NO_COMPLAINT = frozenset({"not-spam", "auth-failure"})
+# An address that SES itself had suppressed: it has not tried this time.
 _SUPPRESSED = frozenset({"Suppressed", "OnAccountSuppressionList", "OnTenantSuppressionList"})
 
 

@@ -1,4 +1,4 @@
-"""Who dies as they tell a notice or another event of Carillon's own: another one tells it, under the same id."""
+"""If a process dies as it tells a notice or another event of Carillon's own, another one tells it, with the same id."""
 
 import secrets
 import signal

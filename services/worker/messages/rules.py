@@ -1,4 +1,4 @@
-"""What a deployment decides for all senders of messages."""
+"""Rules of a deployment for all senders of messages."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from shared.domain.messages.pacing import PaceGuard
 
 
 class SendRules(Struct, frozen=True, kw_only=True):
-    """What a deployment decides for all senders."""
+    """Rules of a deployment for all senders."""
 
     guard: PaceGuard
     call_seconds: float

@@ -1,8 +1,8 @@
-"""What the audit tells of Carillon by itself: jobs that trip, complete or stop, and processes that are gone; and the
+"""Audit records of what Carillon does by itself (jobs that trip, complete or stop, processes that are gone), and the
 events of such jobs on the bus.
 
-Each record is written behind what it tells, as often as somebody finds that it may be missing. Its id follows from what
-it tells and from the moment of that, so it is there once, and stands among the others by its time.
+A scheduler writes each record after the move that it describes, and again if it may be missing. The record's id follows
+from the move and its time, so the audit has it once, among the others of that time.
 """
 
 from collections.abc import Sequence

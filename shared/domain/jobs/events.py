@@ -1,5 +1,5 @@
-"""What happens to a job: its events with who caused them, the mails that are due about it, and the milestones that
-schedulers have yet to report.
+"""Events of a job with who caused them, the mails that are due about it, and the milestones that schedulers have yet to
+report.
 """
 
 from datetime import datetime

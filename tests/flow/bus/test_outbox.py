@@ -1,4 +1,4 @@
-"""What becomes of jobs, messages and schedules is published to those who may see it, at least once, under one id."""
+"""Events of jobs, messages and schedules are published to those who may see them, at least once, each with one id."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -58,7 +58,7 @@ def teller(store: Store, stream: Any, later: timedelta = timedelta(0)) -> Outbox
 
 
 async def add_owner(store: Store, name: str = "owner", topic: str = JOBS_TOPIC) -> None:
-    """Whoever may do anything with the app `a`, and subscribes."""
+    """A token that may do anything with the app `a`, and a subscription of its namespace."""
     await store.tokens.add(Token(id=name, name=name, digest=name, allowed_apps=("a",)))
     await add(store, "k", topic, namespace=f"token:{name}")
 
