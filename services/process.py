@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import click
+import structlog
 
 from services import assembly
 from services.connections import Capabilities
@@ -11,14 +12,19 @@ from services.parts import Parts
 from services.schema_watch import SchemaWatch
 from services.self_report import report
 from shared.domain.errors import CarillonError
+from shared.domain.time_zones import RELEASE
 from shared.runtime import health, logs, memory
 from shared.runtime.lifecycle import Component, run
 from shared.runtime.settings import Settings
+from shared.runtime.version import program_version
+
+log = structlog.get_logger(__name__)
 
 
 async def serve(settings: Settings, services: Sequence[str], *, name: str) -> int:
     """Run services until a signal ends them; returns the exit code. `name` stands in every line of the log."""
     logs.set_up(settings.logs, service=name)
+    log.info("starting", version=program_version(), time_zones=RELEASE)
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
     try:

@@ -19,7 +19,7 @@ It needs PostgreSQL 13 or later. Behind PgBouncer, the settings in `connections.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -39,6 +39,7 @@ from shared.domain.audience.counts import Counted
 from shared.domain.audience.cuts import Cut, cut_keys, merge_cuts
 from shared.domain.audience.devices import NOBODY, Devices
 from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.user_ids import readable_ids
 from shared.domain.errors import Invalid
 
 __all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers"]
@@ -73,11 +74,6 @@ class Audience:
         Raises `Invalid` for a missing table and for a type that files cannot name users by.
         """
         return (await self._tables.describe(table)).user_type()
-
-    async def sample(self, table: str) -> dict[str, str] | None:
-        """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""
-        rows = await self._tables.ask(table, (), lambda known, _: statements.sample(known), self.scan_rows)
-        return dict(rows[0]) if rows else None
 
     async def highest(self, table: str) -> int:
         """The greatest seq_id of the table, 0 if it has no rows. Raises `Invalid` for a missing table."""
@@ -137,14 +133,13 @@ class Audience:
         self, table: str, users: Sequence[str], texts: Sequence[str], *, limit: int
     ) -> DividedUsers | None:
         """The keys of these users' devices, as `divide` gives them, and how many of the users have any; `None` where
-        there are more devices than `limit`.
+        there are more devices than `limit`. An id that the column cannot hold has none.
 
         Raises:
             Invalid: a device shares its key with another one, so that the key does not tell whose it is.
         """
-        rows = await self._tables.ask(
-            table, (), lambda known, _: statements.divide_users(known), users, limit + 1, texts
-        )
+        ids = await self._readable(table, users)
+        rows = await self._tables.ask(table, (), lambda known, _: statements.divide_users(known), ids, limit + 1, texts)
         if len(rows) > limit:
             return None
         await self._check_unshared(table, [row[0] for row in rows])
@@ -152,8 +147,9 @@ class Audience:
 
     async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> Devices | None:
         """The devices of these users in the zone, in the order of their seq_id and with their zones; `None` where there
-        are more than `limit`. Raises `Invalid`."""
-        rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, users, limit + 1)
+        are more than `limit`. An id that the column cannot hold has none. Raises `Invalid`."""
+        ids = await self._readable(table, users)
+        rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, ids, limit + 1)
         devices = devices_of(rows)
         return None if len(devices) > limit else devices
 
@@ -176,11 +172,10 @@ class Audience:
         return tally.result(highest=highest, rows=rows, exact=exact, indexed=indexed)
 
     async def count_users(self, table: str, users: Sequence[str]) -> Counted:
-        """What these users have in the table. `unknown` counts those who have nothing there, as an empty id does; of
-        two spellings of one user, one is known. Raises `Invalid`, also where a user is none for the column's type.
-        """
+        """What these users have in the table. `unknown` counts those who have nothing there, as an empty id does, and
+        one that the column cannot hold; of two spellings of one user, one is known. Raises `Invalid`."""
         indexed = (await self._tables.get(table)).columns[USER].indexed
-        named = [user for user in users if user]
+        named = await self._readable(table, filter(None, users))
         tally = counting.Tally()
         if named:
             tally.add(await self._tables.ask(table, (), lambda known, _: statements.tally_of_users(known), named))
@@ -194,6 +189,9 @@ class Audience:
     async def close(self) -> None:
         """End the connections."""
         await self.connections.close()
+
+    async def _readable(self, table: str, users: Iterable[str]) -> list[str]:
+        return readable_ids((await self._tables.get(table)).columns[USER].type, users)
 
     async def _check_unshared(self, table: str, keys: Sequence[int]) -> None:
         column = (await self._tables.get(table)).columns[KEY]

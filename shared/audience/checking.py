@@ -36,7 +36,7 @@ async def check(
 
 
 async def _probe(connections: Connections, table: Table, condition: Condition) -> None:
-    column_type = table.type_of(condition)
+    column_type = "text" if condition.folded else table.type_of(condition)
     try:
         await connections.fetch(statements.probe(column_type), list(condition.values))
     except Invalid as error:

@@ -44,13 +44,6 @@ def highest(table: str) -> str:
     return f"SELECT max({KEY})::bigint FROM {quote_name(table)}"
 
 
-def sample(table: Table) -> str:
-    """A device with locale and region, if there is one among some $1 of them."""
-    texts = "locale::text AS locale, region::text AS region"
-    sampled = f"SELECT {texts} FROM {quote_name(table.name)} LIMIT $1::bigint"
-    return f"SELECT locale, region FROM ({sampled}) looked WHERE locale IS NOT NULL AND region IS NOT NULL LIMIT 1"
-
-
 def probe(column_type: str) -> str:
     """Fails unless values ($1) can be read as this type and compared."""
     return PROBE.format(type=column_type)
@@ -203,13 +196,24 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
     """
     column = quote_name(condition.column)
     operator = "<>" if condition.negated else "="
+    every = "ALL" if condition.negated else "ANY"
+    if condition.folded:
+        values = f"ARRAY(SELECT {_fold('value')} FROM unnest(${number}::text[]) value)"
+        return f"{_fold(f'{column}::text')} {operator} {every}({values})"
     if len(condition.values) == 1:
         return f"{column} {operator} ${number}::text::{column_type}"
-    every = "ALL" if condition.negated else "ANY"
     compared = f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
     return f"({column} IS NULL OR {compared})" if condition.or_null else compared
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
     """What the parameters of the conditions are bound to."""
-    return [condition.values[0] if len(condition.values) == 1 else list(condition.values) for condition in conditions]
+    return [
+        condition.values[0] if len(condition.values) == 1 and not condition.folded else list(condition.values)
+        for condition in conditions
+    ]
+
+
+def _fold(text: str) -> str:
+    """The folded form of a `Condition`; an index on just this expression serves it."""
+    return f"lower(translate(btrim({text}), '_', '-'))"

@@ -19,6 +19,8 @@ CarillonError
 ```
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -90,3 +92,9 @@ class LaneLost(CarillonError):
 
 class Poisoned(CarillonError):
     """A message of another version, shape or origin: no retry will ever make it readable."""
+
+
+def suggest(written: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near."""
+    near = get_close_matches(written, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

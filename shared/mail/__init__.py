@@ -20,8 +20,9 @@ from msgspec import Struct
 
 from shared.domain.errors import Invalid
 from shared.domain.jobs.mails import Letter, is_mailbox, printable
+from shared.domain.mail_domains import address_in_ascii
 
-__all__ = ["Letter", "Mail", "MailSender", "in_ascii", "masked", "tellable"]
+__all__ = ["Letter", "Mail", "MailSender", "mask_addresses", "tellable"]
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,7 @@ class MailSender(Struct, frozen=True):
     def __post_init__(self) -> None:
         if printable(self.name) != self.name:
             raise Invalid("a sender's name is one line of printable characters", field="mail.sender_name")
-        if not is_mailbox(self.address) or in_ascii(self.address) != self.address:
+        if not is_mailbox(self.address) or address_in_ascii(self.address) != self.address:
             raise Invalid("a sender needs an address in ASCII, such as name@example.com", field="mail.sender_address")
 
 
@@ -66,22 +67,13 @@ class Mail(Protocol):
 
 def tellable(letter: Letter) -> tuple[str, ...]:
     """The recipients as a server is told of them. Raises `Invalid` when there are none left."""
-    spelled = {address: in_ascii(address) for address in letter.to}
+    spelled = {address: address_in_ascii(address) for address in letter.to}
     if left_out := [mask_addresses(address) for address, known in spelled.items() if known is None]:
         log.warning("recipients left out, their addresses cannot be told", letter_id=letter.id, recipients=left_out)
     recipients = tuple(dict.fromkeys(known for known in spelled.values() if known is not None))
     if not recipients:
         raise Invalid("no recipient has an address in ASCII", field="to")
     return recipients
-
-
-def in_ascii(address: str) -> str | None:
-    """The address with its domain as DNS has it; `None` where its name, or a label of the domain, cannot be told."""
-    name, _, domain = address.rpartition("@")
-    try:
-        return f"{name.encode('ascii').decode()}@{domain.encode('idna').decode()}"
-    except UnicodeError:
-        return None
 
 
 def mask_addresses(text: str) -> str:

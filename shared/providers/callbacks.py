@@ -63,11 +63,25 @@ class CallbackNews(Struct, frozen=True, kw_only=True):
         force_setattr(self, "at", _keep_if_possible(self.at))
 
 
+class CallbackUnsubscription(Struct, frozen=True, kw_only=True):
+    """The recipient of one message wants no more such messages, as the provider was told. The fields are those of
+    `CallbackNews`."""
+
+    key: str = ""
+    provider_id: str = ""
+    at: datetime | None = None
+    recipient: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "at", _keep_if_possible(self.at))
+
+
 class Callback(Struct, frozen=True, kw_only=True):
     """What a callback says. `at` is when it was made; `None` for a kind that does not tell, or an instant that cannot
     be. `confirm_url` is to be fetched: the provider asks whether we want its callbacks."""
 
     news: tuple[CallbackNews, ...] = ()
+    unsubscriptions: tuple[CallbackUnsubscription, ...] = ()
     at: datetime | None = None
     confirm_url: str = ""
 

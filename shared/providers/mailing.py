@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
 from shared.domain.jobs.mails import is_mailbox, printable
+from shared.domain.mail_domains import address_in_ascii
 from shared.domain.messages.unsubscribing import URL_FIELD, list_headers
 from shared.providers import Content
 from shared.providers.fields import read_fields
@@ -99,8 +100,4 @@ def check_name(name: str, field: str) -> None:
 
 def in_ascii(address: str) -> str | None:
     """The address with its domain as DNS has it; `None` where it is none, or its name or domain cannot be told."""
-    name, _, domain = address.rpartition("@")
-    try:
-        return f"{name.encode('ascii').decode()}@{domain.encode('idna').decode()}" if is_mailbox(address) else None
-    except UnicodeError:
-        return None
+    return address_in_ascii(address) if is_mailbox(address) else None

@@ -23,6 +23,7 @@ from shared.providers.callbacks import (
     Callback,
     CallbackNews,
     CallbackRequest,
+    CallbackUnsubscription,
     NotSigned,
     Unreadable,
     read_epoch,
@@ -43,6 +44,7 @@ _REACHED = {
     "open": MessageState.READ,
     "click": MessageState.READ,
 }
+_UNSUBSCRIPTIONS = frozenset({"unsubscribe", "group_unsubscribe"})
 _OF_THE_ADDRESS = "invalid address"
 _OF_ANYTHING = frozenset({"", "unclassified"})
 """SendGrid's classifications of bounces that may be about a dead address; all others are about us or about the moment.
@@ -60,16 +62,26 @@ _DROPPED = {
 class SendGridEvent(Struct, frozen=True):
     """One of the events of a post."""
 
-    event: str = ""
-    email: str = ""
+    event: str | None = None
+    email: str | None = None
     timestamp: float | str | None = None
-    sg_message_id: str = ""
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    response: str = ""
-    bounce_classification: str = ""
-    carillon_message: str = ""
+    sg_message_id: str | None = None
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    response: str | None = None
+    bounce_classification: str | None = None
+    carillon_message: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Our own key; `""` where the mail does not bear it."""
+        return self.carillon_message or ""
+
+    @property
+    def provider_id(self) -> str:
+        """SendGrid's id as it told us when it took the mail; `""` where it tells none."""
+        return _BEHIND_THE_ID.sub("", self.sg_message_id or "")
 
 
 _events = msgspec.json.Decoder(list[SendGridEvent])
@@ -96,7 +108,12 @@ def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Cal
         raise NotSigned("secret.eventKey of this credential is needed to verify events")
     timestamp = request.headers.get(_TIMESTAMP, "")
     _verify(event_key, request.headers.get(_SIGNATURE, ""), timestamp.encode() + request.body)
-    return Callback(news=tuple(filter(None, map(_news, _read(request.body)))), at=read_epoch(timestamp))
+    events = [*_read(request.body)]
+    return Callback(
+        news=tuple(filter(None, map(_news, events))),
+        unsubscriptions=tuple(_unsubscription(event) for event in events if event.event in _UNSUBSCRIPTIONS),
+        at=read_epoch(timestamp),
+    )
 
 
 def _read(body: bytes) -> Iterator[SendGridEvent]:
@@ -129,16 +146,22 @@ def _read_public_key(text: str) -> ec.EllipticCurvePublicKey:
 
 def _news(event: SendGridEvent) -> CallbackNews | None:
     """`None` for what says nothing of a message's state: that it was deferred, for instance."""
-    key, provider_id = event.carillon_message, _BEHIND_THE_ID.sub("", event.sg_message_id)
-    at = read_epoch(event.timestamp)
+    key, provider_id, at = event.key, event.provider_id, read_epoch(event.timestamp)
     if event.event in _REACHED:
         return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[event.event], at=at)
     reason = _reason(event)
     if reason is None:
         return None
     words = " ".join(filter(None, (event.event, event.status, event.reason or event.response)))
-    detail = tell(words, event.email)
-    return tell_refusal(reason, detail, key=key, provider_id=provider_id, at=at, recipient=event.email)
+    recipient = event.email or ""
+    detail = tell(words, recipient)
+    return tell_refusal(reason, detail, key=key, provider_id=provider_id, at=at, recipient=recipient)
+
+
+def _unsubscription(event: SendGridEvent) -> CallbackUnsubscription:
+    return CallbackUnsubscription(
+        key=event.key, provider_id=event.provider_id, at=read_epoch(event.timestamp), recipient=event.email or ""
+    )
 
 
 def _reason(event: SendGridEvent) -> Reason | None:
@@ -146,7 +169,7 @@ def _reason(event: SendGridEvent) -> Reason | None:
         case "bounce":
             return Reason.HARD_BOUNCE if _is_dead(event) else Reason.SOFT_BOUNCE
         case "dropped":
-            return _DROPPED.get(event.reason.strip().lower(), Reason.REFUSED)
+            return _DROPPED.get((event.reason or "").strip().lower(), Reason.REFUSED)
         case "spamreport":
             return Reason.COMPLAINT
         case _:
@@ -154,7 +177,8 @@ def _reason(event: SendGridEvent) -> Reason | None:
 
 
 def _is_dead(event: SendGridEvent) -> bool:
-    kind = event.bounce_classification.strip().lower()
+    kind = (event.bounce_classification or "").strip().lower()
     if event.type == "blocked" or kind not in {_OF_THE_ADDRESS, *_OF_ANYTHING}:
         return False
-    return is_dead_address(f"{event.status} {event.reason or event.response}", otherwise=kind == _OF_THE_ADDRESS)
+    words = f"{event.status or ''} {event.reason or event.response or ''}"
+    return is_dead_address(words, otherwise=kind == _OF_THE_ADDRESS)

@@ -6,18 +6,17 @@ names a file that holds the value, as orchestrators hand secrets over. Whatever 
 that names the setting and where it came from; a URL is never repeated in one, since it may hold a password.
 """
 
-import difflib
 import json
 import textwrap
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
-from shared.domain.errors import CarillonError
+from shared.domain.errors import CarillonError, suggest
 from shared.runtime.masking import without_secrets
 from shared.runtime.sections import RARELY, Section
 from shared.runtime.settings import Settings
@@ -98,7 +97,7 @@ def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str
         elif variable in in_files:
             given |= _from_value_file(in_files[variable], variable, environ, faults)
         else:
-            faults.append(f"{variable} in the environment: no such setting{_nearest(variable, variables)}")
+            faults.append(f"{variable} in the environment: no such setting{suggest(variable, variables)}")
     return given
 
 
@@ -127,11 +126,11 @@ def _from_file(path: Path, faults: list[str]) -> dict[str, _Given]:
     given: dict[str, _Given] = {}
     for section, table in tables.items():
         if section not in _HINTS or not isinstance(table, dict):
-            faults.append(f"{path}: {section}: no such section{_nearest(section, _HINTS)}")
+            faults.append(f"{path}: {section}: no such section{suggest(section, _HINTS)}")
             continue
         given |= {f"{section}.{field}": _Given(value, str(path)) for field, value in table.items()}
     unknown = sorted(given.keys() - set(_keys()))
-    faults.extend(f"{path}: {key}: no such setting{_nearest(key, _keys())}" for key in unknown)
+    faults.extend(f"{path}: {key}: no such setting{suggest(key, _keys())}" for key in unknown)
     return given
 
 
@@ -254,8 +253,3 @@ def _plain(hint: Any) -> Any:
 
 def _variable(key: str) -> str:
     return PREFIX + key.replace(".", "_").upper()
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -122,6 +122,9 @@ class ApiSettings(Section, frozen=True):
             "How startsAt becomes a zone's start: its offset subtracted, as clocks ask for, or added as Marathon does."
         ),
     ] = "subtracted"
+    lenient_jobs: Annotated[
+        bool, rarely("Whether fields of a job that nobody knows are ignored, as Marathon does, and not refused.")
+    ] = False
     requests_per_second: Annotated[
         Count, says("Of a namespace, in each process: N allow N times as many. To stop something is always free.")
     ] = 500

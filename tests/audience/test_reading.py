@@ -4,9 +4,10 @@ import asyncpg
 import numpy as np
 import pytest
 
-from shared.audience import statements
+from shared.audience import Audience, statements
 from shared.audience.reading import devices_of
 from shared.audience.tables import DESCRIBE, read_table
+from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
 from tests.audience.rows import rows_of
 
@@ -48,3 +49,21 @@ async def test_a_part_of_a_range_is_read_in_the_order_of_the_index(
     steps = "\n".join(row[0] for row in plan)
     assert "Index Scan" in steps
     assert "Sort" not in steps
+
+
+async def test_locales_and_regions_are_compared_in_one_form(
+    audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    table = "game_apns"
+    rows = [(1, "en", "US"), (2, "pt-BR", "br"), (3, "PT_br", " BR"), (4, "de", None), (5, None, "BR")]
+    await owner.executemany(f"INSERT INTO {table} (seq_id, locale, region) VALUES ($1, $2, $3)", rows)
+
+    async def kept(**filters: str) -> list[int]:
+        await audience.check(table, filters)
+        return [*(await audience.read(table, filters, KeyRange(0, 9))).keys]
+
+    assert await kept(NOTlocale="pt-BR") == [1, 4]
+    assert await kept(locale="pt_br") == [2, 3]
+    assert await kept(locale=" PT-BR , De") == [2, 3, 4]
+    assert await kept(region="br", NOTlocale="x") == [2, 3]
+    assert await kept(NOTregion="us,BR") == []

@@ -142,3 +142,16 @@ async def _make_caseless(owner: "asyncpg.Connection[asyncpg.Record]") -> None:
             CREATE DOMAIN caseless_text AS text COLLATE caseless""")
     except asyncpg.FeatureNotSupportedError:
         pytest.skip("this PostgreSQL is built without ICU")
+
+
+async def test_an_id_that_the_column_cannot_hold_costs_nobody_else(
+    audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await owner.execute(f"ALTER TABLE {TABLE} ALTER user_id TYPE bigint USING user_id::bigint")
+    await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) VALUES (1, 1), (2, 2)")
+    users = ["1", "42.0", "ann", str(2**64), "2"]
+
+    assert [row[0] for row in await devices(audience, TABLE, users)] == [1, 2]
+    divided = await audience.divide_users(TABLE, users, ["+0000"], limit=9)
+    assert divided is not None
+    assert divided.users == 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.mail import MailSender, in_ascii, mask_addresses
+from shared.mail import MailSender, mask_addresses
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,6 @@ def test_a_sender_cannot_bring_a_header(end: str) -> None:
 def test_a_sender_has_one_address_in_ascii(address: str) -> None:
     with pytest.raises(Invalid):
         MailSender("Carillon", address)
-
-
-@given(st.emails())
-def test_an_address_in_ascii_is_told_as_it_is(address: str) -> None:
-    assert in_ascii(address) == address
 
 
 @given(st.text(), st.emails(), st.text())

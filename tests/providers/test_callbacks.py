@@ -179,6 +179,7 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
         (event("dropped", reason="Spam Content"), [(FAILED, "refused")]),
         (event("spamreport"), [(INVALID, "complaint")]),
         (event("group_unsubscribe"), []),
+        (event("group_resubscribe"), []),
         (event("delivered", sg_message_id=17), []),
     ],
 )
@@ -192,8 +193,23 @@ async def test_what_sendgrid_says_of_a_message(told: dict[str, Any], expected: l
         assert news.recipient == ("ana@example.com" if news.reason else "")
 
 
+@pytest.mark.parametrize("name", ["unsubscribe", "group_unsubscribe"])
+async def test_sendgrid_tells_who_unsubscribes(name: str) -> None:
+    callback = await of_sendgrid(SIGNER.post([event(name), event("delivered")]))
+    [wish] = callback.unsubscriptions
+    assert (wish.key, wish.provider_id, wish.at) == (KEY, "14c5d75ce93.dfd.64b469", AT)
+    assert wish.recipient == "ana@example.com"
+    assert states(callback) == [(DELIVERED, "")]
+
+
+async def test_a_bounce_of_sendgrid_may_name_no_message() -> None:
+    fields = {"carillon_message": None, "sg_message_id": None, "type": "bounce", "status": "5.1.1", "reason": None}
+    [news] = (await of_sendgrid(SIGNER.post([event("bounce", **fields)]))).news
+    assert (news.key, news.provider_id, news.recipient, news.reason) == ("", "", "ana@example.com", "hard-bounce")
+
+
 async def test_an_event_that_nobody_understands_costs_none_of_the_others() -> None:
-    strange = [event("delivered"), event("delivered", status=None), "what", event("open", timestamp="nonsense")]
+    strange = [event("delivered"), event("delivered", status=[]), "what", event("open", timestamp="nonsense")]
     assert states(await of_sendgrid(SIGNER.post(strange))) == [(DELIVERED, ""), (READ, "")]
 
 

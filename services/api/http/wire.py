@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -21,7 +21,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
 from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, suggest
 from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
 
 JSON = "application/json; charset=UTF-8"
@@ -57,6 +57,20 @@ def read(body: bytes, kind: type[T]) -> T:
         Invalid: it is no JSON object, or a field is of the wrong type or cannot be kept; `field` names it.
     """
     return _object(_first_value(body), kind)
+
+
+def check_keys(body: bytes, known: Collection[str]) -> None:
+    """Raise `Invalid` for a key of the body that no known one equals without regard to case."""
+    folded = {name.casefold() for name in known}
+    raw = _first_value(body)
+    for key in raw if isinstance(raw, dict) else ():
+        if key.casefold() not in folded:
+            raise Invalid(f"unknown field {key!r}{suggest(key, known)}", field=key)
+
+
+def names_of(kind: type[Struct]) -> frozenset[str]:
+    """The names of the fields in JSON."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def read_list(body: bytes, kind: type[T]) -> Iterator[T]:

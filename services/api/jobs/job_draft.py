@@ -11,10 +11,11 @@ from services.api.http.ids import fresh_id
 from services.api.jobs import job_body
 from services.api.jobs.account_jobs import AccountJobs, Foreseen
 from services.api.jobs.job_body import JobBody
+from services.api.jobs.strict_body import read_body
 from shared.audience import KEY, USER, Audience
 from shared.blobs import Blobs
 from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import CASED, match_case, table_name
+from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import File
 from shared.domain.audience.zones import zone_starts
 from shared.domain.errors import Invalid, NotFound
@@ -54,6 +55,7 @@ class JobDrafts:
         max_file_bytes: int,
         max_record_bytes: int,
         mails: bool,
+        lenient: bool,
     ) -> None:
         self._store = store
         self._audience = audience
@@ -65,6 +67,11 @@ class JobDrafts:
         self._max_file_bytes = max_file_bytes
         self._max_record_bytes = max_record_bytes
         self._mails = mails
+        self._lenient = lenient
+
+    def read_body(self, content: bytes) -> JobBody:
+        """The body of a job. Raises `Invalid`."""
+        return read_body(content, self.body, lenient=self._lenient)
 
     async def job(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
@@ -76,7 +83,7 @@ class JobDrafts:
         own = await self._account_jobs.read(app, names, body, content)
         if body.csv_path:
             await self._file(body.csv_path)
-        return self._with_mail(own.put_into(self._make_job(app, names, body, body.filters, created_by, key)))
+        return self._with_mail(own.put_into(self._make_job(app, names, body, created_by, key)))
 
     async def foresee(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, *, seconds: float
@@ -91,14 +98,13 @@ class JobDrafts:
         """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
-        filters = await self._match_case(table, body.filters)
         outlines = await self._store.templates.outlines(app.id, names)
         check_templates(names, outlines)
         await self._check_sizes(app, names, body, outlines)
         job_body.check_localized(body)
-        await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
+        await self._audience.check(table, body.filters, walks=USER if body.csv_path else KEY)
         file = await self._file(body.csv_path) if body.csv_path else None
-        return JobDraft(self._with_mail(self._make_job(app, names, body, filters, created_by, key)), file)
+        return JobDraft(self._with_mail(self._make_job(app, names, body, created_by, key)), file)
 
     async def confirm(self, job: Job) -> None:
         """Look once more, now that the job is stored, at what it refers to. Raises `Conflict` where that is gone."""
@@ -122,11 +128,6 @@ class JobDrafts:
         most = self._max_record_bytes
         await asyncio.to_thread(check_filled, templates, body.context, body.metadata, most=most, field="template")
 
-    async def _match_case(self, table: str, filters: dict[str, str]) -> dict[str, str]:
-        if not CASED.keys() & filters.keys():
-            return filters
-        return match_case(filters, await self._audience.sample(table))
-
     async def _file(self, path: str) -> File:
         try:
             file = await self._blobs.stat(path)
@@ -147,7 +148,6 @@ class JobDrafts:
         app: App,
         names: tuple[str, ...],
         body: JobBody,
-        filters: dict[str, str],
         created_by: str,
         key: Idempotency | None,
     ) -> Job:
@@ -162,7 +162,7 @@ class JobDrafts:
             template_names=names,
             created_by=created_by,
             group_id=own_id if body.localized else fresh_id(now),
-            filters=filters,
+            filters=body.filters,
             context=body.context,
             metadata=body.metadata,
             past_time_strategy=body.past_time_strategy,

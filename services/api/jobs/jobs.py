@@ -15,7 +15,6 @@ from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import OwnBody, Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.job_answers import JobAnswers
-from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_parameters import EXACT, KEY, NAMED, TEMPLATE, JobPosition
 from services.api.jobs.job_view import JobView, job_view, listed_views, redact
@@ -85,7 +84,7 @@ class JobsResource(Resource):
         names = job_body.read_names(query)
         note_name("job", query)
         content = await request.body()
-        body = wire.read(content, JobBody)
+        body = self._drafts.read_body(content)
         key = idempotency_of(request, (app.id, query, content))
         # What was asked for before may break a rule by now: the answer stays.
         if earlier := await self._earlier(key):

@@ -17,7 +17,7 @@ from services.api.http.routes import Resource, Route
 from services.api.jobs.templates import TEMPLATES, Content
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid, NotFound
-from shared.domain.jobs.templates import Template
+from shared.domain.jobs.templates import Template, find_locale, places_by_locale
 from shared.domain.jobs.trial import Trial, try_template
 from shared.store import Store
 
@@ -81,11 +81,14 @@ class TemplateTrialResource(Resource):
             tried, locale = body.template, body.locale or _DEFAULT_LOCALE
             return Template(id="", app_id=app.id, name="tried", locale=locale, body=tried.body, defaults=tried.defaults)
         found = await self._store.templates.find_named(app.id, (body.name,))
-        by_locale = {template.locale: template for template in found}
-        chosen = by_locale.get(body.locale) or by_locale.get(body.locale.lower()) or by_locale.get(_DEFAULT_LOCALE)
-        if chosen is None:
+        exact = [template for template in found if template.locale == body.locale]
+        if exact:
+            return exact[0]
+        places = places_by_locale(found).get(body.name, {})
+        place = places.get(find_locale(body.locale, places) or _DEFAULT_LOCALE)
+        if place is None:
             raise NotFound("the app has no template of this name in this locale", field="name", value=body.name)
-        return chosen
+        return found[place]
 
 
 def _answer(trial: Trial, locale: str) -> Response[bytes]:

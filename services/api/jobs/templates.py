@@ -28,7 +28,8 @@ Name = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255, 
 Locale = Annotated[
     str,
     Meta(
-        description="Chosen for a device whose locale, in lower case, is the same; `en` serves all others.",
+        description="For recipients of this locale. Case does not count, `_` is `-`, and `pt` serves "
+        "`pt-BR` unless that has a template. `en` serves all others.",
         extra_json_schema={"minLength": 1, "maxLength": 10, "examples": ["en"]},
     ),
 ]

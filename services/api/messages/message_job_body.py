@@ -20,7 +20,7 @@ from shared.domain.messages.jobs import (
     default_column,
     default_halt,
 )
-from shared.domain.messages.recipients import check_region
+from shared.domain.messages.phone_numbers import check_region
 from shared.domain.messages.suppressions import LIST_CHARACTERS, check_list
 from shared.flow.jobs.template_names import ENGLISH
 

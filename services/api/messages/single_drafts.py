@@ -15,7 +15,8 @@ from shared.domain.jobs.templates import Template, check_copies
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.recipients import Malformed, check_region, read_address
+from shared.domain.messages.phone_numbers import check_region
+from shared.domain.messages.recipients import Malformed, read_address
 from shared.domain.messages.rendering import MessageTexts
 from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
@@ -117,9 +118,7 @@ class SingleDrafts:
     ) -> str:
         texts = MessageTexts(templates, body.parameters, locale=body.locale)
         texts.check_filled(())
-        for template in templates:
-            if template.locale == body.locale.lower():
-                self._credentials.check_content(credential, template.body)
+        self._credentials.check_content(credential, texts.default_template.body)
         url = self._links.url_of(listing_of(self._app.id, channel, address, body.list))
         if UNSUBSCRIBE_URL in texts.tags and not url:
             raise Invalid(

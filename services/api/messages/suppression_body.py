@@ -12,7 +12,8 @@ from services.api.http.wire import Timestamp
 from shared.domain.errors import Invalid
 from shared.domain.instants import format_instant
 from shared.domain.messages.channels import Channel
-from shared.domain.messages.recipients import Malformed, check_region, read_address
+from shared.domain.messages.phone_numbers import check_region
+from shared.domain.messages.recipients import Malformed, read_address
 from shared.domain.messages.suppressions import (
     LIST_CHARACTERS,
     Suppression,

@@ -87,7 +87,7 @@ class PreviewResource(Resource):
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         names = job_body.read_names(paging.first(request, "template"))
         content = await request.body()
-        body = wire.read(content, JobBody)
+        body = self._drafts.read_body(content)
         check_not_deleting(app, app.id)
         async with self._permit(caller_of(request).namespace):
             if body.credential:

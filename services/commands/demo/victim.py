@@ -18,6 +18,7 @@ from shared.runtime.settings import Settings
 
 _START_SECONDS = 90.0
 _GRACE_SECONDS = 30.0
+_DEATH_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.25
 
@@ -96,12 +97,21 @@ class Victim:
                         if await poll():
                             return True, died
                     except Unavailable:
-                        await asyncio.sleep(_LOOK_SECONDS)  # a process's connections end before it does
-                        if not self.is_dead:
+                        if not await self._dies():
                             raise
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             return False, died
+
+    async def _dies(self) -> bool:
+        """Whether it ends within some seconds: a process's connections end before it does."""
+        try:
+            async with asyncio.timeout(_DEATH_SECONDS):
+                while not self.is_dead:
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            return False
+        return True
 
     async def stop(self) -> None:
         """End it, if it runs, and wait for that."""

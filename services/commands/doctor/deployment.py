@@ -11,6 +11,7 @@ from services.commands.doctor.mongodb import MONGODB
 from services.commands.doctor.shell import command, export
 from services.parts import find_processes
 from shared.domain.console.processes import ProcessState, RunningProcess
+from shared.domain.time_zones import RELEASE
 from shared.runtime.settings import ApiSettings, Settings
 from shared.store import Store
 
@@ -71,6 +72,10 @@ class Deployment(Examination):
         now = await self._store.now()
         return judge_processes(await self._store.processes.list(), now, list(find_processes()))
 
+    async def tell_time_zones(self) -> Opinions:
+        """Which rules the clocks follow."""
+        return well(f"time zones follow release {RELEASE} of the IANA database, whatever this machine has")
+
     async def check_data(self) -> Opinions:
         """No part knows of something that an operator should put right."""
         faults = await self._find_faults()
@@ -104,6 +109,12 @@ class Deployment(Examination):
             "(Processes of 0.1.0 tell nothing of themselves.)",
             check_processes,
             needs=(MONGODB,),
+        ),
+        Question(
+            "time zones",
+            "Always. It tells the release of the package tzdata, whose time zones schedules and localized pushes "
+            "follow.",
+            tell_time_zones,
         ),
         Question(
             "data",

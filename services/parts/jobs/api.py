@@ -55,6 +55,7 @@ class JobsApi(Part):
             max_file_bytes=self.settings.blobs.max_file_bytes,
             max_record_bytes=self.settings.stream.max_record_bytes,
             mails=self.parts.of(JobsPart).has_mails,
+            lenient=self.settings.api.lenient_jobs,
         )
 
     @cached_property

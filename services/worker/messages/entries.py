@@ -2,7 +2,8 @@
 
 Each note says what is to happen to a message: it is about to be called, it was answered, or it is not called after all.
 What that makes of its entry is decided anew at every try, from the entry as it stands then. Meanwhile a callback may
-have changed it, and a write of ours whose reply was lost may have happened.
+have changed it, and a write of ours whose reply was lost may have happened. If an answer says that an address will
+never work, the address is suppressed in the same transaction.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -17,6 +19,7 @@ from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages.answers import Answer, Reason
+from shared.domain.messages.channels import Channel
 from shared.domain.messages.jobs import Resending
 from shared.domain.messages.ledger import (
     Message,
@@ -29,9 +32,12 @@ from shared.domain.messages.ledger import (
     write_ahead,
 )
 from shared.domain.messages.repeating import Repeating
+from shared.domain.messages.suppressions import Suppression
+from shared.flow.messages.barring import bar_of
 from shared.providers import Content
 from shared.runtime.metrics import MESSAGES_UNKNOWN
-from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
+from shared.store import Store
+from shared.store.messages.ledger import EntryChange, Transact, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 
@@ -95,11 +101,12 @@ class BatchTaken(Exception):
 
 class EntryWriter:
     """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has so
-    many attempts; `resending` tells what its job sends, and `repeating` what it sends again that may have arrived."""
+    many attempts; `resending` tells what its job sends, `repeating` what it sends again that may have arrived, and
+    `channel` by what. Single messages know their channel."""
 
     def __init__(
         self,
-        ledger: MessageLedger,
+        store: Store,
         *,
         batch_id: str,
         owner: str,
@@ -108,11 +115,13 @@ class EntryWriter:
         session: WritingSession | None = None,
         repeating: Repeating = _NOTHING_AGAIN,
         of_singles: bool = False,
+        channel: Channel = Channel.OTHER,
     ) -> None:
+        self._channel = channel
+        self._store = store
         self._repeating = repeating
         self._of_singles = of_singles
         self._session = session
-        self._ledger = ledger
         self._batch_id = batch_id
         self._owner = owner
         self._attempts = attempts
@@ -129,12 +138,13 @@ class EntryWriter:
         while True:
             changes = self._changes(notes)
             try:
-                result = await self._ledger.write(
+                result = await self._store.messages.write(
                     self._batch_id,
                     self._owner,
                     [change for _, change in changes],
                     self._session,
                     of_singles=self._of_singles,
+                    beside=self._bars_beside([change for _, change in changes]),
                 )
                 if result is WriteResult.STALE:
                     await self._read_again([note.prepared for note in notes])
@@ -160,7 +170,7 @@ class EntryWriter:
         """Record answers after the batch was taken: they count where nobody knows better. Raises `Unavailable`."""
         await self._read_again([note.prepared for note in notes])
         while changes := [change for _, change in self._changes(notes)]:
-            if await self._ledger.fold(changes) is WriteResult.DONE:
+            if await self._store.messages.fold(changes, beside=self._bars_beside(changes)) is WriteResult.DONE:
                 return
             await self._read_again([note.prepared for note in notes])
 
@@ -184,6 +194,18 @@ class EntryWriter:
                 before = prepared.message if prepared.is_stored else None
                 changes.append((prepared, EntryChange(before, after)))
         return changes
+
+    def _bars_beside(self, changes: Iterable[EntryChange]) -> Transact | None:
+        """What adds the bars that these changes call for, in their transaction."""
+        bars = [bar for change in changes if (bar := self._bar_of(change)) is not None]
+        return partial(self._store.suppressions.add_in, suppressions=bars) if bars else None
+
+    def _bar_of(self, change: EntryChange) -> Suppression | None:
+        after = change.after
+        if after.answered_at is None:
+            return None
+        channel = self._channel if after.single is None else after.single.channel
+        return bar_of(change.before, after, channel, at=after.answered_at)
 
     def _entry_after(self, note: Note) -> Message | None:
         """The entry to write; `None` where there is nothing left to be written."""
@@ -230,7 +252,7 @@ class EntryWriter:
                 return WriteResult.STALE
 
     async def _read_again(self, written: Sequence[Prepared]) -> None:
-        found = await self._ledger.with_ids([prepared.message.id for prepared in written])
+        found = await self._store.messages.with_ids([prepared.message.id for prepared in written])
         for prepared in written:
             if (message := found.get(prepared.message.id)) is not None:
                 prepared.message, prepared.is_stored = message, True

@@ -308,13 +308,14 @@ class MessageSender(Stage[SendMessages]):
 
     def _writer(self, ours: _Batch) -> EntryWriter:
         return EntryWriter(
-            self._store.messages,
+            self._store,
             batch_id=ours.batch.id,
             owner=ours.batch.owner,
             attempts=ours.credential.retry.attempts,
             resending=ours.mailing.resending,
             session=ours.session,
             repeating=self._repeating_of(ours),
+            channel=ours.mailing.options.channel,
         )
 
     def _repeating_of(self, ours: _Batch) -> Repeating:

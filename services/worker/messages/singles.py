@@ -156,9 +156,7 @@ class SingleSender(Stage[SendSingles]):
 
     async def _end_without_account(self, credential_id: str, owner: str, session: WritingSession) -> None:
         """End all messages of a credential that is gone."""
-        writer = EntryWriter(
-            self._store.messages, batch_id=credential_id, owner=owner, session=session, of_singles=True
-        )
+        writer = EntryWriter(self._store, batch_id=credential_id, owner=owner, session=session, of_singles=True)
         now = await self._store.now()
         while found := await self._store.singles.find_due(credential_id, now=LATEST, limit=WRITTEN_AT_ONCE):
             prepared = [Prepared(message, {}, is_stored=True) for message in found]
@@ -375,7 +373,7 @@ class SingleSender(Stage[SendSingles]):
     def _writer(self, credential: Credential, owner: str, session: WritingSession) -> EntryWriter:
         wanted = credential.on_unknown is OnUnknown.RETRY
         return EntryWriter(
-            self._store.messages,
+            self._store,
             batch_id=credential.id,
             owner=owner,
             attempts=credential.retry.attempts,

@@ -1,11 +1,12 @@
 """Audiences: the name of an app's table, and what a job's filters mean.
 
-A filter's key names a column, and its value is compared with that, as in Marathon. A comma list means any of its parts;
-a key that contains `NOT` means none of them. Several keys must all hold. A NULL column never matches, not even `NOT`.
+A filter's key names a column, and its value is compared with that, as in Marathon. A comma list means any of its parts,
+without the blanks around them; a key that contains `NOT` means none of them. Several keys must all hold. A NULL column
+never matches, not even `NOT`. Locales and regions are compared without regard to case, and `_` in them is `-`.
 Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -18,8 +19,7 @@ MAX_FILTERS = 64
 MAX_VALUE_BYTES = 64 * 1024
 MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names short, and could then mean another column
 
-CASED = {"locale": "locale", "NOTlocale": "locale", "region": "region", "NOTregion": "region"}
-"""The filters whose values are compared in the case of the push table, and their columns."""
+_FOLDED = frozenset({"locale", "region"})
 
 BEGINNING = -(2**63)
 """The `after` of a job's first range: below every seq_id that can be addressed."""
@@ -27,13 +27,15 @@ BEGINNING = -(2**63)
 
 class Condition(Struct, frozen=True):
     """`column` equals one of `values`, or none of them if `negated`; NULL does neither, but is kept with `or_null`.
-    `field` is where the user wrote it."""
+    If `folded`, both sides are compared without case and blanks around them, and with `-` for `_`. `field` is where the
+    user wrote it."""
 
     column: str
     values: tuple[str, ...]
     negated: bool
     field: str
     or_null: bool = False
+    folded: bool = False
 
 
 def table_name(app_name: str, service: str) -> str:
@@ -72,29 +74,8 @@ def condition(key: str, value: object) -> Condition:
         raise Invalid("a filter's value is a string", field=field, value=value)
     _check_text(column, "the name of a column", MAX_COLUMN_BYTES, field)
     _check_text(value, "a filter's value", MAX_VALUE_BYTES, field)
-    return Condition(column, tuple(value.split(",")), negated, field)
-
-
-def match_case(filters: Mapping[str, str], sample: Mapping[str, str] | None) -> dict[str, str]:
-    """The filters with locales and regions in the case that the push table writes them in, which `sample`, a row of it,
-    shows.
-
-    Raises:
-        Invalid: there is no such row, or its text has no case, or both.
-    """
-    if sample is None:
-        reason = "Failed to check filters in Push DB: no device has both a locale and a region"
-        raise Invalid(reason, field="filters")
-    return {key: _in_case_of(sample, CASED[key])(value) if key in CASED else value for key, value in filters.items()}
-
-
-def _in_case_of(sample: Mapping[str, str], column: str) -> Callable[[str], str]:
-    text = sample[column]
-    if text.isupper():
-        return str.upper
-    if text.islower():
-        return str.lower
-    raise Invalid(f"{column.capitalize()} case check failed in Push DB: {text!r}", field=f"filters.{column}")
+    parts = tuple(part.strip() for part in value.split(","))
+    return Condition(column, parts, negated, field, folded=column in _FOLDED)
 
 
 def zone_condition(zone: str) -> tuple[Condition, ...]:

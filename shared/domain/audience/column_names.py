@@ -2,8 +2,11 @@
 
 from unicodedata import normalize
 
-ZERO_WIDTH = "\u00ad\u180e\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-"""Characters that nobody sees, and that spreadsheets and web pages leave behind."""
+ZERO_WIDTH = (
+    "\u00ad\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+)
+"""Characters that nobody sees, and that spreadsheets, web pages and chats leave behind: of no width, or marks of
+direction."""
 
 _FREE_OF_ZERO_WIDTH = str.maketrans("", "", ZERO_WIDTH)
 
@@ -13,6 +16,11 @@ def column_name(written: str) -> str:
     if written.isascii():
         return written.strip().lower()
     return normalize("NFC", written.translate(_FREE_OF_ZERO_WIDTH).strip().lower())
+
+
+def without_zero_width(text: str) -> str:
+    """The text without the characters that nobody sees, wherever they are in it."""
+    return text if text.isascii() else text.translate(_FREE_OF_ZERO_WIDTH).strip()
 
 
 def strip_unseen(text: str) -> str:

@@ -6,11 +6,15 @@ address has a normal form: spellings that PostgreSQL takes for one value have on
 ones. Types whose notion of equal we cannot repeat for certain, such as `citext`, are not in the table below.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 Normalize = Callable[[bytes], bytes]
 
 UUID_IGNORES = b"{}-"
+
+_UUID = re.compile(rb"[0-9a-f]{32}")
+_INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 
 
 def normalize_integer(spelled: bytes) -> bytes:
@@ -38,3 +42,23 @@ NORMAL_FORMS: Mapping[str, Normalize | None] = {
 }
 """The normal form by the column's type, as PostgreSQL's catalogue names it; `None` where bytes are compared as they
 stand."""
+
+
+def readable_ids(column_type: str, spelled: Iterable[str]) -> list[str]:
+    """Those of the ids that a column of this type can hold, as it reads them. All others are nobody's: in one statement
+    with the good ones, a bad one would fail them all."""
+    normalize = NORMAL_FORMS.get(column_type)
+    if normalize is None:
+        return [user for user in spelled if "\0" not in user]
+    forms = (normalize(user.encode()) for user in spelled)
+    return [form.decode() for form in forms if _is_readable(column_type, form)]
+
+
+def _is_readable(column_type: str, form: bytes) -> bool:
+    bits = _INTEGER_BITS.get(column_type)
+    if bits is None:
+        return _UUID.fullmatch(form) is not None
+    try:
+        return int(form).bit_length() < bits or int(form) == -(1 << bits - 1)
+    except ValueError:
+        return False

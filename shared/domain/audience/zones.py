@@ -13,11 +13,11 @@ Everybody else is `REST`: no zone is known, or the text is none of these offsets
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from importlib.resources import files
 from io import BytesIO
 from zoneinfo import ZoneInfo
 
 from shared.domain.errors import Invalid
+from shared.domain.time_zones import read_rules, zone_names
 
 REST = "rest"
 UTC_ZONE = "+0000"
@@ -93,10 +93,7 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
 
 
 def _places() -> Iterator[ZoneInfo]:
-    """Every place of the package tzdata, whatever zones the system has; those that are alike in all come once."""
-    package = files("tzdata")
-    names = package.joinpath("zones").read_text().split()
-    contents = {package.joinpath("zoneinfo", *name.split("/")).read_bytes() for name in names}
+    contents = {read_rules(name) for name in zone_names()}
     return (ZoneInfo.from_file(BytesIO(content)) for content in contents)
 
 

@@ -16,7 +16,6 @@ from bisect import bisect_left
 from calendar import monthrange
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from importlib.resources import files
 from typing import Final, assert_never
 from zoneinfo import ZoneInfo
 
@@ -24,8 +23,9 @@ from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 from msgspec import Struct
 
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, suggest
 from shared.domain.instants import EPOCH, LATEST, ceil_ms, from_ms, ms
+from shared.domain.time_zones import time_zone, zone_names
 
 MAX_LINE_CHARACTERS = 200
 
@@ -262,14 +262,9 @@ def _without_idle_steps(field: Field, text: str) -> str:
     return ",".join(parts)
 
 
-@lru_cache(maxsize=1_024)
 def _zone(name: str) -> ZoneInfo:
-    """The zone of this name. Only a name from the list of names becomes the path of a file."""
-    if name not in _zone_names():
-        raise Invalid("unknown time zone; IANA has names as Europe/Paris or UTC", field="timezone", value=name)
-    return ZoneInfo(name)
-
-
-@lru_cache(maxsize=1)
-def _zone_names() -> frozenset[str]:
-    return frozenset(files("tzdata").joinpath("zones").read_text().split())
+    try:
+        return time_zone(name)
+    except KeyError:
+        hint = suggest(name, zone_names()) or "; IANA has names such as Europe/Paris and UTC"
+        raise Invalid(f"unknown time zone{hint}", field="timezone", value=name) from None

@@ -8,7 +8,7 @@ us to keep.
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -44,6 +44,34 @@ class Template(Struct, frozen=True, kw_only=True):
     created_by: str = ""
     created_at: int = 0
     updated_at: int = 0
+
+
+def normal_locale(written: str) -> str:
+    """The locale as it is compared: `pt_BR` and ` PT-br` are `pt-br`."""
+    return written.strip().lower().replace("_", "-")
+
+
+def find_locale(wanted: str, known: Container[str]) -> str | None:
+    """The normal locale among the known ones that serves `wanted`: the same, or the longest that it begins with, as in
+    the lookup of RFC 4647, section 3.4: `zh-hant-tw`, `zh-hant`, `zh`."""
+    locale = normal_locale(wanted)
+    while locale and locale not in known:
+        locale = locale.rpartition("-")[0]
+    return locale or None
+
+
+def places_by_locale(templates: Sequence[Template]) -> dict[str, dict[str, int]]:
+    """The places of the templates in their list, by name and normal locale. If two have one normal locale, the one that
+    is written in it comes first, then one in lower case, then the first by its text: the other serves nobody."""
+    places: dict[str, dict[str, int]] = {}
+    ordered = sorted(enumerate(templates), key=lambda entry: _precedence(entry[1].locale))
+    for place, template in ordered:
+        places.setdefault(template.name, {}).setdefault(normal_locale(template.locale), place)
+    return places
+
+
+def _precedence(locale: str) -> tuple[bool, bool, str]:
+    return (locale != normal_locale(locale), locale != locale.lower(), locale)
 
 
 class Repeated:

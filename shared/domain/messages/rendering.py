@@ -22,7 +22,7 @@ import numpy as np
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template
+from shared.domain.jobs.templates import Template, find_locale, places_by_locale
 from shared.domain.messages.tags import (
     UNSUBSCRIBE_URL,
     TaggedText,
@@ -165,13 +165,18 @@ class MessageTexts:
     """
 
     def __init__(self, templates: Sequence[Template], context: Mapping[str, Any], *, locale: str) -> None:
-        self._bodies = {template.locale: _compile_template(template) for template in templates}
-        self._default = locale.lower()
-        if self._default not in self._bodies:
-            raise Invalid(f"invalid template: there is none in the locale {self._default!r}", field="template")
+        [places] = places_by_locale(templates).values()
+        chosen = {known: templates[place] for known, place in places.items()}
+        self._bodies = {known: _compile_template(template) for known, template in chosen.items()}
+        default = find_locale(locale, self._bodies)
+        if default is None:
+            there = ", ".join(sorted(template.locale for template in chosen.values()))
+            raise Invalid(f"invalid template: there is none in the locale {locale!r}, but in {there}", field="template")
+        self._default = default
+        self.default_template = chosen[default]
         said = values_by_tag(context, "context")
         self._fixed = {
-            template.locale: texts_only(values_by_tag(template.defaults, "template") | said) for template in templates
+            known: texts_only(values_by_tag(template.defaults, "template") | said) for known, template in chosen.items()
         }
         self.tags = frozenset(tag for body in self._bodies.values() for tag in body.tags)
 
@@ -231,8 +236,7 @@ class MessageTexts:
             )
 
     def _pick(self, written: str) -> str:
-        locale = written.strip().lower()
-        return locale if locale in self._bodies else self._default
+        return find_locale(written, self._bodies) or self._default
 
 
 def decode_column(column: Sequence[bytes]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tags in the templates of messages: `{{name}}`, a name of letters, digits and `_`.
+"""Tags in the templates of messages: `{{name}}`, a name of letters, digits and `_` in any script (XID of UTS #31).
 
 A name is matched with columns without regard to case, to blanks around it, and to characters that nobody sees. Whatever
 else begins with `{{` is refused, so that no recipient ever reads `{{first name}}`: logic (`{{#if}}`), paths (`{{a.b}}`)
@@ -104,7 +104,7 @@ def _text_of(value: Any) -> str | None:
 
 def _tag_name(tag: str, path: str) -> str:
     name = column_name(tag[2:-2])
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) and not (name and f"_{name}".isidentifier()):
         raise _refuse(path, tag, "a tag is {{name}}, a name of letters, digits and _")
     return name
 

@@ -11,7 +11,8 @@ from shared.domain.audience.counts import Counted
 from shared.domain.audience.zones import starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
-from shared.domain.push.preview import Sample, Use, is_picked, valueless_tags
+from shared.domain.jobs.templates import find_locale, places_by_locale
+from shared.domain.push.preview import Sample, Use, valueless_tags
 from shared.domain.push.rendering import DEFAULT_LOCALE
 
 NAMED = 10  # how many a sentence names at most
@@ -43,10 +44,11 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
     if not counted.indexed:
         place = "user_id: every batch" if job.csv_path else "seq_id: every page"
         yield Notice("no-index", f"The push table has no index on {place} of the job reads the whole table.")
-    own = {(template.name, template.locale) for template in job.plan.templates}
+    by_name = places_by_locale(job.plan.templates)
     for name in dict.fromkeys(job.template_names):
+        own = by_name.get(name, {})
         yield from _in_english(
-            name, {locale: n for locale, n in counted.locales.items() if not _has(own, name, locale)}
+            name, {locale: n for locale, n in counted.locales.items() if not find_locale(locale or "", own)}
         )
 
 
@@ -72,11 +74,12 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
                 "too-large",
                 f"{place} makes records of {sample.size:,} bytes; over {max_record_bytes:,} its devices would fail.",
             )
-    for template in job.plan.templates:
-        if not is_picked(template):
+    served = {place for own in places_by_locale(job.plan.templates).values() for place in own.values()}
+    for number, template in enumerate(job.plan.templates):
+        if number not in served:
             yield Notice(
                 "never-picked",
-                f"{_template(template.name, template.locale)} is never used: locales are compared in lower case.",
+                f"{_template(template.name, template.locale)} is never used: another template has the same locale.",
             )
     if not isinstance(job.metadata.get(DRY_RUN, False), bool):
         yield Notice(
@@ -120,10 +123,6 @@ def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice
             "english-used",
             f"{name!r} has no template for the locales {_list_first(texts)} ({number}): English is used.",
         )
-
-
-def _has(own: set[tuple[str, str]], name: str, locale: str | None) -> bool:
-    return (name, (locale or "").lower()) in own
 
 
 def _template(name: str, locale: str) -> str:

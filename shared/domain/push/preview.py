@@ -16,7 +16,7 @@ from shared.domain.audience.counts import Counted
 from shared.domain.audience.devices import Devices
 from shared.domain.jobs.filling import Unrenderable, filled_bytes
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template, tags_of, texts_of
+from shared.domain.jobs.templates import Template, find_locale, places_by_locale, tags_of, texts_of
 from shared.domain.push.records import SERVICES, RecordRules
 from shared.domain.push.rendering import DEFAULT_LOCALE, Renderer
 
@@ -48,18 +48,16 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 def uses(job: Job, locales: Mapping[str | None, int]) -> list[Use]:
     """The templates of a draft that its devices can get: what most of the counted ones get comes first."""
-    own = {(template.name, template.locale): template for template in job.plan.templates}
-    found = Counter({key: 0 for key, template in own.items() if is_picked(template)})
+    templates = job.plan.templates
+    by_name = places_by_locale(templates)
+    found = Counter({place: 0 for own in by_name.values() for place in own.values()})
     for name in dict.fromkeys(job.template_names):
+        own = by_name.get(name, {})
         for locale, devices in locales.items():
-            exact = (name, (locale or "").lower())
-            found[exact if exact in own else (name, DEFAULT_LOCALE)] += devices
-    return [Use(own[key], devices) for key, devices in found.most_common() if key in own]
-
-
-def is_picked(template: Template) -> bool:
-    """Whether any device can get it: a device's locale is compared in lower case."""
-    return template.locale == template.locale.lower()
+            place = own.get(find_locale(locale or "", own) or DEFAULT_LOCALE)
+            if place is not None:
+                found[place] += devices
+    return [Use(templates[place], devices) for place, devices in found.most_common()]
 
 
 def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules, now: datetime) -> list[Sample]:

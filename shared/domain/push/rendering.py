@@ -14,7 +14,7 @@ Each device ends in one of three ways, and the receipt accounts for all: a recor
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.filling import Unrenderable, filled_body, filled_bytes
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.templates import Template
+from shared.domain.jobs.templates import Template, find_locale, places_by_locale
 from shared.domain.push import fanout, records
 from shared.domain.push.columns import escape_texts, message_ids
 from shared.domain.push.dry_run import fake_tokens
@@ -66,8 +66,9 @@ class Renderer:
         self._job = job
         self._rules = rules
         self._templates = job.plan.templates
-        self._locales = _places([DEFAULT_LOCALE, *(template.locale for template in self._templates)])
-        self._by_name_and_locale = _table(job.template_names, self._locales, self._templates)
+        by_name = places_by_locale(self._templates)
+        self._locales = _places([DEFAULT_LOCALE, *chain.from_iterable(by_name.values())])
+        self._by_name_and_locale = _table(job.template_names, self._locales, by_name)
         self._bodies: dict[int, dict[str, Any]] = {}
         self._body_bytes = 0
         self._refused = {_NONE: NO_TEMPLATE}
@@ -99,8 +100,10 @@ class Renderer:
 
     def _choose(self, devices: Devices) -> _Choices:
         names = fanout.picks(len(self._job.template_names), self._name_key, devices.keys)
-        default = self._locales[DEFAULT_LOCALE]
-        places = {text: self._locales.get(text.decode().lower(), default) for text in set(devices.locales)}
+        places = {
+            text: self._locales[find_locale(text.decode(), self._locales) or DEFAULT_LOCALE]
+            for text in set(devices.locales)
+        }
         locales = np.fromiter(map(places.__getitem__, devices.locales), np.int64, len(devices))
         return self._by_name_and_locale[names, locales]
 
@@ -175,12 +178,11 @@ def _places(texts: Iterable[str]) -> dict[str, int]:
     return {text: place for place, text in enumerate(dict.fromkeys(texts))}
 
 
-def _table(names: Sequence[str], locales: Mapping[str, int], templates: Sequence[Template]) -> NDArray[np.int64]:
+def _table(names: Sequence[str], locales: Iterable[str], by_name: Mapping[str, Mapping[str, int]]) -> NDArray[np.int64]:
     """The choice for each name, and each locale that any template has: its own template, or that of the default."""
-    own = {(template.name, template.locale): choice for choice, template in enumerate(templates)}
+    owns = [by_name.get(name, {}) for name in names]
     return np.array(
-        [[own.get((name, locale), own.get((name, DEFAULT_LOCALE), _NONE)) for locale in locales] for name in names],
-        np.int64,
+        [[own.get(find_locale(locale, own) or DEFAULT_LOCALE, _NONE) for locale in locales] for own in owns], np.int64
     )
 
 

@@ -7,10 +7,11 @@
 What concurrent requests bring goes together, so many at a time and one transaction after the other. An entry only ever
 rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
 was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces and
-complaints suppress the address in the same transaction.
+complaints suppress the address in the same transaction; unsubscriptions suppress it for the message's list.
 
 A message is found by our own key where the provider carries one, else by the provider's id. News of a message that
-nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again.
+nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again. News
+without any id only suppress the address that they tell.
 """
 
 from collections import Counter
@@ -22,16 +23,18 @@ from operator import attrgetter
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.domain.errors import Refused, Unavailable
-from shared.domain.messages.answers import Reason
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, News, attempt_of, hear, ref_of
 from shared.domain.messages.recipients import Malformed, read_address
 from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
+from shared.domain.messages.unsubscribing import EVERYTHING
+from shared.flow.messages.barring import bar_of
 from shared.providers import read_key
-from shared.providers.callbacks import Callback, CallbackNews
+from shared.providers.callbacks import Callback, CallbackNews, CallbackUnsubscription
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
 from shared.runtime.faults import fault
@@ -47,7 +50,6 @@ YOUNG = timedelta(minutes=10)
 
 _TRIES = 12
 _WHOLE_TRIES = 3
-_CAUSES = {Reason.HARD_BOUNCE: SuppressionCause.BOUNCE, Reason.COMPLAINT: SuppressionCause.COMPLAINT}
 
 
 class ReceiptOutcome(StrEnum):
@@ -61,6 +63,7 @@ class ReceiptOutcome(StrEnum):
 
 
 _Outcome = ReceiptOutcome | Exception | None
+_Told = CallbackNews | CallbackUnsubscription
 
 
 class EarlyNews(Refused, Unavailable):
@@ -107,17 +110,76 @@ class Receipts:
         """
         now, counts = self._clock.now(), Counter[ReceiptOutcome]()
         trial = f"test-{credential.id}-"
-        known = [news for news in callback.news if not news.key.startswith(trial)]
-        if len(known) < len(callback.news):
-            counts[ReceiptOutcome.TEST] = len(callback.news) - len(known)
+        named = [news for news in callback.news if news.key or news.provider_id]
+        known = [news for news in named if not news.key.startswith(trial)]
+        if len(known) < len(named):
+            counts[ReceiptOutcome.TEST] = len(named) - len(known)
         facts = [_fact_of(news, credential, channel, now) for news in known]
         for news, outcome in zip(known, await self._fold_all(facts), strict=True):
             counts[outcome if outcome is not None else _judge_unknown(news, callback.at, now)] += 1
+        nameless = [news for news in callback.news if not (news.key or news.provider_id)]
+        counts += await self._suppress_nameless(credential, channel, nameless, now)
+        told = [each for each in callback.unsubscriptions if not each.key.startswith(trial)]
+        counts += await self._unsubscribe(credential, channel, told, called_at=callback.at)
         for outcome, count in counts.items():
             CALLBACKS.labels(credential.kind, outcome).inc(count)
         if counts[ReceiptOutcome.EARLY]:
             raise EarlyNews("this tells of a message that is not known yet: please come again")
         return counts
+
+    async def _suppress_nameless(
+        self, credential: Credential, channel: Channel, nameless: Sequence[CallbackNews], now: datetime
+    ) -> Counter[ReceiptOutcome]:
+        """Suppress the addresses of which the provider tells that they are dead, without telling of which message."""
+        blank = Message(id="", app_id=credential.app_id, credential_id=credential.id)
+        bars = [
+            bar_of(blank, replace(blank, reason=news.reason), channel, at=news.at or now, recipient=news.recipient)
+            for news in nameless
+        ]
+        await self._store.suppressions.add([bar for bar in bars if bar is not None])
+        return Counter(ReceiptOutcome.SKIPPED if bar is None else ReceiptOutcome.STORED for bar in bars)
+
+    async def _unsubscribe(
+        self,
+        credential: Credential,
+        channel: Channel,
+        told: Sequence[CallbackUnsubscription],
+        *,
+        called_at: datetime | None,
+    ) -> Counter[ReceiptOutcome]:
+        """Suppress who has unsubscribed with the provider, for the list of their message."""
+        now = self._clock.now()
+        entries = await self._find([_fact_of(each, credential, channel, now) for each in told])
+        lists = await self._lists_of([entry for entry in entries if entry is not None])
+        counts, wishes = Counter[ReceiptOutcome](), list[Suppression]()
+        for each, entry in zip(told, entries, strict=True):
+            address = entry.to if entry is not None and entry.to else read_address(each.recipient, channel)
+            if isinstance(address, Malformed):
+                counts[ReceiptOutcome.SKIPPED] += 1
+            elif entry is None and (each.key or each.provider_id):
+                counts[_judge_unknown(each, called_at, now)] += 1
+            else:
+                counts[ReceiptOutcome.STORED] += 1
+                wishes.append(
+                    suppress_address(
+                        credential.app_id,
+                        channel,
+                        address,
+                        cause=SuppressionCause.UNSUBSCRIBE,
+                        at=each.at or now,
+                        list_name=lists[entry.id] if entry is not None else EVERYTHING,
+                        message_id=entry.id if entry is not None else "",
+                    )
+                )
+        await self._store.suppressions.add(wishes)
+        return counts
+
+    async def _lists_of(self, entries: Sequence[Message]) -> dict[str, str]:
+        """The list of each message, by its id; that of a job which is forgotten is everything."""
+        incarnations = {entry.id: entry.id.partition(".")[0] for entry in entries if entry.single is None}
+        lists = await self._store.message_jobs.lists_of(set(incarnations.values())) if incarnations else {}
+        of_jobs = {entry_id: lists.get(incarnation, EVERYTHING) for entry_id, incarnation in incarnations.items()}
+        return of_jobs | {entry.id: entry.single.list for entry in entries if entry.single is not None}
 
     async def _fold_all(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
         """Fold these facts, and tell what became of each; `None` where its message is not known. An unexpected error of
@@ -168,7 +230,8 @@ class Receipts:
 
     async def _write_entries(self, foldings: Collection[_Folding]) -> WriteResult:
         changes = [EntryChange(folding.before, folding.after, folding.between) for folding in foldings]
-        suppressions = [each for folding in foldings for each in _suppressions_of(folding, self._clock.now())]
+        now = self._clock.now()
+        suppressions = [bar for folding in foldings if (bar := _bar_of(folding, now)) is not None]
         if not suppressions:
             return await self._store.messages.fold(changes)
         add_in = self._store.suppressions.add_in
@@ -212,25 +275,27 @@ def _decide(facts: Iterable[_Fact], entries: Iterable[Message | None]) -> tuple[
     return list(foldings.values()), outcomes
 
 
-def _fact_of(news: CallbackNews, credential: Credential, channel: Channel, now: datetime) -> _Fact:
-    message_id, attempt = read_key(news.key)
-    ref = ref_of(credential.id, news.provider_id)
+def _fact_of(told: _Told, credential: Credential, channel: Channel, now: datetime) -> _Fact:
+    message_id, attempt = read_key(told.key)
+    ref = ref_of(credential.id, told.provider_id)
 
     def change(message: Message) -> Message | None:
-        told = News(
-            state=news.state,
-            at=news.at or now,
+        if isinstance(told, CallbackUnsubscription):
+            return None
+        news = News(
+            state=told.state,
+            at=told.at or now,
             attempt=attempt or attempt_of(message, ref),
             ref=ref,
-            reason=news.reason,
-            detail=news.detail,
+            reason=told.reason,
+            detail=told.detail,
         )
-        return hear(message, told)
+        return hear(message, news)
 
-    return _Fact(message_id, change, ref, credential.id, channel, news.recipient)
+    return _Fact(message_id, change, ref, credential.id, channel, told.recipient)
 
 
-def _judge_unknown(news: CallbackNews, called_at: datetime | None, now: datetime) -> ReceiptOutcome:
+def _judge_unknown(news: _Told, called_at: datetime | None, now: datetime) -> ReceiptOutcome:
     """Whether the provider is to come again. It may give each call a new time: then that of the news itself counts. A
     clock that is far ahead says nothing."""
     if called_at is None:
@@ -239,14 +304,7 @@ def _judge_unknown(news: CallbackNews, called_at: datetime | None, now: datetime
     return ReceiptOutcome.EARLY if abs(now - told_at) < YOUNG else ReceiptOutcome.SKIPPED
 
 
-def _suppressions_of(folding: _Folding, at: datetime) -> list[Suppression]:
-    """Who gets nothing more, since this message bounced for good or was complained about."""
-    message, channel = folding.after, folding.channel
-    if channel is None or message.reason == folding.before.reason:
-        return []
-    cause = _CAUSES.get(Reason(message.reason)) if message.reason else None
-    # A redacted message has forgotten its recipient, and the provider may still know.
-    address = message.to or read_address(folding.recipient, channel)
-    if cause is None or isinstance(address, Malformed):
-        return []
-    return [suppress_address(message.app_id, channel, address, cause=cause, at=at, message_id=message.id)]
+def _bar_of(folding: _Folding, at: datetime) -> Suppression | None:
+    if folding.channel is None:
+        return None
+    return bar_of(folding.before, folding.after, folding.channel, at=at, recipient=folding.recipient)

@@ -4,7 +4,7 @@
 `resend` names the states of the messages that it sends, once it is taken up again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import MessageOptions, Resending, options_of
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.places import Rank
+from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.domain.transitions import sources
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_changes import change_job
@@ -48,9 +49,17 @@ class MessageJobs:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index."""
+        """Make the indexes."""
         order = [(field, ASCENDING) for field in ("credential_id", "open", "status", "counts_only", "created_at")]
         await self._jobs.create_index(order)
+        await self._jobs.create_index([("incarnation", ASCENDING)])
+
+    async def lists_of(self, incarnations: Collection[str]) -> dict[str, str]:
+        """The list of each of these incarnations that there is."""
+        fields = {"_id": 0, "incarnation": 1, "options": 1}
+        with translate_errors():
+            found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
+        return {job["incarnation"]: msgspec.json.decode(job["options"]).get("list", EVERYTHING) for job in found}
 
     async def find_running(self, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
         """The oldest of the jobs that run by this credential and send, of those created since then (ns)."""

@@ -168,9 +168,11 @@ class MessageLedger:
         session: WritingSession | None = None,
         *,
         of_singles: bool = False,
+        beside: Transact | None = None,
     ) -> WriteResult:
         """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one. Where
-        they are `of_singles`, single messages, whose lease has the id of their credential, and no tally."""
+        they are `of_singles`, single messages, whose lease has the id of their credential, and no tally. `beside`
+        writes more in the same transaction."""
         owned = self._leases if of_singles else self._batches
         tally = {} if of_singles else add_tallies(difference(change.before, change.after) for change in changes)
         events = await self._prepare_events(changes)
@@ -184,6 +186,8 @@ class MessageLedger:
             if not moved.matched_count:
                 raise _NotWritten(WriteResult.LOST)
             await self._change(changes, events, running)
+            if beside is not None:
+                await beside(running)
 
         if session is None:
             return await self._run(transact)

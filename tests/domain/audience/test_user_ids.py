@@ -10,7 +10,7 @@ from shared.domain.audience.csv_cuts import Cutter, users_in
 from shared.domain.audience.csv_rows import RowReader
 from shared.domain.audience.csv_slices import Slicer
 from shared.domain.audience.repeats import Repeats
-from shared.domain.audience.user_ids import NORMAL_FORMS, normalize_integer, normalize_uuid
+from shared.domain.audience.user_ids import NORMAL_FORMS, normalize_integer, normalize_uuid, readable_ids
 
 integers = st.integers(-(2**63), 2**63 - 1)
 
@@ -65,3 +65,12 @@ def test_a_user_in_two_spellings_is_sent_to_and_counted_where_he_stands_first(
     slices = [*slicer.feed(CONTENT), *slicer.finish()]
     assert [user for found in slices for user in found.users] == users
     assert sum(found.repeated for found in slices) == 5 - len(users)
+
+
+def test_ids_that_a_column_cannot_hold_are_left_out() -> None:
+    spelled = ["1", " 02", "+3", "-4", "42.0", "ann", "", str(2**63 - 1), str(2**63), "-32768", "32768"]
+    assert readable_ids("bigint", spelled) == ["1", "2", "3", "-4", str(2**63 - 1), "-32768", "32768"]
+    assert readable_ids("smallint", spelled) == ["1", "2", "3", "-4", "-32768"]
+    assert readable_ids("text", ["1", "a\0b", "é"]) == ["1", "é"]
+    one = "6e1d6e0c-0000-4000-8000-000000000001"
+    assert readable_ids("uuid", [one, f"{{{one.upper()}}}", "6e1d", "42"]) == [one.replace("-", "")] * 2

@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from shared.domain.time_zones import time_zone
+
 MINUTE = timedelta(minutes=1)
 DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MONTHS = ("", "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -76,7 +78,7 @@ def walls_between(latest: datetime, shown: datetime) -> Iterator[datetime]:
 @lru_cache(maxsize=256)
 def minutes(timezone: str, start: datetime, end: datetime) -> list[tuple[datetime, datetime, datetime]]:
     """Each real minute, what the wall clock shows in it, and the latest that it showed before."""
-    zone = ZoneInfo(timezone)
+    zone = time_zone(timezone)
     real = start - timedelta(hours=27)  # clocks went back by less, so that the latest of these is the latest ever
     latest = wall(real, zone)
     found = []
@@ -96,7 +98,7 @@ def wall(real: datetime, zone: ZoneInfo) -> datetime:
 @lru_cache
 def changes(timezone: str, since: datetime, until: datetime) -> tuple[datetime, ...]:
     """The first minutes with another offset from UTC than the minute before."""
-    zone = ZoneInfo(timezone)
+    zone = time_zone(timezone)
     found = []
     day = since
     while day < until:

@@ -10,9 +10,9 @@ from shared.domain.audience.csv_rows import RowReader
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.errors import Invalid
 from shared.domain.messages.channels import Channel
+from shared.domain.messages.phone_numbers import check_region
 from shared.domain.messages.recipients import (
     Malformed,
-    check_region,
     mask,
     read_address,
     repeat_form,
@@ -29,7 +29,11 @@ def why(text: str, channel: Channel, region: str = "") -> str:
 
 @pytest.mark.parametrize(
     "spelled",
-    ["91234567", "6591234567", "+6591234567", " +65 9123-4567 ", "(9123) 4567", "\uff0b65 9123.4567", "\ufeff91234567"],
+    [
+        *("91234567", "6591234567", "+6591234567", " +65 9123-4567 ", "(9123) 4567", "\uff0b65 9123.4567"),
+        *("(+65) 9123 4567", "+(65) 9123 4567", "tel:+65-9123-4567", "TEL:91234567", "6591234567.0", "+6591234567.00"),
+        *("\ufeff91234567", "\u202a+65 9123 4567\u202c", "+65\u2066 9123\u2069 4567", "\u061c91234567"),
+    ],
 )
 def test_spellings_of_a_number_of_singapore_are_one(spelled: str) -> None:
     assert read_address(spelled, SMS, "SG") == "+6591234567"
@@ -66,6 +70,64 @@ def test_numbers_of_other_countries_need_no_region() -> None:
     assert read_address("+44 (0)20 7946 0958", SMS) == "+442079460958"
     assert read_address("020 7946 0958", SMS, "GB") == "+442079460958"
     assert read_address("+1 650 253 0000", SMS, "SG") == "+16502530000"
+
+
+@pytest.mark.parametrize(
+    ("digits", "region", "number"),
+    [
+        ("4915123456789", "DE", "+4915123456789"),
+        ("491701234567", "DE", "+491701234567"),
+        ("015123456789", "DE", "+4915123456789"),
+        ("00 49 151 23456789", "DE", "+4915123456789"),
+        ("04930123456", "DE", "+494930123456"),  # dialled with the 0: a place whose area code begins with 49
+        ("436641234567", "AT", "+436641234567"),
+        ("6281234567890", "ID", "+6281234567890"),
+        ("08123456789", "ID", "+628123456789"),
+        ("9198765432", "IN", "+919198765432"),  # ten digits that begin with 91 are a number of their own
+        ("919876543210", "IN", "+919876543210"),
+        ("47123456", "NO", "+4747123456"),
+        ("45123456", "DK", "+4545123456"),
+        ("15551234567", "US", "+15551234567"),
+    ],
+)
+def test_digits_with_the_country_code_are_read_with_it(digits: str, region: str, number: str) -> None:
+    assert read_address(digits, SMS, region) == number
+
+
+def test_a_fraction_is_no_digit_of_a_number() -> None:
+    assert read_address("491701234567.0", SMS, "DE") == read_address("+491701234567.0", SMS) == "+491701234567"
+    assert read_address("01.42.68.53.00", SMS, "FR") == "+33142685300"
+    assert "no phone number" in why("4.91701E+11", SMS, "DE")
+    assert "no default region" in why("491701234567.0", SMS)
+
+
+@pytest.mark.parametrize("token", ["ab" * 32, "0F" * 32, "9c" * 100])
+def test_a_token_of_apns_has_one_form(token: str) -> None:
+    assert read_address(token.upper(), PUSH) == read_address(token.lower(), PUSH) == token.lower()
+    assert read_address(token.upper()[:-1], PUSH) == token.upper()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("domain", "normal"),
+    [
+        ("straße.de", "straße.de"), ("BÜCHER.de", "bücher.de"), ("XN--Bcher-KVA.de", "bücher.de"),
+        ("bu\u0308cher.de", "bücher.de"), ("\uff45x\uff41mple.com", "example.com"), ("example。com", "example.com"),
+        ("डेटामेल.भारत", "डेटामेल.भारत"), ("xn--c2bd4bq2d9bd.xn--h2brj9c", "डेटामेल.भारत"), ("ΣΊΣΥΦΟΣ.gr", "σίσυφοσ.gr"),
+        ("r3---sn.Example", "r3---sn.example"),
+    ],
+)  # fmt: skip
+def test_a_domain_has_one_form(domain: str, normal: str) -> None:
+    assert read_address(f"ana@{domain}", MAIL) == f"ana@{normal}"
+
+
+@pytest.mark.parametrize("domain", ["xn--a.de", "☃.net", "a\u200db.de", "xn--.de", f"{'ü' * 60}.de"])
+def test_a_name_that_dns_does_not_take_is_no_domain(domain: str) -> None:
+    assert DOMAIN in why(f"ana@{domain}", MAIL)
+
+
+def test_a_mail_address_loses_marks_of_direction_around_it() -> None:
+    assert read_address("\u202aana@example.com\u202c", MAIL) == "ana@example.com"
+    assert read_address("jo\u0308rg@example.com", MAIL) == "j\u00f6rg@example.com"
 
 
 @pytest.mark.parametrize(

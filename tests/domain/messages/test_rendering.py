@@ -200,6 +200,26 @@ def test_the_column_locale_picks_the_template() -> None:
     assert MessageTexts(templates[:1], {}, locale="en").used_columns(["locale", "x"]) == ("x",)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "used"),
+    [("pt-BR", "pt-BR"), ("pt_br", "pt-BR"), ("pt-PT", "pt"), ("PT", "pt"), ("fr-CA-x-a", "fr"), ("zh", "en")],
+)
+def test_a_locale_falls_back_to_what_it_begins_with(wanted: str, used: str) -> None:
+    templates = [template({"text": locale}, locale=locale) for locale in ("en", "pt", "pt-BR", "fr")]
+    texts = MessageTexts(templates, {}, locale="en")
+    assert texts.render({"locale": [wanted]}, 1) == [{"text": used}]
+    if used != "en":
+        assert MessageTexts(templates, {}, locale=wanted).render({}, 1) == [{"text": used}]
+
+
+def test_a_template_in_one_locale_serves_that_alone() -> None:
+    assert MessageTexts([template({"text": "olá"}, locale="pt-BR")], {}, locale="pt-br").default_template.body == {
+        "text": "olá"
+    }
+    with pytest.raises(Invalid, match=r"none in the locale 'pt-PT', but in de, pt-BR"):
+        MessageTexts([template({}, locale="pt-BR"), template({}, locale="de")], {}, locale="pt-PT")
+
+
 def test_the_jobs_own_locale_needs_a_template() -> None:
     with pytest.raises(Invalid, match="'fr'") as refused:
         MessageTexts([template({"text": "x"})], {}, locale="fr")

@@ -21,10 +21,16 @@ TOKEN_CHARACTERS = {"apns": 64, "gcm": 152}
 def template_of(job: Job, device: Device) -> Template | None:
     """The device's template: of the name that was chosen for it, in its language or in English."""
     name = pick(job.template_names, fanout.choice_key(job.key, "template"), device[0])
-    for locale in ((device[3] or "").lower(), "en"):
-        for template in job.plan.templates:
-            if (template.name, template.locale) == (name, locale):
-                return template
+    subtags = (device[3] or "").strip().lower().replace("_", "-").split("-")
+    wanted = ["-".join(subtags[:count]) for count in range(len(subtags), 0, -1)]
+    for locale in (*filter(None, wanted), "en"):
+        alike = [
+            template
+            for template in job.plan.templates
+            if template.name == name and template.locale.strip().lower().replace("_", "-") == locale
+        ]
+        if alike:
+            return min(alike, key=lambda one: (one.locale != locale, one.locale != one.locale.lower(), one.locale))
     return None
 
 

@@ -372,11 +372,15 @@ def test_a_device_without_a_token_is_skipped(token: str | None, metadata: dict[s
 
 @pytest.mark.parametrize(
     ("locale", "used"),
-    [("pt_BR", "pt_br"), ("pt_br", "pt_br"), ("PT", "en"), ("pt-br", "en"), (None, "en"), ("", "en"), ("ES", "en")],
-)
+    [
+        ("pt_BR", "pt_br"), ("pt-br", "pt_br"), ("PT", "en"), ("ES", "ES"), ("es-419", "ES"), (" es ", "ES"),
+        ("zh-Hant-TW", "zh-hant"), ("zh-Hans-CN", "zh"), ("zhx", "en"), (None, "en"), ("", "en"), ("-", "en"),
+    ],
+)  # fmt: skip
 def test_locales(locale: str | None, used: str) -> None:
-    """Lower-cased, whole or English; a template stored with a capital is never picked."""
-    templates = tuple(a_template(locale=stored) for stored in ("en", "pt_br", "ES"))
+    """The same but for case and `_`, then what it begins with, then English."""
+    stored = ("en", "pt_br", "ES", "zh", "zh-hant", "Zh_Hant")
+    templates = tuple(a_template(locale=locale) for locale in stored)
     rendered = Renderer(a_job(plan=Plan(templates=templates))).render(Devices.of([a_row(locale=locale)]), now=NOW)
     assert rendered.receipt.locales == {used: 1}
 

@@ -62,7 +62,9 @@ async def believe_write_ahead(
     """A write ahead without a reply counts as done."""
     changes = self._changes(notes)
     try:
-        result = await self._ledger.write(self._batch_id, self._owner, [each for _, each in changes], self._session)
+        result = await self._store.messages.write(
+            self._batch_id, self._owner, [each for _, each in changes], self._session
+        )
     except Unavailable:
         result = WriteResult.DONE if all(note.purpose is Purpose.AHEAD for note in notes) else WriteResult.STALE
     if result is not WriteResult.DONE:

@@ -19,11 +19,12 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, redact, write_ahead
 from shared.domain.messages.suppressions import SuppressionCause
 from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutcome, Receipts
-from shared.providers.callbacks import Callback, CallbackNews, tell_refusal
+from shared.providers.callbacks import Callback, CallbackNews, CallbackUnsubscription, tell_refusal
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, WriteResult
 from tests.clock import ManualClock
+from tests.store.made import added
 
 JOB, INCARNATION, APP = "job.abc", "abc", "app"
 POST = "0190b5a2-0000-7000-8000-000000000001"
@@ -100,6 +101,12 @@ async def fold(
     return dict(await receipts.fold(credential(of), Channel.MAIL, Callback(news=told, at=at)))
 
 
+async def unsubscribe(
+    receipts: Receipts, told: CallbackUnsubscription, at: datetime | None = None
+) -> dict[ReceiptOutcome, int]:
+    return dict(await receipts.fold(credential(), Channel.MAIL, Callback(unsubscriptions=(told,), at=at)))
+
+
 async def entry_of(store: Store, row: int = 0, ordinal: int = 0) -> Message:
     found = await store.messages.get(entry_id(INCARNATION, ordinal, row))
     assert found is not None
@@ -116,7 +123,7 @@ def answered(entry: Message, given: Answer, *, at: datetime, attempt: int = 1) -
 
 
 async def record_late(store: Store, *late: Note) -> None:
-    await EntryWriter(store.messages, batch_id="somebody else's", owner="w1").record_late(late)
+    await EntryWriter(store, batch_id="somebody else's", owner="w1").record_late(late)
 
 
 async def test_a_callback_before_the_record_of_the_answer_stays(store: Store, receipts: Receipts) -> None:
@@ -396,3 +403,43 @@ async def test_news_that_cannot_be_stored_spoil_nobody_elses(store: Store, recei
     assert isinstance(spoiled, UnicodeEncodeError)
     assert found == [{STORED: 1}] * 7
     assert await tally(store) == {"delivered": 8, "sending": 1}
+
+
+async def test_who_unsubscribes_with_the_provider_gets_no_more_of_the_list(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    await put(store, [0, 1])
+    await added(
+        store, incarnation=INCARNATION, options={"channel": "mail", "recipient_column": "recipient", "list": "news"}
+    )
+    told = CallbackUnsubscription(key=key(0), recipient="other@example.com")
+
+    assert await unsubscribe(receipts, told) == await unsubscribe(receipts, told) == {STORED: 1}
+
+    [found] = await store.suppressions.page(APP, limit=9)
+    assert (found.address, found.list, found.cause) == ("ana0.0@example.com", "news", SuppressionCause.UNSUBSCRIBE)
+    assert found.unsubscribed_at == ManualClock().now()
+    assert (await entry_of(store)).v == 1
+
+
+async def test_news_without_ids_suppress_the_address_that_they_tell(
+    store: Store, receipts: Receipts, clock: ManualClock
+) -> None:
+    dead = tell_refusal(Reason.HARD_BOUNCE, "", recipient="Ana@Example.com")
+    soft = tell_refusal(Reason.SOFT_BOUNCE, "", recipient="bob@example.com")
+    blank = tell_refusal(Reason.HARD_BOUNCE, "")
+
+    assert await fold(receipts, dead, soft, blank, at=clock.now()) == {STORED: 1, SKIPPED: 2}
+    assert await unsubscribe(receipts, CallbackUnsubscription(recipient="cid@example.com"), clock.now()) == {STORED: 1}
+
+    found = {each.address: each.cause for each in await store.suppressions.page(APP, limit=9)}
+    assert found == {
+        "Ana@example.com": SuppressionCause.BOUNCE,
+        "cid@example.com": SuppressionCause.UNSUBSCRIBE,
+    }
+
+
+async def test_an_unsubscription_may_overtake_the_record_of_its_call(receipts: Receipts, clock: ManualClock) -> None:
+    told = CallbackUnsubscription(key=key(7), recipient="ana@example.com")
+    with pytest.raises(EarlyNews):
+        await unsubscribe(receipts, told, clock.now())
+    assert await unsubscribe(receipts, told, clock.now() - timedelta(hours=1)) == {SKIPPED: 1}

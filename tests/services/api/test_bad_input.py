@@ -323,7 +323,7 @@ async def test_a_key_that_stands_twice_in_one_of_several_templates(house: House)
 
 async def test_what_is_not_read_may_hold_anything(house: House) -> None:
     app_id = await house.app_with_template()
-    body = b'{"service":"apns","else":{"a":1,"a":1e999,"n":' + b"9" * 24 + b"}}"
+    body = b'{"service":"apns","feedbacks":{"a":1,"a":1e999,"n":' + b"9" * 24 + b"}}"
     assert (await house.admin.post(f"/apps/{app_id}/jobs?template=like", body)).status == 201
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from services.api.http.pages.filters import known_time, number, span
+from shared.domain.time_zones import time_zone
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MISFIRE = {"fire": "It fires all the same.", "skip": "It is left out."}
@@ -60,7 +60,7 @@ def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
     """Each instant, and what the clocks of that zone show then, `""` without a zone."""
     if not timezone:
         return [(instant, "") for instant in instants]
-    zone = ZoneInfo(timezone)
+    zone = time_zone(timezone)
     return [(instant, f"{known_time(instant).astimezone(zone):%a %d %b %H:%M}") for instant in instants]
 
 

@@ -18,6 +18,7 @@ from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.domain.jobs.totals import Totals
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
+from tests.services.api.test_bad_input import is_problem
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -76,9 +77,29 @@ async def test_the_go_client_needs_no_change(house: House) -> None:
     assert [job["id"] for job in listed.json] == [reply.json["id"]]
 
 
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [("filter", "filters"), ("control_group", "controlGroup"), ("csvpaths", "csvPath"), ("startAt", "startsAt")],
+)
+async def test_a_field_that_nobody_knows_is_refused_with_the_nearest(house: House, field: str, hint: str) -> None:
+    app_id = await house.app_with_template()
+    for route in ("jobs", "jobs/preview"):
+        reply = await house.admin.post(f"/apps/{app_id}/{route}?template=like", JOB | {field: {"locale": "pt"}})
+        is_problem(reply, 422, field)
+        assert reply.json["reason"] == f"unknown field {field!r}; did you mean {hint}?"
+    assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
+
+
+async def test_a_field_of_messages_is_refused_in_a_push(house: House) -> None:
+    app_id = await house.app_with_template()
+    reply = await _post(house, app_id, JOB | {"maxRecipients": 10})
+    is_problem(reply, 422, "maxRecipients")
+    assert reply.json["reason"] == "maxRecipients needs a credential: a push job has none"
+
+
 async def test_any_content_type_a_trailing_slash_and_bytes_behind_the_value_are_accepted(house: House) -> None:
     app_id = await house.app_with_template()
-    body = b"\n " + json.dumps({"SERVICE": "apns", "Context": {"Kept": 1}, "unknown": [1]}).encode() + b" \xff garbage"
+    body = b"\n " + json.dumps({"SERVICE": "apns", "Context": {"Kept": 1}}).encode() + b" \xff garbage"
     reply = await house.admin.post(f"/apps/{app_id}/jobs/?template=like", body, content_type="text/plain")
     assert reply.status == 201, reply.body
     assert reply.json["context"] == {"Kept": 1}
@@ -127,7 +148,7 @@ async def test_what_users_wrote_comes_out_as_it_went_in(house: House) -> None:
     assert made.status == 201, made.body
     shown = await house.admin.get(f"/apps/{app_id}/jobs/{made.json['id']}")
     assert shown.json["context"] == context
-    assert shown.json["filters"] == {"region": "'; DROP TABLE X; --"}  # in the case of the push table
+    assert shown.json["filters"] == {"region": "'; DROP TABLE x; --"}
 
 
 async def test_a_repeated_request_with_its_key_is_answered_with_the_first_job(house: House) -> None:

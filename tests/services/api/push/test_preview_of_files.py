@@ -106,16 +106,14 @@ async def test_a_file_over_which_a_job_would_fail_is_a_warning(
     assert told in warning["message"]
 
 
-async def test_users_whom_the_column_cannot_hold_are_a_warning(
-    house: House, crowd: Audience, push_database: str
-) -> None:
+async def test_users_whom_the_column_cannot_hold_are_unknown(house: House, crowd: Audience, push_database: str) -> None:
     connection = await asyncpg.connect(push_database)
     await connection.execute("ALTER TABLE game_apns ALTER user_id TYPE bigint USING substr(user_id, 6)::bigint")
     await connection.close()
     path = await house.file("words.csv", lines(7, "ann"))
     reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
-    assert (reply.status, codes(reply)) == (200, ["bad-file"])
-    assert "ann" in reply.json["warnings"][0]["message"]
+    assert (reply.status, codes(reply)) == (200, ["unknown-users", "no-index", "english-used"])
+    assert reply.json["warnings"][0]["message"].startswith("1 of the users in the file")
 
 
 async def test_two_spellings_of_one_user_are_a_repeat(house: House, crowd: Audience, push_database: str) -> None:

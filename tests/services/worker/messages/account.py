@@ -86,7 +86,7 @@ class Account:
         clock = AccountClock(self.store)
         await clock.look()
         await self.give_place(batch.id, now_us=clock.now_us())
-        writer = EntryWriter(self.store.messages, batch_id=batch.id, owner=owner)
+        writer = EntryWriter(self.store, batch_id=batch.id, owner=owner)
         pace = self.pace(batch.id, clock)
         dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=self.call_us)
         return Worker(self, batch, dispatch, clock)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from math import ceil
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -252,7 +253,8 @@ class SlowLedger:
 async def test_a_store_that_is_slow_slows_down_and_stops_nothing(store: Store, fake: FakeProcess) -> None:
     async with unhurried(store, fake, rate=200) as account:
         worker = await account.worker(0)
-        worker.dispatch._writer._ledger = cast("MessageLedger", SlowLedger(store.messages, 0.5))
+        slow = SimpleNamespace(messages=SlowLedger(store.messages, 0.5), suppressions=store.suppressions)
+        worker.dispatch._writer._store = cast("Store", slow)
         sending = worker.start(account.messages(0, 150))
         assert await end_of(sending) is DispatchEnd.DONE
         assert Counter(await account.states(0)) == {MessageState.SENT: 150}

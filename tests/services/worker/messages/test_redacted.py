@@ -79,4 +79,4 @@ async def test_who_is_forgotten_is_found_again_by_a_retry_and_forgotten_again(po
     await post.closed(job)
     assert reached(sandbox) == {address: 2 if "+lost" in address else 1 for address in people}
     await until(lambda: is_redacted(post, job))
-    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 1, "unknown": 5}
+    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 1, "unknown": 5, "repeated": 5}

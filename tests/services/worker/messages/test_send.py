@@ -17,6 +17,7 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder, SendRetry
 from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.suppressions import SuppressionCause
 from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
 from shared.flow.messages.feeding import CredentialFeed
@@ -266,6 +267,9 @@ async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: 
     await post.parts.of(JobsPart).flow.resume(job.key)
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 185, MessageState.INVALID: 15}
+    barred = await post.store.suppressions.page(post.app.id, limit=99)
+    assert {bar.address for bar in barred} == {*people[:15]}
+    assert {(bar.channel, bar.cause) for bar in barred} == {(Channel.OTHER, SuppressionCause.BOUNCE)}
 
 
 async def test_a_task_that_comes_twice_changes_nothing(post: Post) -> None:

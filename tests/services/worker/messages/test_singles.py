@@ -130,6 +130,14 @@ async def test_the_suppressed_get_nothing_and_the_unsubscribed_what_is_transacti
     assert len(await post.called()) == 3
 
 
+async def test_an_address_that_bounces_at_once_gets_nothing_more(post: Post) -> None:
+    credential = await post.credential(kind="sandbox", fields={})
+    for reason in ("hard-bounce", "suppressed"):
+        ids = await post.accept(credential, ["ana+bounce@example.com"])
+        assert await post.ended(ids) == {MessageState.INVALID: 1}
+        assert [one.reason for one in (await post.store.messages.with_ids(sorted(ids))).values()] == [reason]
+
+
 async def test_what_is_not_taken_now_is_tried_again_while_others_go_on(post: Post) -> None:
     credential = await post.credential(retry=SendRetry(attempts=3, first_delay_seconds=1))
     await post.fake.answer(Rule(status=503), Rule(status=503), always=Rule(status=202))

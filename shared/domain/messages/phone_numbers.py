@@ -1,0 +1,90 @@
+"""Phone numbers: what people write, in the one form of E.164, such as +6591234567.
+
+The library `phonenumbers` reads them as somebody in the default region would dial them. Their length decides, as new
+prefixes come more often than new versions of the library.
+"""
+
+import re
+
+import phonenumbers
+from phonenumbers import NumberParseException, PhoneNumber, PhoneNumberFormat, PhoneNumberType, ValidationResult
+
+from shared.domain.audience.column_names import without_zero_width
+from shared.domain.errors import Invalid
+
+_PLUSES = "+\uff0b"
+# How people write numbers: the library would find one in any prose. `tel:` is RFC 3966.
+_DIALLED = re.compile(rf"(?:tel:)?\(?[{_PLUSES}]?[\d\s().\-/\u2010-\u2015\u2212]+", re.IGNORECASE)
+_FLOAT = re.compile(rf"([{_PLUSES}]?\d+)\.0+")  # a spreadsheet that took a number for an amount
+_MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
+
+_NO_NUMBER = "it is no phone number"
+_NO_COUNTRY = "it does not begin with + and a country code, and no default region says which country it is of"
+_UNKNOWN_COUNTRY = "no country has its country code"
+_SHORT_NUMBER = "the phone number is too short"
+_LONG_NUMBER = "the phone number is too long"
+_NO_LENGTH = "no phone number of its country has this length"
+
+
+class NoNumber(ValueError):
+    """The text is no phone number. The message says why, and shows nothing of it."""
+
+
+def check_region(region: str) -> str:
+    """The region in upper case, as numbers are read in; `""` stands for none. Raises `Invalid`."""
+    known = region.upper()
+    if region and (not region.isascii() or known not in phonenumbers.SUPPORTED_REGIONS):
+        rule = "it must be a country's two letters, such as SG"
+        raise Invalid(f"invalid defaultRegion: {rule}", field="defaultRegion", value=region)
+    return known
+
+
+def read_number(written: str, default_region: str) -> str:
+    """The number in the form of E.164. Raises `NoNumber`."""
+    address = without_zero_width(written)
+    if whole := _FLOAT.fullmatch(address):
+        address = whole[1]
+    if not _DIALLED.fullmatch(address):
+        raise NoNumber(_NO_NUMBER)
+    try:
+        number = _parse_number(address, default_region)
+    except NumberParseException as error:
+        raise NoNumber(_describe_unreadable(error, address)) from None
+    match phonenumbers.is_possible_number_with_reason(number):
+        case ValidationResult.IS_POSSIBLE:
+            return phonenumbers.format_number(number, PhoneNumberFormat.E164)
+        case ValidationResult.TOO_SHORT | ValidationResult.IS_POSSIBLE_LOCAL_ONLY:
+            raise NoNumber(_SHORT_NUMBER)
+        case ValidationResult.TOO_LONG:
+            raise NoNumber(_LONG_NUMBER)
+        case _:
+            raise NoNumber(_NO_LENGTH)
+
+
+def _parse_number(address: str, default_region: str) -> PhoneNumber:
+    """The number as somebody in the region would dial it. Digits that begin with the region's own country code and make
+    a number with it are read with it: many files leave out the plus. Raises `NumberParseException`."""
+    number = phonenumbers.parse(address, default_region or None)
+    digits = phonenumbers.normalize_digits_only(address)
+    code = phonenumbers.country_code_for_region(default_region) if default_region else 0
+    if any(plus in address for plus in _PLUSES) or not code or not digits.startswith(str(code)):
+        return number
+    if phonenumbers.national_significant_number(number) != digits:  # the library has read it with the code
+        return number
+    abroad = phonenumbers.parse(f"+{digits}")
+    if phonenumbers.is_valid_number(abroad):
+        only_here = phonenumbers.number_type(number) in _MOBILE and phonenumbers.number_type(abroad) not in _MOBILE
+        return number if only_here else abroad
+    return number if phonenumbers.is_valid_number(number) else abroad
+
+
+def _describe_unreadable(error: NumberParseException, address: str) -> str:
+    match error.error_type:
+        case NumberParseException.INVALID_COUNTRY_CODE:
+            return _UNKNOWN_COUNTRY if address[0] in _PLUSES else _NO_COUNTRY
+        case NumberParseException.TOO_LONG:
+            return _LONG_NUMBER
+        case NumberParseException.TOO_SHORT_NSN | NumberParseException.TOO_SHORT_AFTER_IDD:
+            return _SHORT_NUMBER
+        case _:
+            return _NO_NUMBER

@@ -1,0 +1,36 @@
+"""Time zones by the rules of the package tzdata alone.
+
+`ZoneInfo(name)` would read the machine's files first (PEP 615), whose rules are often older, and two machines could
+disagree about an instant.
+"""
+
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from zoneinfo import ZoneInfo
+
+import tzdata
+
+RELEASE: str = tzdata.IANA_VERSION
+"""The release of the IANA database whose rules are used, such as 2026f."""
+
+_PACKAGE = files("tzdata")
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """All names, such as Europe/Paris and UTC."""
+    return frozenset(_PACKAGE.joinpath("zones").read_text().split())
+
+
+@cache
+def time_zone(name: str) -> ZoneInfo:
+    """The zone of a name that is in `zone_names`. Raises `KeyError` for any other, which never becomes a path."""
+    if name not in zone_names():
+        raise KeyError(name)
+    return ZoneInfo.from_file(BytesIO(read_rules(name)), key=name)
+
+
+def read_rules(name: str) -> bytes:
+    """The file of a zone in the format of RFC 9636; many names share one content."""
+    return _PACKAGE.joinpath("zoneinfo", *name.split("/")).read_bytes()
