@@ -24,7 +24,6 @@ log = structlog.get_logger(__name__)
 async def serve(settings: Settings, services: Sequence[str], *, name: str) -> int:
     """Run services until a signal ends them; returns the exit code. `name` stands in every line of the log."""
     logs.set_up(settings.logs, service=name)
-    log.info("starting", version=program_version(), time_zones=RELEASE)
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
     try:
@@ -33,6 +32,7 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     except CarillonError:
         await capabilities.close()
         raise
+    log.info("starting", version=program_version(), time_zones=RELEASE)
     memory.settle_in()
     return await run(components, health=known, shutdown=settings.shutdown)
 

@@ -13,9 +13,7 @@ from services.cli.output.times import read_given, read_past, read_span
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-limit = click.option(
-    "--limit", type=click.IntRange(0), metavar="N", help="At most so many; 0: all. A table has 100 unless told."
-)
+limit = click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum rows (default 100; 0 = all).")
 namespace = click.option(
     "--namespace",
     default="",

@@ -8,7 +8,8 @@ import re
 
 import idna
 
-_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# Mail hosts inside a network may have underscores in their names.
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _PLAIN = re.compile(rf"(?!.*\bxn--)(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*", re.IGNORECASE | re.ASCII)
 
 

@@ -32,6 +32,9 @@ SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 
 _SECRET = "secret.serviceAccount"
 _TARGETS = ("token", "topic", "condition")
+# https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages#Message
+_RESERVED = frozenset({"from", "message_type"})
+_RESERVED_STARTS = ("google", "gcm")
 _PARTS = frozenset({"notification", "data", "android", "apns", "webpush"})
 _ALLOWED = _PARTS | {"fcm_options", "fcmOptions"}
 _UNAUTHENTICATED = 401
@@ -144,6 +147,10 @@ class FcmKind(ProviderKind):
             if not isinstance(body[name], dict):
                 raise Invalid("a JSON object is needed", field=name)
         for name, value in body.get("data", {}).items():
+            if name in _RESERVED or name.startswith(_RESERVED_STARTS):
+                raise Invalid(
+                    "FCM keeps this name for itself: from, message_type, google… and gcm…", field=f"data.{name}"
+                )
             if not isinstance(value, str):
                 raise Invalid("all data are texts", field=f"data.{name}")
 

@@ -28,6 +28,7 @@ _ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
 _SERVICE = re.compile(r"MG[0-9a-fA-F]{32}")
 _SENDER = re.compile(r"\+[1-9][0-9]{6,14}|[0-9]{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 &_+-]{1,11}|whatsapp:\+[0-9]{7,15}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_WHATSAPP = "whatsapp:"
 _TEXT_CHARACTERS = 1_600
 
 # https://www.twilio.com/docs/api/errors: those of a request for one message.
@@ -130,13 +131,14 @@ class TwilioProvider:
         login = base64.b64encode(f"{fields.account_sid}:{secret.auth_token}".encode()).decode()
         self._headers = {"authorization": f"Basic {login}", "content-type": "application/x-www-form-urlencoded"}
         self._sender = _sender_of(fields)
+        self._scheme = _WHATSAPP if (fields.sender or "").startswith(_WHATSAPP) else ""
         self._hidden = (secret.auth_token, login)
         self._posts = posts
         self._rules = rules
         self._credential = credential
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
-        form = {"To": to, "Body": str(content.get("text", "")), **self._sender}
+        form = {"To": f"{self._scheme}{to}", "Body": str(content.get("text", "")), **self._sender}
         if (callback := self._rules.callback_url(self._credential, key)) is not None:
             form["StatusCallback"] = callback
 

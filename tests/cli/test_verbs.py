@@ -210,7 +210,7 @@ async def test_schedules_are_applied_from_files_and_a_wrong_one_spoils_no_other(
     (cli.home / "some.json").write_text(json.dumps(wanted[:2]))
     (cli.home / "line.ndjson").write_text("\n".join(map(json.dumps, [wanted[2], {**wanted[0], "every": 0}])))
     ended = await cli.run("schedules", "apply", "some.json", "line.ndjson")
-    assert (ended.code, ended.out.count("In place")) == (5, 3)
+    assert (ended.code, ended.out.count("Stored ")) == (5, 3)
     assert "every" in ended.err
     for document in wanted:
         assert (await shown(house, f"/schedules/{document['key']}"))["every"] == document["every"]

@@ -399,6 +399,10 @@ def test_an_account_that_can_be() -> None:
         ({"notification": {}, "token": "x"}, "token"),
         ({"notification": {}, "to": "x"}, "to"),
         ({"data": {"a": 1}}, "data.a"),
+        ({"data": {"from": "x"}}, "data.from"),
+        ({"data": {"message_type": "x"}}, "data.message_type"),
+        ({"data": {"google.c.a.e": "1"}}, "data.google.c.a.e"),
+        ({"data": {"gcm.notification.title": "x"}}, "data.gcm.notification.title"),
         ({"data": []}, "data"),
     ],
 )

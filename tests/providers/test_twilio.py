@@ -64,6 +64,11 @@ async def test_a_messaging_service_stands_in_for_a_sender() -> None:
     assert form["MessagingServiceSid"] == [service] and "From" not in form
 
 
+async def test_who_sends_by_whatsapp_is_read_there() -> None:
+    _, form = await answer_to(201, {}, **{"from": "whatsapp:+14155238886"})
+    assert (form["From"], form["To"]) == (["whatsapp:+14155238886"], ["whatsapp:+6591234567"])
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -30,7 +30,7 @@ from services.api.http.idempotency import read_key
 from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
-from services.api.messages.suppression_body import read_suppression, spellings_of
+from services.api.messages.suppression_body import read_suppression
 from services.api.messages.unsubscribing import _read_wish
 from shared.blobs.paths import find_place
 from shared.domain.accounts.apps import check_app, check_app_name
@@ -50,6 +50,7 @@ from shared.domain.jobs.mails import is_mailbox
 from shared.domain.jobs.mails import printable as printable_line
 from shared.domain.jobs.tasks import PlanJob
 from shared.domain.jobs.templates import Template, check_body, check_json, check_name
+from shared.domain.messages.recipients import spellings_of
 from shared.domain.messages.unsubscribing import UnsubscribeTokens
 from shared.domain.push.feedback import read as read_feedback
 from shared.domain.push.preview import valueless_tags

@@ -16,7 +16,7 @@ from services.api.clock.callback_body import CallbackBody, read_callback
 from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after
+from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
 from shared.domain.clock.schedules import TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
 from shared.domain.errors import Invalid
 from shared.domain.instants import EPOCH, read_instant
@@ -163,8 +163,9 @@ def _recurrence(body: ScheduleBody) -> Recurrence | None:
 def _to_recurrence(body: ScheduleBody, starts_at: datetime | None, ends_at: datetime | None) -> Recurrence:
     if body.cron is not None:
         timezone = "UTC" if body.timezone is None else body.timezone
-        check_cron(body.cron, timezone)
-        return Cron(body.cron, timezone, starts_at, ends_at)
+        line = plain_line(body.cron)
+        check_cron(line, timezone)
+        return Cron(line, timezone, starts_at, ends_at)
     assert body.every is not None  # one of the three is given
     return Every(body.every, EPOCH if starts_at is None else starts_at, starts_at, ends_at)
 

@@ -26,6 +26,8 @@ from shared.runtime.settings import ApiSettings
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # It tells strangers nothing but whether all is well, and orchestrators ask for it by a pod's address.
 _ANY_HOST_PATHS = frozenset({"/healthcheck", "/healthcheck/"})
+# The token in the path is all the authority: a browser adds none. Mail programs call these from pages of their own.
+_TOKEN_PATHS = "/u/"
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BROWSER_HEADERS = frozenset({b"origin", b"sec-fetch-site", b"cookie"})
 _SAME_SITE = frozenset({"same-origin", "none"})
@@ -82,6 +84,8 @@ class Guarded:
     def _check(self, scope: HTTPScope) -> None:
         if scope["path"] not in _ANY_HOST_PATHS and self._rules.hosts is not None:
             check_host(header_values(scope, b"host"), self._rules)
+        if scope["path"].startswith(_TOKEN_PATHS):
+            return
         if scope["method"] not in _READING_METHODS and _may_be_a_browser(scope):
             check_origin(Headers.from_scope(scope), self._rules)
 

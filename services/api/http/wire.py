@@ -10,6 +10,7 @@ its path.
 import functools
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ def _first_value(body: bytes) -> Any:
     if body.count(b",") > _COMMAS:
         raise Invalid(f"the body has over {_COMMAS:,} commas")
     # Bytes that are no UTF-8 become halves of surrogate pairs: found where they matter, ignored behind the value.
-    text = body.decode("utf-8", "surrogateescape")
+    text = body.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape")
     start = _SPACE.match(text)
     try:
         value, _ = _decoder.raw_decode(text, start.end() if start else 0)

@@ -15,7 +15,7 @@ from shared.domain.push.records import SERVICES
 _PROTOCOL = "s3://"
 _LATEST_NS = ns(LATEST)
 _SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
-
+_UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3}
 
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
 
@@ -107,12 +107,12 @@ def check(body: JobBody, *, now: int) -> None:
         raise Invalid("a job has a credential or a service, not both", field="credential", value=body.credential)
     if not body.credential and body.service not in SERVICES:
         raise _invalid("service", f"it must be {' or '.join(SERVICES)}", body.service)
+    _check_unit("expiresAt", body.expires_at)
+    _check_unit("startsAt", body.starts_at)
     if body.expires_at != 0 and body.expires_at <= now:
         raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
     if body.starts_at != 0 and not body.localized and body.starts_at <= now:
         raise _invalid("startsAt", "it must be 0 or lie in the future", body.starts_at)
-    if body.localized and body.starts_at != 0 and body.starts_at < _SOME_NS:
-        raise _invalid("startsAt", "it must be in nanoseconds since the epoch", body.starts_at)
     if body.starts_at > _LATEST_NS:
         raise _invalid("startsAt", "it must lie before the year 2201", body.starts_at)
     if 0 < body.expires_at <= body.starts_at:
@@ -134,6 +134,16 @@ def check_localized(body: JobBody) -> None:
     """Raise `Invalid` for a localized job without a start."""
     if body.localized and body.starts_at == 0:
         raise Invalid("Job can not be localized and don't have an start time", field="localized")
+
+
+def _check_unit(field: str, value: int) -> None:
+    """Raise `Invalid` for an instant that is written in another unit than nanoseconds."""
+    for unit, factor in _UNITS.items():
+        if _SOME_NS <= value * factor <= _LATEST_NS:
+            rule = f"it must be in nanoseconds since 1970; this looks like {unit}: send {value * factor}"
+            raise _invalid(field, rule, value)
+    if value and value < _SOME_NS:
+        raise _invalid(field, "it must be in nanoseconds since 1970 and lie in the future", value)
 
 
 def _invalid(field: str, rule: str, value: Any) -> Invalid:

@@ -144,12 +144,7 @@ class JobDrafts:
         return replace(job, mails=(DueMail(arrival(job), job.created_at),)) if self._mails else job
 
     def _make_job(
-        self,
-        app: App,
-        names: tuple[str, ...],
-        body: JobBody,
-        created_by: str,
-        key: Idempotency | None,
+        self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
     ) -> Job:
         now = self._clock.now_ns()
         own_id = job_body.read_id(body.id) or fresh_id(now)

@@ -15,7 +15,7 @@ from services.api.http.routes import Parameter, Resource, Route
 from services.api.messages.message_view import MessageView, message_view
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.instants import LATEST, from_ms, ms
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, check_plus, spellings_of
 from shared.flow.messages.references import find_credential
 from shared.store import Store
 from shared.store.documents import Page
@@ -91,6 +91,7 @@ class MessagesResource(Resource):
 
     async def _find_recipient(self, app_id: str, recipient: str, asked: paging.Asked[MessagePosition]) -> Page[Dated]:
         before = None if asked.after is None else (from_ms(asked.after.at), asked.after.id)
+        check_plus(recipient, _RECIPIENT.name)
         addresses = spellings_of(recipient)
         return await self._store.message_lists.find_recipient(app_id, addresses, before=before, limit=asked.limit)
 

@@ -63,7 +63,7 @@ class RecipientCounting:
         return counted
 
     async def _add(self, counted: RecipientCount, job: Job, options: MessageOptions, part: _Part) -> RecipientCount:
-        read = address_reader(options.channel, options.default_region)
+        read = address_reader(options.channel, options.default_region, kind=job.table_kind)
         addresses = [read(recipient) for recipient in part.recipients]
         known = [address for address in addresses if not isinstance(address, Malformed)]
         barred = await find_barred(self._store, job.app_id, options, known)

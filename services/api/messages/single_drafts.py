@@ -16,7 +16,7 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.phone_numbers import check_region
-from shared.domain.messages.recipients import Malformed, read_address
+from shared.domain.messages.recipients import Malformed, fit_kind, read_address
 from shared.domain.messages.rendering import MessageTexts
 from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
@@ -64,7 +64,7 @@ class SingleDrafts:
         times, region = read_times(body, now), check_region(body.default_region)
         credential = await self._find_credential(body.credential)
         channel = self._credentials.channel_of(credential.kind)
-        address = read_address(body.to, channel, region)
+        address = fit_kind(read_address(body.to, channel, region), credential.kind)
         if isinstance(address, Malformed):
             raise Invalid(f"nothing can be sent to this: {address.why}", field="to")
         templates = await self._find_templates(body)

@@ -92,12 +92,6 @@ def read_suppression(content: bytes, app_id: str, *, at: datetime) -> Suppressio
     return suppress_address(app_id, body.channel, address, cause=body.cause, at=at, list_name=body.list)
 
 
-def spellings_of(address: str) -> list[str]:
-    """What an address may stand as, whichever its channel is."""
-    read = (read_address(address, channel) for channel in Channel)
-    return sorted({known for known in read if isinstance(known, str)})
-
-
 def suppression_view(suppression: Suppression, *, whole: bool = True) -> SuppressionView:
     """The suppression; without `whole` not whom it is of."""
     unsubscribed_at = suppression.unsubscribed_at

@@ -14,12 +14,12 @@ from services.api.messages.suppression_body import (
     SuppressionBody,
     SuppressionView,
     read_suppression,
-    spellings_of,
     suppression_view,
 )
 from shared.domain.accounts.apps import check_not_deleting
 from shared.domain.errors import Forbidden, Invalid, NotFound
 from shared.domain.instants import from_ms, ms
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, check_plus, spellings_of
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -90,7 +90,7 @@ class SuppressionsResource(Resource):
 def _read_addresses(request: Request[Any, Any, Any]) -> list[str]:
     """What the query looks for, if for anything. Raises `Invalid`."""
     text = paging.first(request, ADDRESS.name)
-    addresses = spellings_of(text) if text else []
-    if text and not addresses:
+    if text and (len(text) > ADDRESS_CHARACTERS or not text.strip()):
         raise Invalid("address must be one that messages can have", field=ADDRESS.name)
-    return addresses
+    check_plus(text, ADDRESS.name)
+    return sorted(spellings_of(text)) if text else []

@@ -88,7 +88,7 @@ def _read_wish(kind: str, content: bytes) -> str:
     """The value of the form's field, as either kind of form has it; `""` without one."""
     if kind.partition(";")[0].strip().lower() == _MULTIPART:
         return _read_multipart(kind, content)
-    return parse_qs(content.decode("utf-8", "replace")).get(FIELD, [""])[0]
+    return parse_qs(content.decode("utf-8", "replace")).get(FIELD, [""])[0].strip()
 
 
 def _read_multipart(kind: str, content: bytes) -> str:

@@ -48,7 +48,7 @@ def show(session: Session, group_name: str) -> None:
 @job_options
 @click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs have ended.")
 def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:
-    """Make a localized push: a job for each time zone, at what --at reads in UTC."""
+    """Create a localized push: send at the time of --at in each recipient's zone."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))

@@ -59,8 +59,8 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
     body = job_body(session, app_id, **given, by_credential=bool(own)) | own | ({"id": id_} if id_ else {})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
     if not watches:
-        jobs = f" with {len(job['zones'])} jobs, group {job['jobGroupId']}" if job["zones"] else ""
-        session.out.confirm(job, f"Made job {job['id']}{jobs}.", id="id")
+        made = f"localized push {job['jobGroupId']} ({len(job['zones'])} zones)" if job["zones"] else f"job {job['id']}"
+        session.out.confirm(job, f"Created {made}.", id="id")
     elif job["zones"]:
         watch_group(session, app_id, job["jobGroupId"])
     else:
@@ -131,10 +131,10 @@ def stop(session: Session, job_name: str) -> None:
     show_default=True, help="Messages in this state; may be given several times.",
 )  # fmt: skip
 def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -> None:
-    """Send messages of a job again that has ended."""
+    """Retry failed (default), unsent or unknown messages of an ended job."""
     app_id, job_id = find_job(session, job_name)
     session.api.jobs.retry(app_id, job_id, states=states)
-    _confirm(session, app_id, job_id, "Taken up again")
+    _confirm(session, app_id, job_id, "Retrying messages of")
 
 
 @command.verb("batches", of_app=True)

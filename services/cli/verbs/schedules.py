@@ -161,5 +161,5 @@ def _put(session: Session, document: Any) -> bool:
 
 def _in_place(session: Session, schedule: Json) -> str:
     instants = schedule.get("next") or []
-    following = f", next at {session.out.when(instants[0])}" if instants else ""
-    return f"In place: schedule {schedule['key']}{following}."
+    following = f" Next: {session.out.when(instants[0])}." if instants else ""
+    return f"Stored {schedule['key']}.{following}"

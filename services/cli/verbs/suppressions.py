@@ -57,7 +57,7 @@ def list_suppressions(session: Session, address: str, limit: int | None) -> None
 @click.option("--channel", type=_CHANNELS, required=True, help="What the address is.")
 @_meant_options
 def add(session: Session, address: str, **meant: Any) -> None:
-    """Have an address get nothing more of an app. Who is there already stays."""
+    """Block an address. No effect if it is blocked already."""
     body = {"address": address} | _fields(**meant)
     stored = session.api.post("apps", find_app(session), "suppressions", body=body)
     session.out.confirm(stored, f"{stored['address']} gets nothing more of {_list_of(stored)}.", id="id")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import partial
 from typing import assert_never
 
 import structlog
@@ -32,12 +31,11 @@ from shared.domain.messages.ledger import (
     write_ahead,
 )
 from shared.domain.messages.repeating import Repeating
-from shared.domain.messages.suppressions import Suppression
-from shared.flow.messages.barring import bar_of
+from shared.flow.messages.barring import bars_beside
 from shared.providers import Content
 from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, Transact, WriteResult, WritingSession
+from shared.store.messages.ledger import EntryChange, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +100,7 @@ class BatchTaken(Exception):
 class EntryWriter:
     """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has so
     many attempts; `resending` tells what its job sends, `repeating` what it sends again that may have arrived, and
-    `channel` by what. Single messages know their channel."""
+    `channel` is that of the job's messages."""
 
     def __init__(
         self,
@@ -144,7 +142,7 @@ class EntryWriter:
                     [change for _, change in changes],
                     self._session,
                     of_singles=self._of_singles,
-                    beside=self._bars_beside([change for _, change in changes]),
+                    beside=bars_beside(self._store, [change for _, change in changes], self._channel),
                 )
                 if result is WriteResult.STALE:
                     await self._read_again([note.prepared for note in notes])
@@ -170,7 +168,8 @@ class EntryWriter:
         """Record answers after the batch was taken: they count where nobody knows better. Raises `Unavailable`."""
         await self._read_again([note.prepared for note in notes])
         while changes := [change for _, change in self._changes(notes)]:
-            if await self._store.messages.fold(changes, beside=self._bars_beside(changes)) is WriteResult.DONE:
+            bars = bars_beside(self._store, changes, self._channel)
+            if await self._store.messages.fold(changes, beside=bars) is WriteResult.DONE:
                 return
             await self._read_again([note.prepared for note in notes])
 
@@ -194,18 +193,6 @@ class EntryWriter:
                 before = prepared.message if prepared.is_stored else None
                 changes.append((prepared, EntryChange(before, after)))
         return changes
-
-    def _bars_beside(self, changes: Iterable[EntryChange]) -> Transact | None:
-        """What adds the bars that these changes call for, in their transaction."""
-        bars = [bar for change in changes if (bar := self._bar_of(change)) is not None]
-        return partial(self._store.suppressions.add_in, suppressions=bars) if bars else None
-
-    def _bar_of(self, change: EntryChange) -> Suppression | None:
-        after = change.after
-        if after.answered_at is None:
-            return None
-        channel = self._channel if after.single is None else after.single.channel
-        return bar_of(change.before, after, channel, at=after.answered_at)
 
     def _entry_after(self, note: Note) -> Message | None:
         """The entry to write; `None` where there is nothing left to be written."""

@@ -55,7 +55,7 @@ async def screen(
     """Choose the messages of these rows that are called now. A message that was sent to an earlier address of its row
     is not called again, since the columns belong to the new address. Raises `Unavailable`."""
     due = [*_due_rows(mailing, credential, batch, rows, entries, now)]
-    read = address_reader(mailing.options.channel, mailing.options.default_region)
+    read = address_reader(mailing.options.channel, mailing.options.default_region, kind=credential.kind)
     addresses = [read(rows.recipients[row.place]) for row in due]
     known = [address for address in addresses if isinstance(address, str)]
     found = await find_barred(store, mailing.job.app_id, mailing.options, known)
@@ -65,7 +65,8 @@ async def screen(
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
         message = row.entry or Message(id=row.id, app_id=mailing.job.app_id, credential_id=credential.id, to=spelled)
         prepared = Prepared(message, {}, row.entry is not None, spelled)
-        if message.to not in ("", spelled):  # a redacted entry has forgotten it
+        # A redacted entry has forgotten it, and former versions had other forms.
+        if message.to not in ("", spelled) and read(message.to) != address:
             screened.rejected.append(_reject(prepared, Reason.ADDRESS_CHANGED, "", now))
         elif isinstance(address, Malformed):
             screened.rejected.append(_reject(prepared, Reason.MALFORMED, address.why, now))

@@ -29,6 +29,18 @@ from shared.domain.time_zones import time_zone, zone_names
 
 MAX_LINE_CHARACTERS = 200
 
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+# The name, the number of values, and the seconds of one, where all have the same.
+_FIELDS = (("minute", 60, 60), ("hour", 24, 3_600), ("day", 31, 86_400), ("month", 12, 0), ("weekday", 7, 0))
+
 _SECOND = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
 _DAY = timedelta(days=1)
@@ -59,11 +71,17 @@ class Every(Struct, frozen=True, tag="every"):
 Recurrence = Cron | Every
 
 
+def plain_line(line: str) -> str:
+    """The line of five fields that a name such as `@daily` stands for; any other line as it is."""
+    return _NAMED.get(line.strip().lower(), line)
+
+
 def check_cron(line: str, timezone: str) -> None:
     """Raise `Invalid`, which names `cron` or `timezone`, unless the line fires some day."""
     _zone(timezone)
     if len(line) > MAX_LINE_CHARACTERS:
         raise Invalid(f"a cron line has at most {MAX_LINE_CHARACTERS} characters", field="cron")
+    _check_steps(line)
     if not _fires(line, timezone):
         raise Invalid("this cron line never fires", field="cron", value=line)
 
@@ -222,6 +240,17 @@ def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
     offset = instant.astimezone(zone).utcoffset()
     assert offset is not None  # a zone of the IANA database has one for every instant
     return offset
+
+
+def _check_steps(line: str) -> None:
+    """Raise `Invalid` for a step beyond its field's range: `*/90` fires once an hour, and not every 90 minutes."""
+    fields = line.split()
+    for place, ((name, most, seconds), text) in enumerate(zip(_FIELDS, fields, strict=False)):
+        for step in (part.partition("/")[2] for part in text.split(",")):
+            if step.isdecimal() and int(step) > most:
+                alone = text.startswith("*/") and {*fields[:place]} <= {"0"} and {*fields[place + 1 :]} <= {"*"}
+                hint = f"; for every {step} {name}s use every: {int(step) * seconds}" if seconds and alone else ""
+                raise Invalid(f"the step {step} exceeds the {most} of a {name} field{hint}", field="cron", value=line)
 
 
 def _wall(instant: datetime, zone: ZoneInfo) -> datetime:

@@ -15,7 +15,7 @@ from shared.domain.errors import Invalid
 _PLUSES = "+\uff0b"
 # How people write numbers: the library would find one in any prose. `tel:` is RFC 3966.
 _DIALLED = re.compile(rf"(?:tel:)?\(?[{_PLUSES}]?[\d\s().\-/\u2010-\u2015\u2212]+", re.IGNORECASE)
-_FLOAT = re.compile(rf"([{_PLUSES}]?\d+)\.0+")  # a spreadsheet that took a number for an amount
+_FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet took the number for an amount
 _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
 
 _NO_NUMBER = "it is no phone number"
@@ -43,7 +43,9 @@ def read_number(written: str, default_region: str) -> str:
     """The number in the form of E.164. Raises `NoNumber`."""
     address = without_zero_width(written)
     if whole := _FLOAT.fullmatch(address):
-        address = whole[1]
+        if len(whole[2]) > 2:  # an amount, or a group of digits: nobody can tell
+            raise NoNumber(_NO_NUMBER)
+        address = whole[1] + whole[3]
     if not _DIALLED.fullmatch(address):
         raise NoNumber(_NO_NUMBER)
     try:

@@ -22,13 +22,16 @@ from msgspec import Struct
 
 from shared.domain.audience.column_names import strip_unseen
 from shared.domain.audience.user_ids import Normalize
-from shared.domain.mail_domains import normal_domain
+from shared.domain.errors import Invalid
+from shared.domain.mail_domains import address_in_ascii, normal_domain
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.phone_numbers import NoNumber, read_number
 
 ADDRESS_CHARACTERS = 1_024
 _MAIL_CHARACTERS, _LOCAL_CHARACTERS = 254, 64  # RFC 5321
 
+_MAIL_KINDS = frozenset({"smtp", "ses", "sendgrid"})
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 _APNS_TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
 # Neither quoted local parts nor literals: nobody has one, and both serve to smuggle.
 _LOCAL = re.compile(r"""[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+(?:\.[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+)*""")
@@ -50,19 +53,32 @@ ReadAddress = Callable[[str], Address]
 
 _BLANK = Malformed("it is blank")
 _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
+_PLUS_AS_BLANK = re.compile(r" \d|\s*[^\s<]+ [^<]*@")
+_NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
+_NO_TOKEN = Malformed("a device's token is made of hexadecimal digits")
 _NO_MAIL = Malformed("it is no mail address: one @ is needed, with something before and behind it")
 _LONG_MAIL = Malformed(f"a mail address has at most {_MAIL_CHARACTERS} characters, {_LOCAL_CHARACTERS} before the @")
 _BAD_LOCAL = Malformed("there are characters before the @ that a mail address does not have there")
 _BAD_DOMAIN = Malformed("what stands behind the @ is no domain")
 
 
-def address_reader(channel: Channel, default_region: str = "") -> ReadAddress:
-    """What reads the addresses of this channel; `default_region` is one that `check_region` gave."""
+def address_reader(channel: Channel, default_region: str = "", *, kind: str = "") -> ReadAddress:
+    """What reads the addresses of this channel, as far as providers of this `kind` can call them; `default_region` is
+    one that `check_region` gave."""
 
     def read(text: str) -> Address:
-        return read_address(text, channel, default_region)
+        return fit_kind(read_address(text, channel, default_region), kind)
 
     return read
+
+
+def fit_kind(address: Address, kind: str) -> Address:
+    """The address, or why providers of this kind cannot call it."""
+    if isinstance(address, Malformed):
+        return address
+    if kind in _MAIL_KINDS and not address.isascii() and address_in_ascii(address) is None:
+        return _NOT_ASCII
+    return _NO_TOKEN if kind == "apns" and not _HEXADECIMAL.fullmatch(address) else address
 
 
 def read_address(text: str, channel: Channel, default_region: str = "") -> Address:
@@ -86,10 +102,22 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
 
 
 def spellings_of(written: str) -> set[str]:
-    """What an address may stand as in the ledger, by any channel, and as it was written: of malformed ones there is
-    nothing else."""
-    forms = (read_address(written, channel) for channel in Channel)
-    return {written, *(form for form in forms if isinstance(form, str))}
+    """What an address may stand as in the ledger, by any channel and in former versions, and as it was written: of
+    malformed ones there is nothing else."""
+    forms = [form for channel in Channel if isinstance(form := read_address(written, channel), str)]
+    return {written, *forms, *filter(None, map(former_form, forms))}
+
+
+def former_form(address: str) -> str | None:
+    """The form that a mail address beyond ASCII could have before domains had one form; `None` for all others."""
+    return None if address.isascii() or "@" not in address else address_in_ascii(address)
+
+
+def check_plus(written: str, field: str) -> None:
+    """Raise `Invalid` where a blank has taken the place of a plus, as in a URL. An empty answer would look as if nobody
+    were barred."""
+    if _PLUS_AS_BLANK.match(written):
+        raise Invalid("a blank is no part of an address: in a URL, write + as %2B", field=field)
 
 
 def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
@@ -129,6 +157,6 @@ def _read_mail(address: str) -> Address:
     if not _LOCAL.fullmatch(local):
         return _BAD_LOCAL
     normal = normal_domain(domain)
-    if normal is None or "." not in normal:
+    if normal is None or "." not in normal or "_" in normal:
         return _BAD_DOMAIN
     return f"{local}@{normal}"

@@ -165,12 +165,12 @@ class MessageTexts:
     """
 
     def __init__(self, templates: Sequence[Template], context: Mapping[str, Any], *, locale: str) -> None:
-        [places] = places_by_locale(templates).values()
+        places = next(iter(places_by_locale(templates).values()), {})
         chosen = {known: templates[place] for known, place in places.items()}
         self._bodies = {known: _compile_template(template) for known, template in chosen.items()}
         default = find_locale(locale, self._bodies)
         if default is None:
-            there = ", ".join(sorted(template.locale for template in chosen.values()))
+            there = ", ".join(sorted(template.locale for template in chosen.values())) or "no other"
             raise Invalid(f"invalid template: there is none in the locale {locale!r}, but in {there}", field="template")
         self._default = default
         self.default_template = chosen[default]

@@ -1,16 +1,18 @@
 """Bars: whom a message must not reach, and which message bars its recipient from others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.jobs import MessageOptions
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.recipients import Malformed, read_address
+from shared.domain.messages.recipients import Malformed, former_form, read_address
 from shared.domain.messages.singles import SingleWish
 from shared.domain.messages.suppressions import Suppression, SuppressionCause, reason_of, suppress_address
 from shared.store import Store
+from shared.store.messages.ledger import EntryChange, Transact
 
 _CAUSES = {Reason.HARD_BOUNCE: SuppressionCause.BOUNCE, Reason.COMPLAINT: SuppressionCause.COMPLAINT}
 
@@ -20,12 +22,26 @@ async def find_barred(
 ) -> dict[str, Reason]:
     """Those of the addresses, in their normal form, that get nothing sent with these options, and why. Raises
     `Unavailable`."""
-    found = await store.suppressions.find(app_id, options.channel, addresses, options.list)
+    former = {form: address for address in addresses if (form := former_form(address)) is not None}
+    found = await store.suppressions.find(app_id, options.channel, [*addresses, *former], options.list)
     reasons = {
         address: reason_of([suppression], list_name=options.list, transactional=options.transactional)
         for address, suppression in found.items()
     }
-    return {address: reason for address, reason in reasons.items() if reason is not None}
+    return {former.get(form, form): reason for form, reason in reasons.items() if reason is not None}
+
+
+def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) -> Transact | None:
+    """What adds the bars that answers call for, in the transaction of their entries; single messages know their
+    channel."""
+    bars = []
+    for change in changes:
+        after, single = change.after, change.after.single
+        if after.answered_at is not None:
+            told_by = channel if single is None else single.channel
+            bars.append(bar_of(change.before, after, told_by, at=after.answered_at))
+    wanted = [bar for bar in bars if bar is not None]
+    return partial(store.suppressions.add_in, suppressions=wanted) if wanted else None
 
 
 def bar_of(
@@ -36,7 +52,7 @@ def bar_of(
     if before is not None and after.reason == before.reason:
         return None
     cause = _CAUSES.get(Reason(after.reason)) if after.reason else None
-    address = after.to or read_address(recipient, channel)
+    address = read_address(after.to or recipient, channel)
     if cause is None or isinstance(address, Malformed):
         return None
     return suppress_address(after.app_id, channel, address, cause=cause, at=at, message_id=after.id)

@@ -153,12 +153,14 @@ class Receipts:
         lists = await self._lists_of([entry for entry in entries if entry is not None])
         counts, wishes = Counter[ReceiptOutcome](), list[Suppression]()
         for each, entry in zip(told, entries, strict=True):
-            address = entry.to if entry is not None and entry.to else read_address(each.recipient, channel)
-            if isinstance(address, Malformed):
+            address = read_address(entry.to if entry is not None and entry.to else each.recipient, channel)
+            is_named = bool(each.key or each.provider_id)
+            unknown = _judge_unknown(each, called_at, now) if entry is None and is_named else None
+            if unknown is ReceiptOutcome.EARLY or (unknown is not None and not each.key):
+                counts[unknown] += 1
+            elif isinstance(address, Malformed):
                 counts[ReceiptOutcome.SKIPPED] += 1
-            elif entry is None and (each.key or each.provider_id):
-                counts[_judge_unknown(each, called_at, now)] += 1
-            else:
+            else:  # a message that is forgotten was of a list that nobody knows any more
                 counts[ReceiptOutcome.STORED] += 1
                 wishes.append(
                     suppress_address(

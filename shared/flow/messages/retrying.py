@@ -9,6 +9,7 @@ from collections.abc import Collection
 from shared.domain.errors import Conflict, Forbidden
 from shared.domain.jobs.events import Doer, Event, EventState
 from shared.domain.jobs.jobs import Job
+from shared.domain.messages.figures import MessageCounts
 from shared.domain.messages.jobs import options_of
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.feeding import CredentialFeed
@@ -32,12 +33,14 @@ class JobRetry:
 
         Raises:
             Forbidden: the job has not ended, or is a dry run.
-            Conflict: its messages are forgotten, its credential is gone or is another app's alone, or somebody else
-                was faster.
+            Conflict: it has no messages in these states, or would leave some unsent; its messages are forgotten, its
+                credential is gone or is another app's alone, or somebody else was faster.
         """
         if options_of(job).dry_run:
             raise Forbidden("a dry run has sent nothing that could be sent again", field="jobId")
         await self._check_credential(job)
+        if not job.open and await self._store.batches.get(job.key, 0) is not None:
+            _check_states(await self._store.message_sums.count(job.key), states)
         now = self._clock.now_ns()
         said = ", ".join(sorted(state.value for state in states))
         event = Event(RETRIED, EventState.SUCCESS, said, now, by)
@@ -75,3 +78,20 @@ class JobRetry:
         if now.open:
             return Forbidden(f"cannot retry {now.status or 'running'} job", field="status", value=now.status.value)
         return Conflict("the messages of this job are forgotten", field="jobId")
+
+
+def _check_states(counts: MessageCounts, states: Collection[MessageState]) -> None:
+    """Raise `Conflict` unless a retry in these states sends something and leaves nothing unsent: the job would be
+    `completed` all the same."""
+    there = {state: counts.by_state.get(state.value, 0) for state in (MessageState.FAILED, MessageState.UNKNOWN)}
+    there[MessageState.UNSENT] = counts.unsent
+    wanted = sum(there.get(state, 0) for state in states)
+    unsent = 0 if MessageState.UNSENT in states else counts.unsent
+    if not counts.planned or (wanted and not unsent):
+        return
+    if wanted:
+        raise Conflict(f"the job has unsent messages ({unsent:,}): add unsent to states", field="states")
+    asked = " or ".join(sorted(state.value for state in states))
+    told = ", ".join(f"{count:,} {state.value}" for state, count in there.items() if count)
+    hint = f"it has {told}: name these states" if told else "all were sent, or can never be"
+    raise Conflict(f"the job has no {asked} messages; {hint}", field="states")

@@ -13,6 +13,7 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.phone_numbers import check_region
 from shared.domain.messages.recipients import (
     Malformed,
+    address_reader,
     mask,
     read_address,
     repeat_form,
@@ -97,7 +98,10 @@ def test_digits_with_the_country_code_are_read_with_it(digits: str, region: str,
 def test_a_fraction_is_no_digit_of_a_number() -> None:
     assert read_address("491701234567.0", SMS, "DE") == read_address("+491701234567.0", SMS) == "+491701234567"
     assert read_address("01.42.68.53.00", SMS, "FR") == "+33142685300"
-    assert "no phone number" in why("4.91701E+11", SMS, "DE")
+    for written in ("49 170 1234567.0", "0170 1234567.0", "(491701234567.00)", "tel:491701234567.0", "491701234567 .0"):
+        assert read_address(written, SMS, "DE") == "+491701234567"
+    for written in ("4.91701E+11", "491701234567.000"):
+        assert "no phone number" in why(written, SMS, "DE")
     assert "no default region" in why("491701234567.0", SMS)
 
 
@@ -123,6 +127,21 @@ def test_a_domain_has_one_form(domain: str, normal: str) -> None:
 @pytest.mark.parametrize("domain", ["xn--a.de", "☃.net", "a\u200db.de", "xn--.de", f"{'ü' * 60}.de"])
 def test_a_name_that_dns_does_not_take_is_no_domain(domain: str) -> None:
     assert DOMAIN in why(f"ana@{domain}", MAIL)
+
+
+@pytest.mark.parametrize("kind", ["smtp", "ses", "sendgrid"])
+def test_a_kind_reads_what_it_can_call(kind: str) -> None:
+    read = address_reader(MAIL, kind=kind)
+    assert read("ana@bücher.de") == "ana@bücher.de"
+    assert isinstance(refused := read("jörg@example.com"), Malformed)
+    assert "ASCII" in refused.why
+    assert address_reader(MAIL, kind="sandbox")("jörg@example.com") == "jörg@example.com"
+
+
+def test_apns_reads_hexadecimal_tokens() -> None:
+    assert address_reader(PUSH, kind="apns")("AB" * 32) == "ab" * 32
+    assert isinstance(address_reader(PUSH, kind="apns")("not-hex!"), Malformed)
+    assert address_reader(PUSH, kind="fcm")("not-hex!") == "not-hex!"
 
 
 def test_a_mail_address_loses_marks_of_direction_around_it() -> None:

@@ -442,4 +442,6 @@ async def test_an_unsubscription_may_overtake_the_record_of_its_call(receipts: R
     told = CallbackUnsubscription(key=key(7), recipient="ana@example.com")
     with pytest.raises(EarlyNews):
         await unsubscribe(receipts, told, clock.now())
-    assert await unsubscribe(receipts, told, clock.now() - timedelta(hours=1)) == {SKIPPED: 1}
+    assert await unsubscribe(receipts, told, clock.now() - timedelta(hours=1)) == {STORED: 1}
+    of_others = CallbackUnsubscription(provider_id="theirs", recipient="ana@example.com")
+    assert await unsubscribe(receipts, of_others, clock.now() - timedelta(hours=1)) == {SKIPPED: 1}

@@ -118,6 +118,21 @@ async def test_an_address_is_found_in_any_spelling(house: House, spelled: str) -
     assert (await house.admin.get(f"{path(app_id)}?address={query}")).json == [number]
 
 
+@pytest.mark.parametrize("address", ["ana+news@example.com", "+6591234567"])
+async def test_a_plus_that_became_a_blank_is_refused(house: House, address: str) -> None:
+    app_id = await house.app()
+    refused = await house.admin.get(f"{path(app_id)}?address={address}")
+    assert (refused.status, refused.json["field"]) == (422, "address")
+    assert "%2B" in refused.json["reason"]
+
+
+async def test_a_domain_is_one_in_both_its_forms(house: House) -> None:
+    app_id = await house.app()
+    one = await add(house, app_id, address="ana@xn--bcher-kva.de")
+    assert one["address"] == "ana@bücher.de"
+    assert (await house.admin.get(f"{path(app_id)}?address=ana@B%C3%9CCHER.de")).json == [one]
+
+
 async def test_who_unsubscribed_by_a_link_is_found_by_the_address_too(house: House) -> None:
     app_id = await house.app()
     link = unsubscribe_listing(listing_of(app_id, Channel.MAIL, "ana@example.com", "news"), at=house.clock.now())

@@ -211,6 +211,8 @@ async def test_a_stopped_job_is_taken_up_again_and_leaves_alone_what_has_arrived
     assert (await post.states(job))[MessageState.SENT] == len(first) < 20
     await post.hasten(credential)
     retry = post.parts.of(MessagesPart).retry
+    with pytest.raises(Conflict, match=r"no failed messages; it has \d+ unsent"):
+        await retry.retry(stopped, [MessageState.FAILED], by=ANA)
     with pytest.raises(Conflict):
         await retry.retry(replace(stopped, round=7), [MessageState.UNSENT], by=ANA)
     again = await retry.retry(stopped, [MessageState.UNSENT], by=ANA)
@@ -237,6 +239,8 @@ async def test_what_failed_is_sent_again_and_nothing_else(post: Post) -> None:
     assert await post.states(job) == {MessageState.SENT: 29, MessageState.UNKNOWN: 1}
     assert ended.totals is not None
     assert (ended.totals.planned, ended.totals.sent, ended.totals.failed) == (30, 29, 1)
+    with pytest.raises(Conflict, match="the job has no failed messages; it has 1 unknown"):
+        await retry.retry(ended, [MessageState.FAILED], by=ANA)
     await retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
     await post.closed(job)
     assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 30, "repeated": 1}
