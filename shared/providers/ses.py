@@ -25,13 +25,13 @@ from shared.providers.smtp import (
     judge_reply,
     name_message,
 )
-from shared.providers.sns import SnsCertificates, sns_fetch
+from shared.providers.sns import DOMAINS, SnsCertificates, sns_fetch
 
 _TAGS_HEADER = "X-SES-MESSAGE-TAGS"
 _SET_HEADER = "X-SES-CONFIGURATION-SET"
 
 _SET_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_TOPIC = re.compile(r"arn:aws(-[a-z]+)*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?")
+_TOPIC = re.compile(rf"arn:({'|'.join(DOMAINS)}):sns:[a-z0-9-]+:[0-9]{{12}}:[A-Za-z0-9_-]{{1,256}}(\.fifo)?")
 _BARRED = re.compile(
     r"access denied|sending (suspended|paused)|sending is (suspended|paused)|account is (suspended|paused|not active)",
     re.IGNORECASE,

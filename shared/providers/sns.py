@@ -43,7 +43,15 @@ _PARTS: dict[str, Sequence[str]] = {
     "UnsubscribeConfirmation": _CONFIRMATION_PARTS,
 }
 _HASHES = {"1": SHA1, "2": SHA256}
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+){1,3}-[0-9]{1,2}")
+DOMAINS = {
+    "aws": "amazonaws.com",
+    "aws-us-gov": "amazonaws.com",
+    "aws-cn": "amazonaws.com.cn",
+    "aws-eusc": "amazonaws.eu",
+}
+"""The domain of each partition of AWS whose topics can be verified."""
+
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-[0-9]{1,2}")
 _CERTIFICATE = re.compile(r"/SimpleNotificationService-[0-9a-f]{32}\.pem")
 
 _COLONS_OF_A_TOPIC = 5
@@ -148,9 +156,11 @@ def sns_fetch(outgoing: Outgoing) -> Fetch:
 
 def is_sns_host(host: str, topic: str) -> bool:
     """Whether this is the host of SNS in the region of the topic."""
-    region = topic.split(":")[3] if topic.count(":") == _COLONS_OF_A_TOPIC else ""
-    suffix = ".cn" if region.startswith("cn-") else ""
-    return bool(_REGION.fullmatch(region)) and host == f"sns.{region}.amazonaws.com{suffix}"
+    if topic.count(":") != _COLONS_OF_A_TOPIC:
+        return False
+    _, partition, _, region, *_ = topic.split(":")
+    domain = DOMAINS.get(partition)
+    return domain is not None and bool(_REGION.fullmatch(region)) and host == f"sns.{region}.{domain}"
 
 
 def _read(body: bytes) -> tuple[SnsEnvelope, dict[str, Any]]:

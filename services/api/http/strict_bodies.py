@@ -2,17 +2,14 @@
 case matters, and no type stands in for another. So do the routes that Marathon did not have."""
 
 import json
-import re
 from codecs import BOM_UTF8
 from collections import Counter
 from typing import TypeVar
 
 import msgspec
 
+from services.api.http.plain_words import read_mistake
 from shared.domain.errors import Invalid
-
-_MISTAKE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
-_FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 
 T = TypeVar("T")
 
@@ -32,7 +29,8 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
     except RecursionError:
         raise Invalid("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
-        raise _mistake(str(error)) from None
+        what, path = read_mistake(str(error))
+        raise Invalid(what, field=path or None) from None
     except msgspec.DecodeError as error:
         raise Invalid(f"the body is not JSON: {error}" if content.strip() else "the body is empty") from None
 
@@ -45,13 +43,3 @@ def _check_keys(content: bytes) -> None:
     for key, count in counts.items():
         if count > 1:
             raise Invalid(f"the body has the key {key!r} twice: remove one", field=key)
-
-
-def _mistake(text: str) -> Invalid:
-    match = _MISTAKE.fullmatch(text)
-    what, path = (match["what"], match["path"] or "") if match else (text, "")
-    if field := _FIELD.fullmatch(what):
-        name = f"{path}.{field['name']}" if path else field["name"]
-        unknown = field["fault"] == "contains unknown"
-        return Invalid(f"there is no field {name!r}" if unknown else f"the field {name!r} is needed", field=name)
-    return Invalid(what.replace(" | null`", "`").replace("`", ""), field=path or None)

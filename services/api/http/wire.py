@@ -22,22 +22,13 @@ from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
 from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
+from services.api.http.plain_words import read_mistake
 from shared.domain.errors import Invalid, suggest
 from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
-_MISMATCH = re.compile(r"Expected `(?P<wanted>.+)`, got `(?P<got>.+?)`(?: - at `\$\.?(?P<path>.*)`)?")
-_NAMES = {
-    "array": "an array",
-    "bool": "true or false",
-    "float": "a number",
-    "int": "an integer",
-    "null": "null",
-    "object": "an object",
-    "str": "a string",
-}
 _SPACE = re.compile(r"[ \t\n\r]*")
 # Each may begin a list or an object, or a value in one: half a million of these keep everybody else waiting.
 _OPENING = 100_000
@@ -201,12 +192,8 @@ def _folded_names(kind: type[Struct]) -> dict[str, str]:
 
 
 def _mismatch(text: str, fields: dict[str, Any]) -> Invalid:
-    match = _MISMATCH.fullmatch(text)
-    if match is None:
-        return Invalid(text)
-    wanted, got, path = match["wanted"], match["got"], match["path"] or ""
-    wanted = " or ".join(_NAMES.get(name, name) for name in wanted.split(" | "))
-    return Invalid(f"{path} must be {wanted}, not {_NAMES.get(got, got)}", field=path, value=fields.get(path))
+    what, path = read_mistake(text)
+    return Invalid(what, field=path or None, value=fields.get(path))
 
 
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "examples": ["2026-12-24T14:00:00Z"]})]

@@ -4,6 +4,7 @@ A stream is read a page at a time, as fast as the client takes it: what is held 
 Rows of the audience that nobody has called have no entry in the ledger and so no line; a header counts them.
 """
 
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -32,6 +33,7 @@ _STATE = Parameter(
 )
 
 _Write = Callable[[Sequence[MessageView]], bytes]
+_NOT_WANTED = re.compile(r"q\s*=\s*0(\.0*)?")
 _EXPORTS: dict[str, _Write] = {CSV: as_csv, NDJSON: as_ndjson}
 
 
@@ -98,8 +100,11 @@ async def _write(
 
 def _export_of(request: Request[Any, Any, Any]) -> str:
     """The media type that the caller wants all messages in, `""` for a page of JSON."""
-    accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
-    return next((media for media in accepted if media in _EXPORTS), "")
+    for part in request.headers.get("accept", "").split(","):
+        media, *parameters = (text.strip().lower() for text in part.split(";"))
+        if media in _EXPORTS and not any(map(_NOT_WANTED.fullmatch, parameters)):
+            return media
+    return ""
 
 
 def _read_position(request: Request[Any, Any, Any]) -> str:

@@ -49,16 +49,18 @@ class BadHeader(CarillonError):
 def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
     """The names in a header's fields, which are UTF-8. Raises `BadHeader`."""
     names: dict[str, int] = {}
+    read: list[str] = []
     for place, field in enumerate(fields):
         name = column_name(field.decode())
         if place >= MAX_COLUMNS:
             raise BadHeader(f"more than {MAX_COLUMNS:,} columns", place)
         if len(name) > MAX_NAME_CHARACTERS:
             raise BadHeader(f"a name of a column with more than {MAX_NAME_CHARACTERS} characters", place)
-        if name in names:
+        if name in names and name:  # a spreadsheet leaves empty columns behind
             raise BadHeader(f'two columns with the name "{name}", in column {names[name] + 1} and again', place)
         names[name] = place
-    return tuple(names)
+        read.append(name)
+    return tuple(read)
 
 
 def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:

@@ -109,6 +109,15 @@ def test_a_name_of_the_header_may_be_written_in_any_case() -> None:
         assert (rows.ids, rows.others) == ([b"a1", b'a"2'], ([b"Ann", b"B,ob"],))
 
 
+def test_columns_without_names_are_ignored() -> None:
+    content = b"recipient,name,, \nu1,Ann,,\nu2,Bob,x,\n"
+    for at in in_every_way(content):
+        reader = RowReader(choose=by_name("recipient", "name"))
+        rows = read(pieces(content, at), reader)
+        assert reader.header == Header(("recipient", "name", "", ""), 18)
+        assert (rows.ids, rows.others) == ([b"u1", b"u2"], ([b"Ann", b"Bob"],))
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -116,7 +125,7 @@ def test_a_name_of_the_header_may_be_written_in_any_case() -> None:
             b"recipient,b,B \nu1,b,c\n",
             'columns with the name "b", in column 2 and again, at byte 0, line 1, column 3',
         ),
-        (b"\r\n\r\nrecipient,,\nu1,b,c\n", 'with the name "", in column 2 and again, at byte 4, line 3, column 3'),
+        (b"\r\n\r\nrecipient,x,X\nu1,b,c\n", 'with the name "x", in column 2 and again, at byte 4, line 3, column 3'),
         (b"a,b\nu1,b\n", 'no column "recipient" for its recipients; its columns are "a", "b", at byte 0, line 1'),
         (b"ana@x.com,+4917612,Ann \n", 'recipients; its columns are …, …, "ann", at byte 0, line 1'),
         (b"recipient,b\nu1,b\n ,c\n", 'a blank value in the column "recipient", at byte 17, line 3'),

@@ -107,7 +107,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"secret": {"hush-hush-hush": ["hush-hush-hush"]}}, None, "str"),  # type: ignore[list-item]
     ({"rate": 0}, "rate", "0.01"),
     ({"rate": 10_001}, "rate", "10000"),
-    ({"rate": "5"}, "rate", "float"),
+    ({"rate": "5"}, "rate", "a number, not a string"),
     ({"maxInFlight": 0}, "maxInFlight", "1"),
     ({"maxInFlight": 2_001}, "maxInFlight", "2000"),
     ({"maxInFlight": 1.5}, "maxInFlight", "int"),
