@@ -71,6 +71,7 @@ _JOBS: dict[str, Measure] = {
     "ledgers": ledgers.measure,
     "providers": providers.measure,
     "bus": bus.measure,
+    "bus-crashes": bus.measure_crashes,
     "bus-isolation": bus_isolation.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {

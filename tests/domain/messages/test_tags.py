@@ -24,6 +24,11 @@ def test_tags_are_matched_without_case_and_blanks() -> None:
     assert split_at_tags("{{\u200bÉtage_2\n}}", "body").tags == (column_name("e\u0301tage_2\ufeff"),)
 
 
+@pytest.mark.parametrize("name", ["नाम", "ชื่อ", "isim_2", "名前", "имя"])
+def test_a_tag_may_be_of_any_script(name: str) -> None:
+    assert split_at_tags(f"{{{{ {name} }}}}", "body").tags == (column_name(name),)
+
+
 def test_the_literals_stand_around_the_tags() -> None:
     split = split_at_tags("a{{b}}}}c{ {{d}}", "body")
     assert (split.literals, split.tags) == (("a", "}}c{ ", ""), ("b", "d"))
