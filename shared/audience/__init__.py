@@ -172,8 +172,8 @@ class Audience:
         return tally.result(highest=highest, rows=rows, exact=exact, indexed=indexed)
 
     async def count_users(self, table: str, users: Sequence[str]) -> Counted:
-        """What these users have in the table. `unknown` counts those who have nothing there, as an empty id does, and
-        one that the column cannot hold; of two spellings of one user, one is known. Raises `Invalid`."""
+        """Count these users' devices. `unknown` counts users without any, empty ids, and ids that the column cannot
+        hold; of two spellings of one user, one is known. Raises `Invalid`."""
         indexed = (await self._tables.get(table)).columns[USER].indexed
         named = await self._readable(table, filter(None, users))
         tally = counting.Tally()

@@ -1,4 +1,4 @@
-"""What msgspec says of a wrong value, in plain words."""
+"""Plain words for a wrong value, in place of msgspec's."""
 
 import re
 

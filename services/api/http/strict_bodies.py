@@ -36,8 +36,8 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
 
 
 def _check_keys(content: bytes) -> None:
-    """Raise `Invalid` where one key of the body has two values, as readers disagree about which of them counts. What is
-    deeper may be a text of the caller's own."""
+    """Raise `Invalid` where one key of the body has two values, as readers disagree about which of them counts.
+    Deeper objects may be a caller's own text, and are not looked at."""
     whole = json.loads(content, object_pairs_hook=list, parse_int=str, parse_float=str)
     counts = Counter(entry[0] for entry in whole if isinstance(entry, tuple))
     for key, count in counts.items():

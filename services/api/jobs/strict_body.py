@@ -27,7 +27,7 @@ _ANSWERED = frozenset(
         "statusEvents",
     ]
 )
-"""What else Marathon's Go client sends: it writes all fields of a job."""
+"""Marathon's Go client sends these too, as it writes all fields of a job."""
 
 
 def read_body(content: bytes, whole: type[JobBody], *, lenient: bool) -> JobBody:

@@ -63,8 +63,8 @@ _BAD_DOMAIN = Malformed("what stands behind the @ is no domain")
 
 
 def address_reader(channel: Channel, default_region: str = "", *, kind: str = "") -> ReadAddress:
-    """What reads the addresses of this channel, as far as providers of this `kind` can call them; `default_region` is
-    one that `check_region` gave."""
+    """A reader of this channel's addresses, which refuses those that providers of this `kind` cannot call.
+    `default_region` is one that `check_region` gave."""
 
     def read(text: str) -> Address:
         return fit_kind(read_address(text, channel, default_region), kind)
@@ -102,8 +102,8 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
 
 
 def spellings_of(written: str) -> set[str]:
-    """What an address may stand as in the ledger, by any channel and in former versions, and as it was written: of
-    malformed ones there is nothing else."""
+    """All forms of an address that the ledger may hold, by any channel and of former versions, and the text itself,
+    which is all that is kept of a malformed one."""
     forms = [form for channel in Channel if isinstance(form := read_address(written, channel), str)]
     return {written, *forms, *filter(None, map(former_form, forms))}
 

@@ -32,8 +32,8 @@ async def find_barred(
 
 
 def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) -> Transact | None:
-    """What adds the bars that answers call for, in the transaction of their entries; single messages know their
-    channel."""
+    """The write that adds the bars which these answers call for, in the transaction of their entries. `channel` is that
+    of a job's messages; single messages know their own."""
     bars = []
     for change in changes:
         after, single = change.after, change.after.single
