@@ -172,7 +172,7 @@ async def test_fan_outs_come_and_go_while_events_and_subscribers_come_in(bus: Bu
     running = [await bus.house.start("fanout") for _ in range(2)]
     for number in range(4):
         heir = await bus.house.start("fanout")
-        running.pop(0).send(signal.SIGKILL)
+        await bus.house.kill(running.pop(0))
         running.append(heir)
         # Who subscribes is not known to be answered before or after what is published beside it.
         wish = SubscriptionWish(namespace=SUBSCRIBER, key=f"new{number}", callback="https://r/", topics=("others",))

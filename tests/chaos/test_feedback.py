@@ -167,7 +167,7 @@ async def test_readers_come_and_go_while_records_come_in(receiver: Receiver) -> 
     first = await receiver.start()
     second = await receiver.start()
     await until(receiver.standing, "the first records to be counted")
-    first.send(signal.SIGKILL)
+    await receiver.house.kill(first)
     third = await receiver.start()
     await ended(second)
     await answering

@@ -33,11 +33,10 @@ async def test_a_killed_process_falls_silent_a_frozen_one_comes_back_and_an_ende
     killed, frozen, ended = [await house.start(service) for service in ("scheduler", "worker", "feedback")]
     for process in (killed, frozen, ended):
         await until(partial(told_of, house, process), "a sign of life")
-    killed.send(signal.SIGKILL)
+    await house.kill(killed)
     frozen.send(signal.SIGSTOP)
     ended.send(signal.SIGTERM)
     assert await ended.gone() == 0
-    await killed.gone()
     assert await told_of(house, ended) is None
     for process in (killed, frozen):
         assert await state_of(house, process) is ProcessState.ALIVE

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pymongo
 
 from services import assembly
 from services.connections import Capabilities
@@ -131,6 +132,18 @@ class House:
         process = Process(child, log, faults)
         self._processes.append(process)
         return process
+
+    async def kill(self, process: Process) -> None:
+        """SIGKILL, wherever the process is. The stand-in for MongoDB holds up everybody for a transaction that a dead
+        client left open, so all sessions are ended; MongoDB does that by itself."""
+        process.send(signal.SIGKILL)
+        assert await process.gone() == -signal.SIGKILL, process.log
+        await asyncio.to_thread(self._end_sessions)
+
+    def _end_sessions(self) -> None:
+        client: pymongo.MongoClient[dict[str, Any]]
+        with pymongo.MongoClient(self.environment["CARILLON_STORE_URL"], timeoutMS=SECONDS * 1_000) as client:
+            client.admin.command("killAllSessions", [])
 
     def _known_to(self, tree: Path | None) -> dict[str, str]:
         """The environment, for this version or for another one."""

@@ -21,6 +21,7 @@ from shared.domain.messages.rendering import MessageTexts
 from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.domain.messages.unsubscribing import URL_FIELD, listing_of
+from shared.flow.jobs.template_names import ENGLISH
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.references import find_credential
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
@@ -101,7 +102,12 @@ class SingleDrafts:
         """The template in all its locales, or the body as one."""
         if body.body is not None:
             inline = Template(
-                id="", app_id=self._app.id, name=_INLINE, locale=body.locale.lower(), body=body.body, created_at=0
+                id="",
+                app_id=self._app.id,
+                name=_INLINE,
+                locale=(body.locale or ENGLISH).lower(),
+                body=body.body,
+                created_at=0,
             )
             return [inline]
         name = body.template
@@ -116,7 +122,7 @@ class SingleDrafts:
     def _render(
         self, body: SingleBody, templates: list[Template], credential: Credential, channel: Channel, address: str
     ) -> str:
-        texts = MessageTexts(templates, body.parameters, locale=body.locale)
+        texts = MessageTexts(templates, body.parameters, locale=body.locale or ENGLISH)
         texts.check_filled(())
         self._credentials.check_content(credential, texts.default_template.body)
         url = self._links.url_of(listing_of(self._app.id, channel, address, body.list))

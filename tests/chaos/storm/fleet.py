@@ -36,8 +36,7 @@ class Fleet:
     async def kill(self, number: int) -> None:
         """End a process without a word, and start another."""
         service, process = self._places.pop(number)
-        process.send(signal.SIGKILL)
-        assert await process.gone() == -signal.SIGKILL, process.log
+        await self._house.kill(process)
         await self._spawn(service)
 
     async def end(self, number: int) -> None:

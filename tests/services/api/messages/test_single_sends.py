@@ -105,6 +105,12 @@ async def test_a_message_is_stored_and_a_worker_is_told(shop: Shop) -> None:
     assert shown.json == made.json
 
 
+@pytest.mark.parametrize("wish", [{"body": {"text": "Hi"}}, {"template": "hello"}], ids=["body", "template"])
+async def test_no_locale_means_english(shop: Shop, wish: dict[str, Any]) -> None:
+    made = await shop.post(to="ana@example.com", locale="", **wish)
+    assert made.status == 201, made.body
+
+
 async def test_a_template_is_filled_by_parameters_and_defaults(shop: Shop) -> None:
     made = [
         await shop.post(to="ana@example.com", template="hello", parameters=parameters)
