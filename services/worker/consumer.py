@@ -116,7 +116,7 @@ class Consumer:
                 answer = MessageAnswer.DEAD
             else:
                 with follow(name_of(task), task.trace, **facts_of(task)) as span:
-                    answer = await self._work_off(task, stopping)
+                    answer = await self._work_off(task, stopping, redelivered=delivery.redelivered)
                     span.set(outcome=answer)
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)
         TASKS.labels(self._queue, answer).inc()
@@ -132,11 +132,11 @@ class Consumer:
             return None
         return task
 
-    async def _work_off(self, task: Task, stopping: asyncio.Event) -> "MessageAnswer":
+    async def _work_off(self, task: Task, stopping: asyncio.Event, *, redelivered: bool) -> "MessageAnswer":
         """Try the task until there is an answer to its message."""
-        in_place_until = math.inf
+        in_place_until, work = math.inf, self._stage.run_again if redelivered else self._stage.run
         for failures in range(1, AWAY.attempts + 1):
-            failure = await self._try(task)
+            failure = await self._try(work, task)
             if failure is None:
                 return MessageAnswer.DONE
             if stopping.is_set():
@@ -160,10 +160,10 @@ class Consumer:
                 break
         return MessageAnswer.REQUEUED
 
-    async def _try(self, task: Task) -> Exception | None:
+    async def _try(self, work: Callable[[Task], Awaitable[None]], task: Task) -> Exception | None:
         try:
             with in_hand.hold(self._queue, task.about):
-                await self._stage.run(task)
+                await work(task)
         except (Unavailable, LaneLost) as error:
             log.warning("task waits", task=repr(task), reason=str(error))
             return error

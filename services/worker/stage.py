@@ -18,6 +18,10 @@ class Stage(ABC, Generic[AnyTask]):
     async def run(self, task: AnyTask) -> None:
         """Do the task. Raises `Unavailable` and `LaneLost` when it must be done again."""
 
+    async def run_again(self, task: AnyTask) -> None:
+        """Do a task that the broker delivers again: the worker that had it is dead, or has lost its connection."""
+        await self.run(task)
+
     @abstractmethod
     async def put_off(self, task: AnyTask) -> None:
         """See that the work comes back later as this task, which counts the tries. Raises `Unavailable`."""

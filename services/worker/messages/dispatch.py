@@ -132,15 +132,8 @@ class Dispatch:
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, *self._under_way, return_exceptions=True)
-            await self._end_records()
+            await (self._record_late() if self._end is DispatchEnd.TAKEN else self._leave())
         return self._end or DispatchEnd.DONE
-
-    async def _end_records(self) -> None:
-        """Tell what our calls came to, in whatever way sending has ended."""
-        if self._end is DispatchEnd.TAKEN:
-            await self._record_late()
-        else:
-            await self._leave()
 
     def add(self, prepared: Iterable[Prepared]) -> None:
         """Send these too, behind the others."""

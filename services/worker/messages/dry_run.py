@@ -1,32 +1,39 @@
 """What a batch of a dry run would send. Nobody is called, and nothing is written but the counts of the batch."""
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from services.worker.messages.entries import Note
 from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
 from services.worker.messages.screening import screen
-from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.batches import Batch, BatchStatus
+from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential
-from shared.domain.messages.ledger import Message, MessageState, reject
+from shared.domain.messages.ledger import Message, MessageState, add_tallies, difference, reject
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
 
-async def judge_rows(
+async def settle_counted(
     store: Store,
     links: UnsubscribeLinks,
     mailing: MessagesOfJob,
     credential: Credential,
     batch: Batch,
     rows: RecipientRows,
-) -> Sequence[Message]:
-    """The entries that these rows would have if the provider took all that it is called for. Raises `Unavailable`."""
+) -> Batch | None:
+    """Settle a batch with what its rows would come to if the provider took all that it is called for. `None` where
+    another worker has it by now. Raises `Unavailable`."""
     screened = await screen(store, links, mailing, credential, batch, rows, {}, now=await store.now())
     taken = [replace(prepared.message, state=MessageState.SENT, attempt=1) for prepared in screened.prepared]
-    return [*taken, *map(_rejected_entry, screened.rejected)]
+    entries = [*taken, *map(_rejected_entry, screened.rejected)]
+    return await store.message_batches.settle(
+        batch,
+        to=BatchStatus.SENT,
+        receipt=receipt_of_entries(entries),
+        size=len(rows.numbers),
+        tally=add_tallies(difference(None, entry) for entry in entries),
+    )
 
 
 def _rejected_entry(note: Note) -> Message:

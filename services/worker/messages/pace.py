@@ -13,7 +13,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.messages import pacing, places
 from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.clocks import Reading
-from shared.domain.messages.credentials import Traffic
+from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
 from shared.domain.messages.places import AccountPlace, Places
 from shared.flow.messages.account_clock import AccountClock
@@ -27,7 +27,6 @@ _SPARE_CALLS = 4
 _BUSY_US = 20_000  # an event loop has so much to do now and then that no answer is read for as long
 _NO_CALLS_US = 50_000
 _BRIEF_US = 100_000
-_POLITE_US = 30_000  # so much later, who comes first has asked first
 _SECOND = 1_000_000
 _GRANTED = "granted"
 
@@ -135,8 +134,7 @@ class AccountPace:
             return None
         got = self._grant(traffic, wish, now, wish.count)
         if isinstance(got, Wait):
-            polite_us = _POLITE_US if places.is_behind(traffic.places, self._holder) else 0
-            return await self._outlast(traffic, Wait(got.until_us + polite_us, got.limit), wish, now.now_us)
+            return await self._outlast(traffic, got, wish, now.now_us)
         known = places.drop_expired(traffic.places, now.now_us, keep=self._holder)
         calls = self._room(traffic, known, wish, got[1])
         if not calls:
@@ -169,6 +167,7 @@ class AccountPace:
             ahead_us=wish.ahead_us,
             guard=self._guard,
             first_in_line=self._first_in_line,
+            behind=traffic.order is SendOrder.AGE and places.is_behind(traffic.places, self._holder),
         )
 
     def _room(self, traffic: Traffic, known: Places, wish: Wish, grant: Grant) -> int:

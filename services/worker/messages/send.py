@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from services.worker.jobs.grace import Grace
 from services.worker.messages.dispatch import DispatchEnd
-from services.worker.messages.dry_run import judge_rows
+from services.worker.messages.dry_run import settle_counted
 from services.worker.messages.early_feed import EarlyFeed
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
@@ -40,7 +40,7 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, add_tallies, difference, recover
+from shared.domain.messages.ledger import Message, recover
 from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.feed import Feed
@@ -120,6 +120,15 @@ class MessageSender(Stage[SendMessages]):
         with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
             await self._work(batch, self._bring_on)
 
+    async def run_again(self, task: SendMessages) -> None:
+        """As `run`. A batch that another worker owns by this very task gets a new turn: by the old one that worker, if
+        it lives, could still reserve."""
+        batch = await self._store.batches.get(task.job_id, task.ordinal)
+        if batch is not None and batch.is_on_its_way and self._has_come_twice(task, batch):
+            await self._feed.requeue(batch)
+        else:
+            await self.run(task)
+
     async def put_off(self, task: SendMessages) -> None:
         """Have the batch brought back later with a new turn."""
         await self._feed.put_off(task)
@@ -172,14 +181,15 @@ class MessageSender(Stage[SendMessages]):
                 raise Unavailable("this process is not done yet with an earlier turn of the batch")
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
+            # If that worker is dead, the broker delivers its message again, or upkeep renews the turn.
             return None if self._has_come_twice(task, batch) else batch
         if not batch.is_on_its_way:
             await self._leave_place(batch)
         return None
 
     def _has_come_twice(self, task: SendMessages, batch: Batch) -> bool:
-        """Whether another worker owns the batch by this very task. If that worker is dead, upkeep renews the turn."""
-        return turn_of(batch.owner) == task.turn and batch.owner not in self._own
+        """Whether another worker owns the batch by this very task."""
+        return batch.turn == task.turn == turn_of(batch.owner) and batch.owner not in self._own
 
     async def _take(self, batch: Batch, session: WritingSession) -> Batch | None:
         """The batch as ours, to be written for in this session; `None` where somebody else was faster."""
@@ -225,7 +235,8 @@ class MessageSender(Stage[SendMessages]):
             case other:
                 assert_never(other)
         if ours.mailing.options.dry_run:
-            return await self._count_only(ours)
+            rows = await self._reader.read(ours.mailing, batch)
+            return await settle_counted(self._store, self._links, ours.mailing, ours.credential, batch, rows)
         rank = (0.0, ours.mailing.job.created_at, ours.mailing.job.key)
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
@@ -235,18 +246,6 @@ class MessageSender(Stage[SendMessages]):
         end, free_us = await self._dispatch(held, ours, screened)
         await fault("message.before_settle")
         return await self._leave_batch(ours, rows, end, free_us)
-
-    async def _count_only(self, ours: _Batch) -> Batch | None:
-        """Settle a batch of a dry run with what it would send."""
-        rows = await self._reader.read(ours.mailing, ours.batch)
-        entries = await judge_rows(self._store, self._links, ours.mailing, ours.credential, ours.batch, rows)
-        return await self._store.message_batches.settle(
-            ours.batch,
-            to=BatchStatus.SENT,
-            receipt=receipt_of_entries(entries),
-            size=len(rows.numbers),
-            tally=add_tallies(difference(None, entry) for entry in entries),
-        )
 
     async def _recover(
         self, batch: Batch, session: WritingSession, repeating: Repeating = _NOTHING_AGAIN

@@ -26,6 +26,10 @@ HORIZON_US = _SECOND // 2
 FARTHEST_US = 10 * _SECOND
 """No grant begins more than `HORIZON_US` or one interval ahead, and none more than `FARTHEST_US`."""
 
+BEHIND_US = _SECOND // 5
+"""So much later than others may who comes behind one of them reserve: a worker asks for its next instants 100 ms after
+it could, at the latest, so the one that comes first has asked by then."""
+
 FIRST_IN_LINE_US = 3 * _SECOND // 2
 """How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at
 most. They end within `FIRST_IN_LINE_US` and half a second."""
@@ -140,9 +144,11 @@ def reserve(
     ahead_us: int,
     guard: PaceGuard,
     first_in_line: bool = False,
+    behind: bool = False,
 ) -> tuple[Pace, Grant] | Wait:
     """Up to `count` instants, the first at least `ahead_us` from now, and the pace to store with them. `clock` names
-    the clock that `now_us` was read from. Who is `first_in_line` need not wait for the end of others' grants."""
+    the clock that `now_us` was read from. Whoever is `first_in_line` need not wait for the end of others' grants.
+    Whoever is `behind` takes only instants that nobody before it has asked for."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
@@ -152,7 +158,7 @@ def reserve(
         (pace.hold_until_us, Limit.PROVIDER),
     )
     first = max(blocked_until, now_us + ahead_us)
-    horizon = _horizon_us(interval)
+    horizon = _horizon_us(interval) - BEHIND_US * behind
     farthest = now_us + max(FIRST_IN_LINE_US if first_in_line and interval <= HORIZON_US else horizon, ahead_us)
     if first > farthest:
         return Wait(first - horizon, limit)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.pacing import (
+    BEHIND_US,
     FARTHEST_US,
     Grant,
     Limit,
@@ -43,6 +44,7 @@ def take(
     ahead_us: int = 0,
     clock: str = CLOCK,
     first_in_line: bool = False,
+    behind: bool = False,
 ) -> tuple[Pace, Grant]:
     """A reservation that is granted."""
     got = reserve(
@@ -54,12 +56,21 @@ def take(
         ahead_us=ahead_us,
         guard=GUARD,
         first_in_line=first_in_line,
+        behind=behind,
     )
     assert not isinstance(got, Wait), got
     return got
 
 
-def wait(pace: Pace, *, rate: float = 10, now_us: int = NOW, clock: str = CLOCK, first_in_line: bool = False) -> Wait:
+def wait(
+    pace: Pace,
+    *,
+    rate: float = 10,
+    now_us: int = NOW,
+    clock: str = CLOCK,
+    first_in_line: bool = False,
+    behind: bool = False,
+) -> Wait:
     """A reservation that is not."""
     got = reserve(
         pace,
@@ -70,6 +81,7 @@ def wait(pace: Pace, *, rate: float = 10, now_us: int = NOW, clock: str = CLOCK,
         ahead_us=0,
         guard=GUARD,
         first_in_line=first_in_line,
+        behind=behind,
     )
     assert isinstance(got, Wait), got
     return got
@@ -111,6 +123,17 @@ def test_who_is_first_in_line_is_not_so_for_ever() -> None:
     assert NOW < told.until_us < ours.last_us
     _, others = take(pace, now_us=told.until_us)
     assert others.first_us == ours.last_us + ours.interval_us
+
+
+@pytest.mark.parametrize("rate", [0.5, 10.0, 30.0, 500.0, 2_500.0])
+def test_who_comes_behind_asks_later_and_loses_nothing(rate: float) -> None:
+    pace, first = take(Pace(clock=CLOCK), rate=rate)
+    told = wait(pace, rate=rate)
+    later = wait(pace, rate=rate, behind=True)
+    assert later.until_us == told.until_us + BEHIND_US
+    assert wait(pace, rate=rate, now_us=later.until_us - 1, behind=True) == later
+    _, second = take(pace, rate=rate, now_us=later.until_us, ahead_us=250_000, behind=True)
+    assert second.first_us == first.last_us + first.interval_us
 
 
 def test_below_one_a_second_each_call_has_an_interval_of_its_own() -> None:

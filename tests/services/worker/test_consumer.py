@@ -53,6 +53,7 @@ class Scripted(Stage[Any]):
         self.ends = list(ends)
         self.cannot_put_off: list[Exception] = []
         self.tried: list[Task] = []
+        self.again: list[Task] = []
         self.done: list[Task] = []
         self.later: list[Task] = []
         self.given_up: list[tuple[Task, str]] = []
@@ -65,6 +66,10 @@ class Scripted(Stage[Any]):
         if end is not None:
             raise end
         self.done.append(task)
+
+    async def run_again(self, task: Task) -> None:
+        self.again.append(task)
+        await self.run(task)
 
     async def put_off(self, task: Task) -> None:
         if self.cannot_put_off:
@@ -116,6 +121,21 @@ async def place(stage: Scripted, *given: Task) -> AsyncIterator[Place]:
 
 async def is_answered(at: Place) -> bool:
     return not at.unanswered and not await at.broker.depth(at.queue)
+
+
+async def test_a_stage_knows_what_the_broker_delivers_again() -> None:
+    stage = Scripted(None)
+    at = Place(stage, SendBatch)
+    await at.broker.setup(QUEUES)
+    await at.publish(ONE)
+    async with at.broker.subscribe(at.queue, name="one that dies", prefetch=1) as subscription:
+        await anext(aiter(subscription))
+    await at.publish(OTHER)
+    running = asyncio.create_task(at.run())
+    await until(lambda: is_answered(at))
+    at.stopping.set()
+    await asyncio.wait_for(running, SECONDS)
+    assert (stage.again, sorted(map(repr, stage.done))) == ([ONE], sorted(map(repr, [ONE, OTHER])))
 
 
 @pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])

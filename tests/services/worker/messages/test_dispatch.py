@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from services.worker.messages.dispatch import DispatchEnd
+from services.worker.messages.dispatch import _RESERVED_AHEAD_US, DispatchEnd
 from services.worker.messages.pace import AccountPace, Reserved, Wish
 from shared.broker.memory import MemoryBroker
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState, News, hear
-from shared.domain.messages.pacing import Limit, Wait
+from shared.domain.messages.pacing import Limit, Pace, PaceGuard, Wait, reserve
 from shared.flow.messages.account_clock import AccountClock
 from shared.flow.messages.feeding import CredentialFeed
 from shared.store import Store
@@ -114,6 +114,23 @@ async def test_three_workers_share_one_rate(store: Store, fake: FakeProcess) -> 
         assert ends == [DispatchEnd.DONE] * 3
         assert len({message for _, message in arrivals}) == len(arrivals) == 180
         assert await account.tally() == {"sent": 180}
+
+
+@pytest.mark.parametrize("rate", [10.0, 30.0, 100.0, 500.0, 2_500.0])
+def test_an_older_batch_asks_before_a_younger_one_may(rate: float) -> None:
+    """Again and again, until the older one has instants for all its messages."""
+    ask = partial(reserve, rate=rate, count=10_000, clock="c", ahead_us=80_000, guard=PaceGuard())
+    got = ask(Pace(clock="c"), now_us=0)
+    for _ in range(10):
+        assert not isinstance(got, Wait)
+        pace, grant = got
+        asks_us = grant.last_us - _RESERVED_AHEAD_US
+        if isinstance(got := ask(pace, now_us=asks_us), Wait):
+            asks_us = got.until_us
+            got = ask(pace, now_us=asks_us)
+        younger = ask(pace, now_us=asks_us, behind=True)
+        assert isinstance(younger, Wait)
+        assert younger.until_us - asks_us >= 80_000, "this much later may the older one be"
 
 
 async def test_who_waits_long_keeps_the_place(store: Store, fake: FakeProcess) -> None:

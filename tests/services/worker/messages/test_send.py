@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from services.parts import Parts
 from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Conflict
@@ -287,6 +288,26 @@ async def test_a_task_that_comes_twice_changes_nothing(post: Post) -> None:
     await post.hasten(credential)
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 100}
+    assert set(Counter(await post.called()).values()) == {1}
+
+
+async def test_a_batch_of_a_lost_worker_is_taken_up_as_soon_as_the_broker_delivers_it_again(
+    post: Post, queued: list[Batch]
+) -> None:
+    """Upkeep would not give it a new turn: its worker shows signs of life, though the broker has lost it."""
+    credential = await post.credential(rate=4)
+    job = await post.job(credential, 40, batch_size=40)
+    await post.has_calls(3)
+    batch = await post.store.batches.get(job.key, 0)
+    task = SendMessages(job.key, 0, batch.turn)
+    [heir] = [stage for stage in Parts(post.capabilities, ("worker",)).stages if stage.task is SendMessages]
+    await heir.run(task)
+    assert (await post.store.batches.get(job.key, 0)).turn == batch.turn
+    await heir.run_again(task)
+    assert (await post.store.batches.get(job.key, 0)).turn > batch.turn
+    await post.hasten(credential)
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 40}
     assert set(Counter(await post.called()).values()) == {1}
 
 
