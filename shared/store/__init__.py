@@ -56,6 +56,7 @@ from shared.store.console.processes import Processes
 from shared.store.documents import Document, time_of, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
+from shared.store.indexes import find_wanted
 from shared.store.inspection import StoreInspection
 from shared.store.jobs.batch_sums import BatchSums
 from shared.store.jobs.batches import Batches
@@ -145,7 +146,7 @@ class Store:
         self.uploads = self.add("uploads", FileUploads)
         self.divisions = self.add("divisions", Divisions)
         self.held_out = self.add("held_out", HeldOut)
-        self.feedbacks = self.add("feedbacks", lambda database: Feedbacks(client, database))
+        self.feedbacks = self.add("feedbacks", Feedbacks)
         self.schedules = self.add("schedules", Schedules)
         self.occurrences = self.add("occurrences", Occurrences)
         self.outcomes = self.add("outcomes", Outcomes)
@@ -164,13 +165,13 @@ class Store:
         self.message_batches = self.add("message_batches", MessageBatches)
         self.message_jobs = self.add("message_jobs", MessageJobs)
         self.reopening = self.add("reopening", Reopening)
-        self.messages = self.add("messages", lambda database: MessageLedger(client, database))
+        self.messages = self.add("messages", MessageLedger)
         self.message_lists = self.add("message_lists", LedgerLists)
         self.message_sums = self.add("message_sums", MessageSums)
         self.singles = self.add("singles", SingleMessages)
         self.single_contents = self.add("single_contents", SingleContents)
         self.send_limits = self.add("send_limits", SendLimits)
-        self.kept_ledgers = self.add("kept_ledgers", lambda database: KeptLedgers(client, database))
+        self.kept_ledgers = self.add("kept_ledgers", KeptLedgers)
         self.redaction = self.add("redaction", Redaction)
         self.suppressions = self.add("suppressions", Suppressions)
         self.bus_topics = self.add("bus_topics", BusTopics)
@@ -232,10 +233,19 @@ class Store:
         """Make every index, idempotently (`carillon init`). The stamp comes last: it says that all else is there."""
         aggregates = [*(each for each in self._aggregates.values() if each is not self.schema), self.schema]
         # An index of millions of documents takes minutes, and a server gives up what takes longer than it was told.
-        with pymongo.timeout(None):
+        # `timeout(None)` would mean the client's own limit.
+        with pymongo.timeout(0):
+            await self._make_indexes()
             for aggregate in aggregates:
                 with translate_errors():
                     await aggregate.setup()
+
+    async def _make_indexes(self) -> None:
+        """Make all indexes of a collection in one look at its documents, once most members have them."""
+        wanted = await find_wanted(self._makers)
+        for name, models in wanted.models.items():
+            with translate_errors():
+                await self._database[name].create_indexes(models, commitQuorum="majority")
 
     @property
     def inspection(self) -> StoreInspection:

@@ -48,10 +48,14 @@ DENIALS: Mapping[int | None, str] = {
     NO_RIGHT: "MongoDB does not allow it",
     _NO_LOGIN: "MongoDB does not accept the user or the password",
 }
-_TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
-# The codes of a server that steps down, shuts down, interrupts us, or cannot reach another one. Not every write error
-# has a label too.
-_AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436})
+_TRANSIENT = ("TransientTransactionError", "RetryableWriteError", "SystemOverloadedError")
+# Not every error of a server that is to be asked again later has a label too.
+_AWAY_CODES = frozenset(
+    {6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436}  # it stops, steps down or interrupts
+    | {43, 175, 237}  # a cursor or the plan of a query is gone
+    | {24, 112, 239, 246, 251, 290, 388}  # a lock, a conflict, a snapshot or a transaction
+    | {365, 402, 449, 462}  # it has too much to do
+)
 
 
 class Identified(Protocol):

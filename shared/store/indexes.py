@@ -81,6 +81,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.collections: dict[str, None] = {}
         self.indexes: list[CollectionIndex] = []
+        self.models: dict[str, list[IndexModel]] = {}
 
     def __getitem__(self, name: str) -> "_RecordedCollection":
         return _RecordedCollection(self, name)
@@ -101,9 +102,11 @@ class _RecordedCollection:
         return self
 
     async def create_index(self, keys: Sequence[tuple[str, Any]], **options: Any) -> None:
-        model = IndexModel(keys, **options).document
+        model = IndexModel(keys, **options)
+        described = model.document
         await self.database.create_collection(self.name)
-        self.database.indexes.append(_index(self.name, model["name"], model["key"].items(), model))
+        self.database.indexes.append(_index(self.name, described["name"], described["key"].items(), described))
+        self.database.models.setdefault(self.name, []).append(model)
 
     def __getattr__(self, operation: str) -> Any:
         raise _NotOfIndexes(operation)

@@ -7,7 +7,7 @@ takes its place ends its session first (`end_session`). One who is not gone begi
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 import pymongo
@@ -36,7 +36,7 @@ async def run_transaction(
     database: AsyncDatabase[Document],
     work: Callable[[AsyncClientSession], Awaitable[Written]],
     *,
-    session: AsyncClientSession | None = None,
+    session: "OwnSession | None" = None,
     seconds: float = TRANSACTION_SECONDS,
     patience: float = TRANSACTION_SECONDS,
 ) -> Written:
@@ -49,7 +49,7 @@ async def run_transaction(
         Unavailable: the server is away or too slow. Whether all is stored is not known.
     """
     work = _give_up_after(patience, work)
-    async with _end_if_unknown(database) if session is None else nullcontext(session) as running:
+    async with _end_if_unknown(database, session) as running:
         with translate_errors(), pymongo.timeout(seconds):
             # A transaction inherits nothing from the collections: without these it takes the URL's.
             return await running.with_transaction(
@@ -61,10 +61,13 @@ async def run_transaction(
 
 
 @asynccontextmanager
-async def _end_if_unknown(database: AsyncDatabase[Document]) -> AsyncIterator[AsyncClientSession]:
-    """A session for one transaction. Behind a deadline the driver sends no abort, and the server would keep what was
-    written from others for a minute: so the session is ended where nobody knows how the transaction did."""
-    own = OwnSession(database)
+async def _end_if_unknown(
+    database: AsyncDatabase[Document], given: "OwnSession | None"
+) -> AsyncIterator[AsyncClientSession]:
+    """The given session, or one for one transaction. Behind a deadline the driver sends no abort, and the server would
+    keep what was written from others for a minute: so the server ends the session where nobody knows how the
+    transaction did. The driver may go on in it."""
+    own = given or OwnSession(database)
     try:
         yield own.session
     except LastingConflict:
@@ -74,7 +77,8 @@ async def _end_if_unknown(database: AsyncDatabase[Document]) -> AsyncIterator[As
             await end_session(database, own.name)
         raise
     finally:
-        await own.close()
+        if given is None:
+            await own.close()
 
 
 def _give_up_after(
@@ -108,7 +112,10 @@ class OwnSession:
         self.name = identity.hex()
 
     async def close(self) -> None:
-        """End it, and the transaction that is open in it."""
+        """End it, and the transaction that is open in it. Others may end it by its name later: so the driver, which
+        would begin its next session by that name, is told to forget it."""
+        if (known := self.session._server_session) is not None:  # noqa: SLF001
+            known.mark_dirty()
         await self.session.end_session()
 
 

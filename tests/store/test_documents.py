@@ -54,6 +54,17 @@ async def test_a_server_that_steps_down_is_unavailable_however_it_says_so(error:
         await insert(error)
 
 
+@pytest.mark.parametrize("code", [24, 43, 112, 175, 237, 239, 246, 251, 290, 365, 388, 402, 449, 462])
+async def test_whatever_may_go_well_the_next_time_is_unavailable(code: int) -> None:
+    with pytest.raises(Unavailable, match=str(code)), translate_errors():
+        raise OperationFailure("not now", code, {"errmsg": "not now"})
+
+
+async def test_a_server_that_says_that_it_is_overloaded_is_unavailable() -> None:
+    with pytest.raises(Unavailable), translate_errors():
+        raise OperationFailure("later", 99_999, {"errorLabels": ["SystemOverloadedError"]})
+
+
 @pytest.mark.parametrize("code", [13, 18])
 async def test_a_server_that_denies_us_is_unavailable_and_what_was_asked_is_not_told(code: int) -> None:
     said = "not authorized on carillon to execute command { insert: 'jobs', documents: [ { secret: 1 } ] }"

@@ -49,11 +49,22 @@ async def test_one_whose_session_somebody_ends_begins_anew(store: Store, ready_d
             await end_session(other._database, own.name)
         await things.update_one({"_id": "a"}, {"$inc": {"n": 1}}, session=session)
 
-    await run_transaction(store._database, transact, session=own.session)
+    await run_transaction(store._database, transact, session=own)
     assert tries == 2
     assert await things.find_one({"_id": "a"}) == {"_id": "a", "n": 2}
     await own.close()
     await other.close()
+
+
+async def test_nobody_else_gets_a_session_that_others_may_end(store: Store) -> None:
+    """The driver keeps the sessions that were closed for whatever is asked next."""
+    own = OwnSession(store._database)
+    await own.close()
+    async with store.messages.open_session() as writing:
+        closed = writing.own.name
+    following = OwnSession(store._database)
+    assert following.name not in {own.name, closed}
+    await following.close()
 
 
 async def test_an_operation_that_is_interrupted_is_done_again(store: Store) -> None:

@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 0.25
 _SIGN_SECONDS = 2.0
 _COUNT_SECONDS = 1.0
+# One after the other, hundreds of signs would take longer than others wait for one.
+_SIGNS_AT_ONCE = 16
 _LONGEST_SECONDS, _CROWDED_SECONDS = 300.0, 30.0
 
 
@@ -111,10 +113,17 @@ class BatchesInHand:
     async def _show_signs(self) -> None:
         """Make an empty write for each batch for which nothing was written of late: it shows that this worker is alive.
         It goes through the batch's own writer: any other one would wait for an open transaction of the batch."""
-        now = time.monotonic()
-        for held in list(self._held.values()):
-            if self._held.get(held.batch.id) is held and now - held.session.wrote_at > _SIGN_SECONDS:
-                await self._store.messages.write(held.batch.id, held.batch.owner, [], held.session)
+        now, room = time.monotonic(), asyncio.Semaphore(_SIGNS_AT_ONCE)
+
+        async def show(held: BatchInHand) -> None:
+            async with room:
+                if self._held.get(held.batch.id) is held:
+                    await self._store.messages.write(held.batch.id, held.batch.owner, [], held.session)
+
+        quiet = [held for held in self._held.values() if now - held.session.wrote_at > _SIGN_SECONDS]
+        shown = await asyncio.gather(*map(show, quiet), return_exceptions=True)
+        if failed := [each for each in shown if isinstance(each, Exception)]:
+            raise failed[0]
 
     async def _look_for_bounces(self) -> None:
         for job_key in {held.batch.job_id for held in self._held.values()}:

@@ -39,7 +39,9 @@ def _unique() -> Iterator[None]:
         with translate_errors():
             yield
     except DuplicateKeyError as error:
-        raise (_name_taken() if "name_key" in str(error) else _bundle_id_taken()) from error
+        # Behind the name of the index there comes the value, which somebody chose.
+        index = str(error).partition(" dup key")[0]
+        raise (_name_taken() if "name_key" in index else _bundle_id_taken()) from error
 
 
 class Apps:

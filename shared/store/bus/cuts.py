@@ -104,7 +104,7 @@ class BusCuts:
             await self._move_events([each.cut for each in cuts], running)
 
         try:
-            await run_transaction(self._database, transact, session=session.session, patience=patience)
+            await run_transaction(self._database, transact, session=session, patience=patience)
         except CursorMoved:
             return False
         return True

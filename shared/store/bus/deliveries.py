@@ -135,7 +135,7 @@ class BusDeliveries:
             await add_notices(self._database, [notice for each in settlements for notice in each.notices], running)
 
         try:
-            await run_transaction(self._database, transact, session=session.session, patience=patience)
+            await run_transaction(self._database, transact, session=session, patience=patience)
         except CursorMoved:
             return False
         return True

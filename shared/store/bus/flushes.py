@@ -165,7 +165,7 @@ class BusFlushes:
             await add_notices(self._database, flush.notices, running)
 
         try:
-            await run_transaction(self._database, transact, session=session.session, seconds=_TRANSACTION_SECONDS)
+            await run_transaction(self._database, transact, session=session, seconds=_TRANSACTION_SECONDS)
         except _NotStored as refused:
             return refused.result
         except Unavailable:

@@ -53,7 +53,7 @@ class RegistryWriter:
             while True:
                 try:
                     transact = self._forget_note_after(work, session)
-                    return await run_transaction(self._database, transact, session=session.session, patience=_PATIENCE)
+                    return await run_transaction(self._database, transact, session=session, patience=_PATIENCE)
                 except LastingConflict:
                     if _since(began) > timedelta(seconds=_WAIT_SECONDS):
                         raise

@@ -197,7 +197,7 @@ class BusReplays:
                 await add_loss(self._database, flush.missing, running)
 
         try:
-            await run_transaction(self._database, transact, session=session.session, seconds=_TRANSACTION_SECONDS)
+            await run_transaction(self._database, transact, session=session, seconds=_TRANSACTION_SECONDS)
         except _NothingWritten as refused:
             return refused.result
         return FlushResult.STORED

@@ -24,6 +24,7 @@ from shared.store.documents import (
     translate_errors,
     with_ids,
 )
+from shared.store.transactions import run_transaction
 
 _codec = Codec(Template, json=("body", "defaults"))
 
@@ -89,12 +90,7 @@ class Templates:
         if not documents:
             return
         with _duplicates_told():
-            async with self._database.client.start_session() as session:
-                await session.with_transaction(
-                    insert,
-                    write_concern=self._database.write_concern,
-                    read_preference=self._database.read_preference,
-                )
+            await run_transaction(self._database, insert)
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
         """Insert those whose ids, and names and locales in their apps, are free: the positions of the others."""

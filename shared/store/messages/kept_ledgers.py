@@ -15,18 +15,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-import pymongo
 from msgspec import Struct
-from pymongo import ASCENDING, AsyncMongoClient
+from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.read_concern import ReadConcern
 
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.messages.ledger import add_tallies, batch_prefix
 from shared.store.documents import Document, forget_some, translate_errors
 from shared.store.jobs.job_documents import job_of, one_job
 from shared.store.messages.sums import beginning_with, flatten_tally
+from shared.store.transactions import run_transaction
 
 _TRANSACTION_SECONDS = 10.0
 _LOOKED_AT = 50
@@ -46,8 +45,8 @@ class KeptLedgers:
     """Jobs of messages that have ended, in `jobs`, with what belongs to them in `batches`, `messages` and `tallies`.
     All raise `Unavailable`."""
 
-    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
-        self._client = client
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
         self._jobs = database["jobs"]
         self._batches = database["batches"]
         self._messages = database["messages"]
@@ -103,20 +102,13 @@ class KeptLedgers:
                 return 0
             bounds = _bounds(incarnation, batches)
             heard = await self._tallies.find({"_id": bounds}, session=session).to_list()
-            await self._jobs.update_one(one_job(job_key), {"$inc": _increments(batches, heard)}, session=session)
             await self._tallies.delete_many({"_id": bounds}, session=session)
             await self._messages.delete_many({"_id": bounds}, session=session)
             await self._batches.delete_many({"_id": {"$in": [batch["_id"] for batch in batches]}}, session=session)
+            await self._jobs.update_one(one_job(job_key), {"$inc": _increments(batches, heard)}, session=session)
             return len(batches)
 
-        with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
-            async with self._client.start_session() as session:
-                return await session.with_transaction(
-                    transact,
-                    read_concern=ReadConcern("snapshot"),
-                    write_concern=self._jobs.write_concern,
-                    read_preference=self._jobs.read_preference,
-                )
+        return await run_transaction(self._database, transact, seconds=_TRANSACTION_SECONDS)
 
     async def end_forgetting(self, job_key: str) -> None:
         """Note that nothing is left of them."""

@@ -17,26 +17,23 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from enum import Enum
 from itertools import pairwise
 from typing import Self
 
-import pymongo
-from bson.binary import UUID_SUBTYPE, Binary
 from msgspec import Struct
-from pymongo import ASCENDING, AsyncMongoClient
+from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
-from shared.domain.errors import Unavailable
 from shared.domain.messages.events import message_event
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
 from shared.store.documents import Codec, Document, is_duplicate, make, of_same_place, translate_errors
 from shared.store.messages.sums import beginning_with, flatten_tally
 from shared.store.outbox import OUTBOX, prepare_for_outbox
+from shared.store.transactions import OwnSession, end_session, run_transaction
 
 WRITTEN_AT_ONCE = 200
 """How many entries one write should have at most: the server works on them in one transaction."""
@@ -44,7 +41,6 @@ WRITTEN_AT_ONCE = 200
 Transact = Callable[[AsyncClientSession], Awaitable[None]]
 """Writes in the transaction of this session."""
 
-_TRANSACTION_SECONDS, _ABORT_SECONDS = 5.0, 1.0
 # The server looks each document up in a list of all of them: twice as many take more than twice as long.
 _UPDATED_AT_ONCE = 100
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
@@ -64,21 +60,21 @@ class WritingSession:
     """In which all writing for one batch is done, one write at a time; the batch was written for last at `wrote_at`, by
     our own clock."""
 
-    def __init__(self, session: AsyncClientSession) -> None:
-        self.session = session
+    def __init__(self, own: OwnSession) -> None:
+        self.own = own
         self.lock = asyncio.Lock()
         self.wrote_at = time.monotonic()
 
     def owner(self, turn: int) -> str:
         """The owner of a batch that was taken with this turn, to be written for in this session."""
-        return f"{_hex_of(self.session)}/{turn}"
+        return f"{self.own.name}/{turn}"
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         async with self.lock:
-            await self.session.end_session()
+            await self.own.close()
 
 
 class WriteResult(Enum):
@@ -100,8 +96,7 @@ class _NotWritten(Exception):
 class MessageLedger:
     """The `messages` collection, `tallies`, and the field `tally` of batches. All raise `Unavailable`."""
 
-    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
-        self._client = client
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._messages = database["messages"]
         self._tallies = database["tallies"]
@@ -150,15 +145,13 @@ class MessageLedger:
 
     def open_session(self) -> WritingSession:
         """A session to write in."""
-        return WritingSession(self._client.start_session())
+        return WritingSession(OwnSession(self._database))
 
     async def end_session(self, owner: str) -> None:
         """End the session of an owner who is gone, and the transaction that may be open in it. One who is not gone
         begins that anew, and finds the batch taken."""
         if found := _SESSION_ID.match(owner):
-            session_id = Binary(bytes.fromhex(found[0]), UUID_SUBTYPE)
-            with translate_errors():
-                await self._client.admin.command({"killSessions": [{"id": session_id}]})
+            await end_session(self._database, found[0])
 
     async def write(
         self,
@@ -192,7 +185,7 @@ class MessageLedger:
         if session is None:
             return await self._run(transact)
         async with session.lock:
-            result = await self._run(transact, session.session)
+            result = await self._run(transact, session.own)
             session.wrote_at = time.monotonic()
         return result
 
@@ -206,12 +199,13 @@ class MessageLedger:
         events = await self._prepare_events(changes)
 
         async def transact(session: AsyncClientSession) -> None:
-            for prefix, tally in sorted(tallies.items()):
-                if changed := _increments(add_tallies([tally]), ""):
-                    await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
             await self._change(changes, events, session)
             if beside is not None:
                 await beside(session)
+            # Last, as other callbacks may wait for them.
+            for prefix, tally in sorted(tallies.items()):
+                if changed := _increments(add_tallies([tally]), ""):
+                    await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
 
         return await self._run(transact)
 
@@ -271,41 +265,18 @@ class MessageLedger:
         if replaced.modified_count < len(known):
             raise _NotWritten(WriteResult.STALE)
 
-    async def _run(self, transact: Transact, own: AsyncClientSession | None = None) -> WriteResult:
+    async def _run(self, transact: Transact, own: OwnSession | None = None) -> WriteResult:
         try:
-            with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
-                async with self._client.start_session() if own is None else nullcontext(own) as session:
-                    # A transaction inherits nothing from the collections: without these it takes the URL's.
-                    await session.with_transaction(
-                        transact,
-                        read_concern=ReadConcern("snapshot"),
-                        write_concern=self._messages.write_concern,
-                        read_preference=self._messages.read_preference,
-                    )
+            await run_transaction(self._database, transact, session=own)
         except _NotWritten as refused:
             return refused.result
-        except Unavailable:
-            if own is not None:
-                await self._abort(own)
-            raise
         return WriteResult.DONE
-
-    async def _abort(self, session: AsyncClientSession) -> None:
-        """End a transaction that timed out and may be open, as the driver could not: it would keep others from the
-        batch."""
-        with suppress(Unavailable), pymongo.timeout(_ABORT_SECONDS):
-            await self.end_session(_hex_of(session))
 
 
 def turn_of(owner: str) -> int | None:
     """The turn with which this owner took its batch; `None` where that is not known."""
     turn = owner.partition("/")[2]
     return int(turn) if turn.isdigit() else None
-
-
-def _hex_of(session: AsyncClientSession) -> str:
-    identity: bytes = session.session_id["id"]
-    return identity.hex()
 
 
 def _increments(tally: Mapping[str, int], path: str) -> Document:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pymongo
-from pymongo import AsyncMongoClient, UpdateOne
+from pymongo import UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
@@ -13,6 +13,7 @@ from shared.domain.positions import Position
 from shared.domain.push.feedback import Key, admit_outcomes, by_job
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_documents import escape_key, unescape_key
+from shared.store.transactions import run_transaction
 
 # Together well under the grace period of a process that stores its last counts while the server is away.
 _TRANSACTION_SECONDS = 10.0
@@ -23,8 +24,8 @@ _MAX_OUTCOMES = 100
 class Feedbacks:
     """The `feedback_positions` collection, one document a partition, and the field `feedbacks` of jobs."""
 
-    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
-        self._client = client
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
         self._positions = database["feedback_positions"]
         self._jobs = database["jobs"]
 
@@ -63,14 +64,7 @@ class Feedbacks:
             return True
 
         try:
-            with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
-                async with self._client.start_session() as session:
-                    # A transaction inherits nothing from the collections: without these it takes the URL's.
-                    return await session.with_transaction(
-                        transaction,
-                        write_concern=self._positions.write_concern,
-                        read_preference=self._positions.read_preference,
-                    )
+            return await run_transaction(self._database, transaction, seconds=_TRANSACTION_SECONDS)
         except DuplicateKeyError:
             return False  # somebody else stored the partition's first step
         except Unavailable:

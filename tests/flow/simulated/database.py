@@ -152,6 +152,7 @@ class _Session:
     def __init__(self, number: int, real: ClientSession) -> None:
         self.real = real
         self.session_id = {"id": number.to_bytes(16)}
+        self._server_session = None
 
     async def with_transaction(self, transact: Callable[[Any], Coroutine[Any, Any, Any]], **options: Any) -> Any:
         return self.real.with_transaction(lambda _: finish(transact(self)), **options)

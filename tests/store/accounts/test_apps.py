@@ -38,6 +38,13 @@ async def test_a_bundle_id_is_unique(store: Store) -> None:
     assert await store.apps.get("app-2") == app(2)
 
 
+async def test_a_bundle_id_may_be_called_as_the_index_of_names(store: Store) -> None:
+    await store.apps.add(app(1, "com.name_key.app"))
+    with pytest.raises(Conflict) as refused:
+        await store.apps.add(app(2, "com.name_key.app"))
+    assert refused.value.field == "bundleId"
+
+
 async def test_update_and_remove_say_whether_there_was_one(store: Store) -> None:
     await store.apps.add(app(1))
     changed = await store.apps.update("app-1", name="other", bundle_id="com.example.other", at=7)

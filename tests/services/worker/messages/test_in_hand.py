@@ -1,11 +1,16 @@
 """The look at the batches in hand goes on, whatever happens to one of them."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+
+import pytest
 
 from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from shared.domain.audience.ranges import KeyRange
+from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus
 from tests.clock import ManualClock
 from tests.waiting import until
@@ -69,6 +74,36 @@ async def test_no_sign_is_written_in_a_session_that_has_ended() -> None:
         await in_hand._show_signs()
     assert len(ledger.sessions) == 1, "that of the other batch"
     assert ended not in ledger.sessions
+
+
+async def test_signs_are_written_side_by_side_and_none_for_want_of_another() -> None:
+    """Of hundreds, each might take as long as a majority across zones needs."""
+    held = [
+        Batch(job_id="j.a", ordinal=number, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING)
+        for number in range(40)
+    ]
+    under_way, most, written = 0, 0, set[str]()
+
+    class Slow:
+        async def write(self, batch_id: str, *_: Any) -> None:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            under_way -= 1
+            if batch_id == held[3].id:
+                raise Unavailable("it has too much to do")
+            written.add(batch_id)
+
+    store: Any = type("Store", (), {"messages": Slow(), "message_jobs": Jobs()})()
+    in_hand = BatchesInHand(store, Bounces(), ManualClock(), most=50)  # type: ignore[arg-type]
+    with ExitStack() as stack:
+        for batch in held:
+            stack.enter_context(in_hand.hold(batch, Session()))  # type: ignore[arg-type]
+        with pytest.raises(Unavailable):
+            await in_hand._show_signs()
+    assert written == {batch.id for batch in held} - {held[3].id}
+    assert most == 16
 
 
 async def test_a_sign_that_cannot_be_written_ends_no_look() -> None:
