@@ -8,6 +8,7 @@ import msgspec
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.creations import Creation
+from carillon.encoding import encode
 from carillon.instants import UpdatedAt
 from carillon.paging import PAGE_SIZE, items
 
@@ -34,7 +35,7 @@ class Apps(Resource[M]):
     @call
     async def create(self, name: str, bundle_id: str, *, reason: str = "") -> App:
         """Make an app, as an admin. Raises `Invalid`, `Conflict` where an app has this name or bundle id."""
-        content = msgspec.json.encode({"name": name, "bundleId": bundle_id})
+        content = encode({"name": name, "bundleId": bundle_id})
         creation = Creation(self._transport, _EVERY, _app, _page)
         return await creation.create(content, lambda app: (app.name, app.bundle_id) == (name, bundle_id), reason)
 
@@ -51,7 +52,7 @@ class Apps(Resource[M]):
     @call
     async def update(self, app_id: str, *, name: str, bundle_id: str, reason: str = "") -> App:
         """Change an app's bundle id and, as an admin, its name. Raises `NotFound`, `Invalid`, `Conflict`."""
-        content = msgspec.json.encode({"name": name, "bundleId": bundle_id})
+        content = encode({"name": name, "bundleId": bundle_id})
         return (await self._transport.call("PUT", _one(app_id), content=content, reason=reason)).read(_app)
 
     @call

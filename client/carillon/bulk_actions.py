@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.errors import error_of
 from carillon.paging import PAGE_SIZE, items
 
@@ -97,7 +98,7 @@ class BulkActions(Resource[M]):
     @call
     async def dry_run(self, act: BulkAct, filter: BulkFilter) -> BulkFigures:
         """What an action would do, in figures; nothing is done. Raises `Invalid`, `Forbidden`."""
-        content, query = msgspec.json.encode({**_body(act, filter), "reason": "a dry run"}), {"dryRun": "true"}
+        content, query = encode({**_body(act, filter), "reason": "a dry run"}), {"dryRun": "true"}
         return (await self._transport.call("POST", _EVERY, query=query, content=content)).read(_figures)
 
     @call
@@ -113,7 +114,7 @@ class BulkActions(Resource[M]):
         """
         body = {**_body(act, filter), "reason": reason, **({} if at_most is None else {"atMost": at_most})}
         answer = await self._transport.call(
-            "POST", _EVERY, content=msgspec.json.encode(body), idempotency_key=idempotency_key, reason=reason
+            "POST", _EVERY, content=encode(body), idempotency_key=idempotency_key, reason=reason
         )
         return answer.read(_action)
 

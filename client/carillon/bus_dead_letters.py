@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.paging import PAGE_SIZE, items
 
 _EVERY = "/bus/dead-letters"
@@ -93,7 +94,7 @@ class BusDeadLetters(Resource[M]):
     async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> BusRetried:
         """Deliver them again, or those of one key: about 500 a call. None is delivered twice by it; but after an
         attempt whose answer was lost, those that it dealt with are not counted."""
-        content = msgspec.json.encode({"key": key} if key else {})
+        content = encode({"key": key} if key else {})
         query = query_of(namespace=namespace)
         answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
         return answer.read(_retried)

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from carillon.addresses import path_of, query_of
 from carillon.bus_dead_letters import BusAttempt
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
 
@@ -149,7 +150,7 @@ class BusSubscriptions(Resource[M]):
     async def put(self, key: str, subscription: BusSubscription, *, reason: str = "") -> StoredBusSubscription:
         """Make a subscription, or change it. The answer of an attempt that was lost may have shown the secret of a new
         one: `rotate_secret` gives another. Raises `Invalid`."""
-        content = msgspec.json.encode(subscription)
+        content = encode(subscription)
         return (await self._transport.call("PUT", _one(key), content=content, reason=reason)).read(_subscription)
 
     @call
@@ -193,7 +194,7 @@ class BusSubscriptions(Resource[M]):
         self, key: str, *, keep_hours: int = 24, namespace: str = "", reason: str = ""
     ) -> StoredBusSubscription:
         """Give a subscription a new secret; the one before it signs beside it for so long. Raises `NotFound`."""
-        content = msgspec.json.encode({"keep_hours": keep_hours})
+        content = encode({"keep_hours": keep_hours})
         return await self._post(key, "secrets", namespace, reason, content)
 
     @call
@@ -215,7 +216,7 @@ class BusSubscriptions(Resource[M]):
         body |= {} if until is None else {"to": written(until, "until")}
         body |= {"topics": list(topics)} if topics else {}
         body |= {} if event_filter is None else {"filter": event_filter}
-        path, query, content = f"{_one(key)}/replays", query_of(namespace=namespace), msgspec.json.encode(body)
+        path, query, content = f"{_one(key)}/replays", query_of(namespace=namespace), encode(body)
         answer = await self._transport.call("POST", path, query=query, content=content, reason=reason, once=True)
         return answer.read(_replay)
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.creations import CONFLICT
+from carillon.encoding import encode
 from carillon.errors import error_of
 from carillon.paging import PAGE_SIZE, items
 
@@ -136,15 +137,15 @@ class Credentials(Resource[M]):
     """The credentials of apps. All methods raise `CarillonError`.
 
     What sends a test message (`create`, `replace_secret`, `test`) is not attempted again once an attempt may have
-    reached the server, so that no provider gets several: `Unavailable` then means that the provider gave no answer, or
-    that nobody knows what became of the request. `list` shows that.
+    reached the server, so that no provider gets several: `Unavailable` then means that nobody knows what became of the
+    request. `list` shows that.
     """
 
     @call
     async def create(self, app_id: str, credential: Credential, *, reason: str = "") -> StoredCredential:
-        """Make a credential; the provider gets a test message first. Raises `Invalid`, also where the provider refuses,
-        `Conflict` where the app has one of this name, `Unavailable` where the provider gives no answer."""
-        content = msgspec.json.encode(credential)
+        """Make a credential; the provider gets a test message first. Raises `Invalid`, also if the provider refuses the
+        message or gives no answer, and `Conflict` if the app has one of this name."""
+        content = encode(credential)
         answer = await self._transport.call("POST", _of(app_id), content=content, reason=reason, once=True)
         return answer.read(_credential)
 
@@ -165,7 +166,7 @@ class Credentials(Resource[M]):
         self, app_id: str, credential_id: str, change: CredentialChange, *, reason: str = ""
     ) -> StoredCredential:
         """Change a credential. Raises `NotFound`, `Invalid`, `Conflict`, `Forbidden` where it is another app's."""
-        path, content = _of(app_id, credential_id), msgspec.json.encode(change)
+        path, content = _of(app_id, credential_id), encode(change)
         return (await self._transport.call("PUT", path, content=content, reason=reason)).read(_credential)
 
     @call
@@ -184,7 +185,7 @@ class Credentials(Resource[M]):
         answer = await self._transport.call(
             "PUT",
             f"{_of(app_id, credential_id)}/secret",
-            content=msgspec.json.encode(body),
+            content=encode(body),
             reason=reason,
             once=True,
         )

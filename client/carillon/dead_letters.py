@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from carillon.addresses import path_of, query_of
 from carillon.callbacks import Callback, CallbackBody
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.paging import PAGE_SIZE, items
 
 _EVERY = "/dead-letters"
@@ -104,7 +105,7 @@ class DeadLetters(Resource[M]):
 
         None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
         """
-        content = msgspec.json.encode({"key": key} if key else {})
+        content = encode({"key": key} if key else {})
         query = query_of(namespace=namespace)
         answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
         return answer.read(_retried).retried

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from carillon.callbacks import Callback, CallbackBody, body_of
+from carillon.encoding import encode
 from carillon.instants import in_utc
 
 
@@ -96,7 +97,7 @@ class Schedule(_Content, frozen=True, kw_only=True):
         JSON."""
         fields = {each.encode_name: getattr(self, each.name) for each in msgspec.structs.fields(self)}
         given = {name: value for name, value in fields.items() if value not in _ABSENT}
-        return msgspec.json.encode(given | {"callback": body_of(self.callback)})
+        return encode(given | {"callback": body_of(self.callback)})
 
 
 _ABSENT: tuple[object, ...] = (None, "", (), {})

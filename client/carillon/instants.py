@@ -14,6 +14,14 @@ def in_utc(instant: datetime, field: str) -> datetime:
     return instant.astimezone(UTC)
 
 
+def wall_clock(time: datetime, field: str) -> datetime:
+    """What clocks everywhere show, as if they showed UTC. Raises `ValueError` where it is the time of another zone."""
+    if time.utcoffset():
+        reason = "a localized job starts at this time on each zone's clocks: leave out tzinfo in"
+        raise ValueError(f"{field}: {reason} {time!r}")
+    return time.replace(tzinfo=UTC)
+
+
 def written(instant: datetime, field: str) -> str:
     """RFC 3339. Raises `ValueError` as `in_utc`."""
     return in_utc(instant, field).replace(tzinfo=None).isoformat() + "Z"

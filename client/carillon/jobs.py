@@ -1,5 +1,6 @@
 """`client.jobs`: try out and start jobs, watch them, and pause, resume or stop them."""
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -10,6 +11,7 @@ import msgspec
 from carillon.addresses import path_of, query_of
 from carillon.batches import Batch, Rate, Samples
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.errors import error_of
 from carillon.instants import written
 from carillon.message_jobs import MessageJob
@@ -18,6 +20,7 @@ from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
 from carillon.push_jobs import PushJob, StoredJob
+from carillon.retries import delay_seconds
 
 RetriedState = Literal["failed", "unsent", "unknown"]
 
@@ -68,6 +71,26 @@ class Jobs(Resource[M]):
         `NotFound`."""
         query = query_of(exact="true" if exact else "")
         return (await self._transport.call("GET", _of(app_id, job_id), query=query)).read(_job)
+
+    @call
+    async def wait(self, job: StoredJob, *, timeout: float) -> StoredJob:
+        """The job once it has ended, of its own accord or because it was stopped. It is read at growing intervals, of
+        10 s at most. A localized push has a job for each zone: read all of them by `client.groups`.
+
+        Raises:
+            TimeoutError: the job has not ended within `timeout` seconds. It goes on.
+            NotFound: there is no such job any more.
+        """
+        until, looks = time.monotonic() + timeout, 0
+        while True:
+            seen = (await self._transport.call("GET", _of(job.app_id, job.id))).read(_job)
+            if seen.ended:
+                return seen
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"job {job.id} has not ended after {timeout:g} s: it is {seen.state or 'underway'}")
+            looks += 1
+            await self._transport.runtime.sleep(min(delay_seconds(looks, 1.0), left))
 
     @listing
     def list(
@@ -163,7 +186,7 @@ class Jobs(Resource[M]):
     ) -> StoredJob:
         """Send messages of a job again that has ended: those in these states. Raises `NotFound`, `Forbidden` where it
         has not ended, `Conflict` where its messages are forgotten."""
-        path, content = f"{_of(app_id, job_id)}/retry", msgspec.json.encode({"states": list(states)})
+        path, content = f"{_of(app_id, job_id)}/retry", encode({"states": list(states)})
         answer = await self._transport.call("POST", path, content=content, reason=reason, done_before=_FORBIDDEN)
         if answer.status != HTTPStatus.FORBIDDEN:
             return answer.read(_job)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from carillon.credentials import OnUnknown
+from carillon.encoding import encode
 from carillon.instants import nanoseconds
 
 
@@ -78,7 +78,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
             "maxRecipients": self.max_recipients,
         }
         halt = {} if self.halt_on is UNSET else {"haltOn": self.halt_on}
-        return msgspec.json.encode(given | self._times() | halt | {name: text for name, text in chosen.items() if text})
+        return encode(given | self._times() | halt | {name: text for name, text in chosen.items() if text})
 
     def _times(self) -> dict[str, int]:
         return {

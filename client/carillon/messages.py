@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.errors import CarillonError
 from carillon.iterables import each
 from carillon.paging import PAGE_SIZE, items
@@ -87,7 +88,7 @@ class Messages(Resource[M]):
         answer = await self._transport.call(
             "POST",
             _of(app_id),
-            content=msgspec.json.encode(message),
+            content=encode(message),
             idempotency_key=idempotency_key,
             reason=reason,
         )
@@ -109,7 +110,7 @@ class Messages(Resource[M]):
         bounded."""
         index, chunk = 0, []
         async for message in each(messages, self._transport.runtime):
-            chunk.append(msgspec.json.encode(message))
+            chunk.append(encode(message))
             if len(chunk) == ITEMS:
                 for result in await _send(self._transport, app_id, chunk, _key_of(idempotency_key, index), reason):
                     yield replace(result, index=index + result.index)

@@ -48,7 +48,7 @@ class AudienceCount(_View, frozen=True):
 
 class ZonePreview(_View, frozen=True):
     """A zone of a localized job: its offset, or `rest` for devices without a readable one, and the devices counted
-    there; `None` where the audience is."""
+    there; `None` where the audience is. If the count is exact, there are only zones with devices."""
 
     zone: str
     devices: int | None
@@ -88,11 +88,21 @@ class QueuePreview(_View, frozen=True):
     starts_in: float | None
 
 
+class MessageSample(_View, frozen=True):
+    """What the template of one locale makes. Where recipients have values of their own, it has the tag, as in
+    `{{name}}`. `content` is `None` if it is too long to be shown."""
+
+    locale: str
+    bytes: int
+    content: dict[str, Any] | None
+
+
 class MessagesPreview(_View, frozen=True):
     """What a job with a credential would send. So many `recipients` were counted who would be called; unless that is
     `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would never be
-    called, `repeated` rows get no message. With `unfilled_tags` the job would be stopped. `queue` and `estimated_end`
-    are estimates at the rate that the credential has now."""
+    called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
+    `unfilled_tags` the job would be stopped. `samples` are of the first 20 locales. `queue` and `estimated_end` are
+    estimates at the rate that the credential has now."""
 
     exact: bool
     recipients: int
@@ -104,6 +114,8 @@ class MessagesPreview(_View, frozen=True):
     unfilled_tags: tuple[str, ...]
     queue: QueuePreview
     estimated_end_ns: int = field(name="estimatedEnd")
+    unrendered: int = 0
+    samples: tuple[MessageSample, ...] = ()
 
     @property
     def estimated_end(self) -> datetime | None:

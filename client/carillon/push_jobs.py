@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct, field
 
 from carillon.apps import App
-from carillon.instants import from_nanoseconds, nanoseconds
+from carillon.encoding import encode
+from carillon.instants import from_nanoseconds, nanoseconds, wall_clock
 from carillon.message_jobs import JobQueue, MessageCounts
 
 
@@ -21,11 +21,12 @@ class PushJob(Struct, frozen=True, kw_only=True):
     Whom: everybody, those that `filters` by column name, or the users of the file at `csv_path`, as `uploads.put` gave
     it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
 
-    A `localized` job has one job for each time zone, which starts when its clocks show what `starts_at` reads in UTC.
-    Where that has passed, `past_time_strategy` says what to do: `skip` the zone, or start a day later (unset: that).
+    A `localized` job has one job for each time zone, which starts when its clocks show `starts_at`, a time without a
+    zone. Where that has passed, `past_time_strategy` says what to do: `skip` the zone, or start a day later (unset:
+    that).
 
     Raises:
-        ValueError: an instant has no time zone, or the control group is no such share.
+        ValueError: an instant has no time zone, a localized start has one, or the control group is no such share.
     """
 
     service: str
@@ -63,11 +64,14 @@ class PushJob(Struct, frozen=True, kw_only=True):
             "localized": self.localized,
             "pastTimeStrategy": self.past_time_strategy,
         }
-        return msgspec.json.encode(given | self._times() | {name: value for name, value in chosen.items() if value})
+        return encode(given | self._times() | {name: value for name, value in chosen.items() if value})
 
     def _times(self) -> dict[str, int]:
+        start = self.starts_at
+        if start is not None and self.localized:
+            start = wall_clock(start, "starts_at")
         return {
-            "startsAt": nanoseconds(self.starts_at, "starts_at"),
+            "startsAt": nanoseconds(start, "starts_at"),
             "expiresAt": nanoseconds(self.expires_at, "expires_at"),
         }
 
@@ -120,10 +124,10 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     is empty for the first two and the last. `failure` says what stopped a job that no user stopped; the `stages` tell
     what happened, but in lists.
 
-    The jobs of a localized push have its `group_id`, and a `zone` each; `zones`, all of them from west to east, are
-    only in the answer to start. `control_group_csv_path` is where those stand who were held out, once it is completed.
-    Of jobs that send by a provider account, `credential_id` names it; single ones have their `options`, how their
-    `messages` stand, and what is ahead of them (`queue`).
+    The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
+    only in the answer to start, as are `warnings` of what may not be meant. `control_group_csv_path` is where those
+    stand who were held out, once it is completed. Of jobs that send by a provider account, `credential_id` names it;
+    single ones have their `options`, how their `messages` stand, and what is ahead of them (`queue`).
     `redacted` says that context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
     """
 
@@ -171,7 +175,15 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     options: dict[str, Any] | None = None
     messages: MessageCounts | None = None
     queue: JobQueue | None = None
+    warnings: tuple[str, ...] = ()
     redacted: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is sent. A job with messages may be retried."""
+        if self.state:
+            return self.state in {"completed", "stopped", "failed"}
+        return self.status == "stopped" or self.completed_at_ns != 0
 
     @property
     def starts_at(self) -> datetime | None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import ItemError
+from carillon.encoding import encode
 from carillon.errors import CarillonError
 from carillon.iterables import each
 from carillon.paging import PAGE_SIZE, items
@@ -92,9 +93,7 @@ class Suppressions(Resource[M]):
     async def add(self, app_id: str, suppression: Suppression, *, reason: str = "") -> StoredSuppression:
         """Have somebody get nothing more. Who is there already stays; a bar takes the place of an unsubscription.
         Raises `Invalid`, also for an address that is none."""
-        answer = await self._transport.call(
-            "POST", _of(app_id), content=msgspec.json.encode(suppression), reason=reason
-        )
+        answer = await self._transport.call("POST", _of(app_id), content=encode(suppression), reason=reason)
         return replace(answer.read(_suppression), created=answer.status == HTTPStatus.CREATED)
 
     @listing
@@ -107,7 +106,7 @@ class Suppressions(Resource[M]):
         bounded."""
         index, chunk = 0, []
         async for suppression in each(suppressions, self._transport.runtime):
-            chunk.append(msgspec.json.encode(suppression))
+            chunk.append(encode(suppression))
             if len(chunk) == ITEMS:
                 for result in await _send(self._transport, app_id, chunk, reason):
                     yield replace(result, index=index + result.index)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.creations import CONFLICT, Creation
+from carillon.encoding import encode
 from carillon.instants import UpdatedAt
 from carillon.paging import PAGE_SIZE, items
 
@@ -66,7 +67,7 @@ class Templates(Resource[M]):
     @call
     async def create(self, app_id: str, template: Template, *, reason: str = "") -> StoredTemplate:
         """Make a template. Raises `Invalid`, `Conflict` where the app has one of this name and locale."""
-        content = msgspec.json.encode(template)
+        content = encode(template)
         return await self._creation(app_id).create(content, template.is_made_as, reason)
 
     @call
@@ -78,7 +79,7 @@ class Templates(Resource[M]):
             "POST",
             _of(app_id),
             query={"multiple": "true"},
-            content=msgspec.json.encode(templates),
+            content=encode(templates),
             reason=reason,
             done_before=CONFLICT,
         )
@@ -103,7 +104,7 @@ class Templates(Resource[M]):
     @call
     async def update(self, app_id: str, template_id: str, template: Template, *, reason: str = "") -> StoredTemplate:
         """Change a template; without `defaults`, those of before stay. Raises `NotFound`, `Invalid`, `Conflict`."""
-        path, content = _of(app_id, template_id), msgspec.json.encode(template)
+        path, content = _of(app_id, template_id), encode(template)
         return (await self._transport.call("PUT", path, content=content, reason=reason)).read(_template)
 
     @call
@@ -114,7 +115,7 @@ class Templates(Resource[M]):
         Raises `Invalid`, `NotFound`."""
         named = {"name": template} if isinstance(template, str) else {"template": template, "locale": template.locale}
         chosen = {"locale": locale, "context": context}
-        content = msgspec.json.encode({**named, **{name: given for name, given in chosen.items() if given}})
+        content = encode({**named, **{name: given for name, given in chosen.items() if given}})
         answer = await self._transport.call("POST", f"{_of(app_id)}/render", content=content)
         return answer.read(_rendering)
 

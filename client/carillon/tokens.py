@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
+from carillon.encoding import encode
 from carillon.instants import CreatedAt, in_utc
 from carillon.paging import PAGE_SIZE, items
 from carillon.users import Role
@@ -82,7 +83,7 @@ class Tokens(Resource[M]):
     @call
     async def create(self, token: Token, *, reason: str = "") -> IssuedToken:
         """Make a token. Raises `Invalid`."""
-        content = msgspec.json.encode(token)
+        content = encode(token)
         return (await self._transport.call("POST", _EVERY, content=content, reason=reason, once=True)).read(_issued)
 
     @listing
@@ -98,7 +99,7 @@ class Tokens(Resource[M]):
         `expires_at`, if it is given. Raises `NotFound`, `Conflict` where the token has expired."""
         path, end = f"{_one(token_id)}/rotate", expires_at and in_utc(expires_at, "expires_at")
         body = {"overlapSeconds": overlap_seconds, **({"expiresAt": end} if end else {})}
-        content = msgspec.json.encode(body)
+        content = encode(body)
         return (await self._transport.call("POST", path, content=content, reason=reason, once=True)).read(_issued)
 
     @call

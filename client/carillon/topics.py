@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import ItemError
+from carillon.encoding import encode
 from carillon.errors import CarillonError
 from carillon.iterables import each
 from carillon.paging import PAGE_SIZE, items
@@ -106,7 +107,7 @@ class Topics(Resource[M]):
         """Make a topic, or describe it; it is the caller's from now on where it was nobody's. An admin says whose it
         is: a namespace, or `None` for nobody's. Raises `Invalid`."""
         given = {"description": description, "owner": owner}
-        content = msgspec.json.encode({name: value for name, value in given.items() if value is not UNSET})
+        content = encode({name: value for name, value in given.items() if value is not UNSET})
         return (await self._transport.call("PUT", _of(topic), content=content, reason=reason)).read(_topic)
 
     @call
@@ -119,7 +120,7 @@ class Topics(Resource[M]):
         """Publish an event, on a topic that belongs to whoever does so first. It is not
         attempted again once an attempt may have reached the server: `Unavailable` then means that it may be published.
         Whoever publishes it again gives it the same `id`, by which receivers know that. Raises `Invalid`."""
-        answer = await self._transport.call("POST", _of(topic, "events"), content=msgspec.json.encode(event), once=True)
+        answer = await self._transport.call("POST", _of(topic, "events"), content=encode(event), once=True)
         return answer.read(_one_result)[0]
 
     @listing
@@ -132,7 +133,7 @@ class Topics(Resource[M]):
         chunk: Lines = []
         index = size = 0
         async for event in each(events, self._transport.runtime):
-            line = msgspec.json.encode(event)
+            line = encode(event)
             if chunk and (len(chunk) == ITEMS or size + len(line) >= BODY_BYTES):
                 for result in await _send(self._transport, topic, chunk):
                     yield replace(result, index=index + result.index)

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call
+from carillon.encoding import encode
 from carillon.errors import Conflict, NotFound
 from carillon.files import File, Progress, Source, file_of
 from carillon.transport import Answer
@@ -165,7 +166,7 @@ class Uploads(Resource[M]):
         return (await self._transport.call("GET", _of(app_id, upload_id))).read(_upload)
 
     async def _complete(self, app_id: str, upload_id: str, size: int | None, reason: str) -> Upload:
-        content = b"" if size is None else msgspec.json.encode({"bytes": size})
+        content = b"" if size is None else encode({"bytes": size})
         path = _of(app_id, upload_id, "complete")
         return (await self._transport.call("POST", path, content=content, reason=reason)).read(_upload)
 

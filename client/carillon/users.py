@@ -10,6 +10,7 @@ from msgspec import Struct
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.creations import Creation
+from carillon.encoding import encode
 from carillon.instants import UpdatedAt
 from carillon.paging import PAGE_SIZE, items
 
@@ -60,7 +61,7 @@ class Users(Resource[M]):
     async def create(self, user: User, *, reason: str = "") -> StoredUser:
         """Let a person in. Raises `Invalid`, `Conflict` where there is one with this address."""
         creation = Creation(self._transport, _EVERY, _user, _page)
-        return await creation.create(msgspec.json.encode(user), user.is_made_as, reason)
+        return await creation.create(encode(user), user.is_made_as, reason)
 
     @call
     async def get(self, user_id: str) -> StoredUser:
@@ -75,7 +76,7 @@ class Users(Resource[M]):
     @call
     async def update(self, user_id: str, user: User, *, reason: str = "") -> StoredUser:
         """Give a user exactly these rights; their address stays what it is. Raises `NotFound`, `Invalid`."""
-        content = msgspec.json.encode(user)
+        content = encode(user)
         return (await self._transport.call("PUT", _one(user_id), content=content, reason=reason)).read(_user)
 
     @call

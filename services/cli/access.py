@@ -14,11 +14,11 @@ from services.cli.session import Session
 Function = Callable[..., Any]
 
 _OPTIONS = (
-    click.option("--admin", "is_admin", is_flag=True, help="May do everything."),
+    click.option("--admin", "is_admin", is_flag=True, help="Make an admin, who may do everything."),
     click.option("--allow", "apps", multiple=True, metavar="APP", shell_complete=complete.apps,
-                 help="Is the admin of this app."),
+                 help="Make an admin of this app."),
     click.option("--role", "roles", type=Pair(), multiple=True, metavar="OF=ROLE",
-                 help="viewer, operator or admin of '*', app/<id> or namespace/<namespace>."),
+                 help="Give a role: viewer, operator or admin of '*', app/<id> or namespace/<namespace>."),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from carillon.addresses import path_of
 from carillon.blocking_runtime import BlockingRuntime
 from carillon.bus_deliveries import BusDeliveries
 from carillon.calls import Resource, Sync, call, listing, run
+from carillon.encoding import encode
 from carillon.jobs import Jobs
 from carillon.paging import items
 from carillon.transport import Answer, Transport
@@ -127,7 +128,7 @@ class Api:
         done_before: frozenset[int] = frozenset(),
         once: bool = False,
     ) -> Any:
-        content = b"" if body is None else msgspec.json.encode(body)
+        content = b"" if body is None else encode(body)
         answer = self._routes.ask(method, path_of(*path), _query(query), content, done_before, once)
         return answer.read(_any) if answer.content and answer.status not in done_before else {}
 

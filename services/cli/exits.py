@@ -31,7 +31,8 @@ MEANINGS: dict[Exit, str] = {
     Exit.COMMAND_LINE: "a wrong command line, or a question that nobody was there to answer",
     Exit.CUT_OFF: "a service was cut off before it had drained",
     Exit.NOT_FOUND: "there is no such thing",
-    Exit.REFUSED: "the API refused it: a field breaks a rule, or the state does not allow it",
+    Exit.REFUSED: "the API refused it: a field breaks a rule, or the state does not allow it; "
+    "or the job that was previewed would fail",
     Exit.NOT_ALLOWED: "the caller is unknown, or may not do this",
     Exit.UNREACHABLE: "the API does not answer",
     Exit.STOPPED: "the watched job was stopped, or broke its circuit",

@@ -1,7 +1,7 @@
 """What somebody wants a job to do: the options of `create` and `preview`, and the body that they become."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from services.cli import complete
-from services.cli.options import Instant, JsonText, Pair
+from services.cli.options import Instant, JsonText, Pair, Start
 from services.cli.session import Session
 from services.cli.uploading import upload_file
 
@@ -18,44 +18,45 @@ Function = Callable[..., Any]
 _OPTIONS = (
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
-                 help="The name of the templates to send; of several, each device gets one."),
-    click.option("--service", help="The push service: apns (unless told), gcm, or another."),
+                 help="Name of the templates to send; of several, each device gets one."),
+    click.option("--service", help="Push service: apns (default), gcm or another."),
     click.option("--filter", "filters", type=Pair(), multiple=True,
-                 help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… : none of them."),
+                 help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),
     click.option("--csv", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                 help="A CSV file, whose first column names the users behind a header; it is uploaded."),
-    click.option("--csv-path", default="", metavar="PATH", help="A CSV file that is there: <bucket>/<key>."),
-    click.option("--at", "starts", type=Instant(), help="When it starts; otherwise at once."),
-    click.option("--expires", type=Instant(), help="What is not sent by then is dropped."),
+                 help="CSV file to upload: a header, and user ids in the first column."),
+    click.option("--csv-path", default="", metavar="PATH", help="CSV file that is uploaded already: <bucket>/<key>."),
+    click.option("--at", "starts", type=Start(),
+                 help="Start time (default: now); for a localized push, local time everywhere, without a zone."),
+    click.option("--expires", type=Instant(), help="Drop what is not sent by this time."),
     click.option("--localized", is_flag=True, help="Send at the time of --at in each recipient's zone."),
     click.option("--past-time", type=click.Choice(["skip", "nextDay"]),
-                 help="For zones whose start has passed: skip them, or start a day later."),
+                 help="Skip zones whose start has passed, or start them a day later."),
     click.option("--control-group", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
-                 help="The share of users who get nothing: 0.05."),
-    click.option("--set", "tags", type=Pair(), multiple=True, help="Fills a tag of the templates: name=Ana."),
-    click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="Goes out with each message."),
+                 help="Share of users who get nothing, such as 0.05."),
+    click.option("--set", "tags", type=Pair(), multiple=True, help="Fill a tag of the templates: name=Ana."),
+    click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="JSON that is sent with each message."),
 )  # fmt: skip
 _OF_MESSAGES = (
     click.option("--credential", default="", metavar="NAME", shell_complete=complete.credentials,
-                 help="A provider account in the place of --service, by name or id: each recipient gets a message."),
+                 help="Send messages by this provider account (name or id), in place of --service."),
     click.option("--recipient-column", default="", metavar="COLUMN",
-                 help="With --credential: where the recipients stand; otherwise recipient, or token."),
-    click.option("--locale", default="", help="With --credential: for recipients whose own has no template; otherwise "
-                                              "en."),
+                 help="With --credential: column of the recipients (default: recipient or token)."),
+    click.option("--locale", default="", help="With --credential: locale of recipients without a template of their own "
+                                              "(default: en)."),
     click.option("--default-region", default="", metavar="COUNTRY",
-                 help="With --credential: of phone numbers without one, SG for instance."),
+                 help="With --credential: country of phone numbers without a country code, such as SG."),
     click.option("--duplicates", type=click.Choice(["once", "each"]),
-                 help="With --credential, for repeated addresses: send once (default) or each time."),
+                 help="With --credential: send to repeated addresses once (default) or each time."),
     click.option("--on-unknown", type=click.Choice(["hold", "retry"]),
-                 help="With --credential: what becomes of messages of which nobody knows whether they were sent."),
+                 help="With --credential: hold or send again messages whose outcome is unknown."),
     click.option("--halt-on", type=JsonText(), metavar="JSON|null",
-                 help="With --credential: share and minimum of bounces that hold the job; null: never."),
+                 help="With --credential: share and minimum of bounces that hold the job; null holds never."),
     click.option("--share", type=click.IntRange(1, 100), help="With --credential: its share beside other jobs."),
     click.option("--list", "list_name", default="", metavar="NAME",
-                 help="With --credential: what recipients can unsubscribe from."),
-    click.option("--transactional", is_flag=True, help="With --credential: also to those who have unsubscribed."),
+                 help="With --credential: list that recipients can unsubscribe from."),
+    click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
     click.option("--max-recipients", type=click.IntRange(1), metavar="N",
-                 help="With --credential: stop a job that has more."),
+                 help="With --credential: stop a job with more recipients."),
 )  # fmt: skip
 
 
@@ -120,6 +121,7 @@ def job_body(
     """The body of a request, once the file is uploaded."""
     if file and csv_path:
         raise click.UsageError("--csv uploads a file, --csv-path names one that is there: give one of them")
+    starts_at = _read_start(starts, localized=localized)
     if file:
         csv_path = upload_file(session, app_id, file)
     body = {
@@ -127,7 +129,7 @@ def job_body(
         "filters": dict(filters),
         "context": dict(tags),
         "metadata": metadata or {},
-        "startsAt": _nanoseconds(starts),
+        "startsAt": starts_at,
         "expiresAt": _nanoseconds(expires),
         "localized": localized,
         "pastTimeStrategy": past_time or "",
@@ -135,6 +137,16 @@ def job_body(
         "controlGroup": control_group,
     }
     return {name: value for name, value in body.items() if value}
+
+
+def _read_start(start: datetime | None, *, localized: bool) -> int:
+    """The start as the API takes it: for a localized push, what all clocks show, as if it were UTC."""
+    if start is None or not localized:
+        return _nanoseconds(start)
+    if start.tzinfo:
+        reason = "a localized push starts at this time on each recipient's clock: leave out the zone, as in"
+        raise click.BadParameter(f"{reason} '2030-12-24 14:00'", param_hint="--at")
+    return _nanoseconds(start.replace(tzinfo=UTC))
 
 
 def _nanoseconds(instant: datetime | None) -> int:

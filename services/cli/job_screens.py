@@ -31,6 +31,11 @@ _SAMPLE_COLUMNS = (
     TableColumn("BYTES", lambda sample: sample["bytes"], "number"),
     TableColumn("RECORD", lambda sample: sample["failure"] or as_json(sample["record"])),
 )
+_MESSAGE_COLUMNS = (
+    TableColumn("LOCALE", lambda sample: sample["locale"], "word"),
+    TableColumn("BYTES", lambda sample: sample["bytes"], "number"),
+    TableColumn("MESSAGE", lambda sample: "too long" if sample["content"] is None else as_json(sample["content"])),
+)
 _ZONE_COLUMNS = (
     TableColumn("ZONE", lambda zone: zone["tz"], "word"),
     TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
@@ -38,22 +43,24 @@ _ZONE_COLUMNS = (
 
 
 def show_preview(session: Session, preview: Json) -> None:
-    """Who would get a job, what they would get, and what may not be meant."""
-    out = session.out
-    if out.json:
-        out.write(as_json(preview))
-        return
-    if not preview["topic"]:
-        out.show(preview, lambda: _message_fields(out, preview), id="topic")
-        return
-    out.show(preview, lambda: _audience_fields(preview), id="topic")
-    if out.quiet:
-        return
-    if preview["audience"] and len(preview["audience"]["zones"]) > 1:
-        out.write("")
-        out.show_table(_ZONE_COLUMNS, preview["audience"]["zones"])
-    out.write("")
-    out.show_table(_SAMPLE_COLUMNS, preview["samples"])
+    """Who would get a job, what they would get, and what may not be meant; ends with 5 where the job would fail."""
+    _show_preview(session.out, preview)
+    if any(notice["code"] == "bad-file" for notice in preview["warnings"]):
+        sys.exit(Exit.REFUSED)
+
+
+def tell_warnings(session: Session, job: Json) -> None:
+    """What may not be meant of a job that was just made."""
+    for warning in job.get("warnings", ()):
+        session.out.tell(f"Warning: {warning}")
+
+
+def _start_columns(out: Output) -> Sequence[TableColumn]:
+    return (
+        TableColumn("ZONE", lambda zone: zone["zone"], "word"),
+        TableColumn("START", lambda zone: out.when(zone["startsAt"]), "word"),
+        TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
+    )
 
 
 def show_samples(session: Session, app_id: str, job_id: str) -> None:
@@ -89,13 +96,15 @@ def watch_job(session: Session, app_id: str, job_id: str) -> None:
     def look() -> Glance:
         job = seen["job"] = session.api.get("apps", app_id, "jobs", job_id)
         state = state_of(job)
+        # Calls that are under way when a job is held or stopped get their answers yet.
+        is_calling = bool(job["messages"]["sending"]) if job.get("messages") else False
         return Glance(
             title=job["templateName"],
             state=state,
             done=job["completedTokens"],
             total=job["totalTokens"],
             details=_details(job, state),
-            over=state in ENDED | BAD,
+            over=state in ENDED | BAD and not is_calling,
         )
 
     glance = watch(look)
@@ -125,6 +134,29 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
     _end(glance)
 
 
+def _show_preview(out: Output, preview: Json) -> None:
+    if out.json:
+        out.write(as_json(preview))
+        return
+    if not preview["topic"]:
+        out.show(preview, lambda: _message_fields(out, preview), id="topic")
+        if (samples := (preview["messages"] or {}).get("samples")) and not out.quiet:
+            out.write("")
+            out.show_table(_MESSAGE_COLUMNS, samples)
+        return
+    out.show(preview, lambda: _audience_fields(preview), id="topic")
+    if out.quiet:
+        return
+    if starts := [zone for zone in preview["zones"] if zone["devices"] != 0]:
+        out.write("")
+        out.show_table(_start_columns(out), starts)
+    elif preview["audience"] and len(preview["audience"]["zones"]) > 1:
+        out.write("")
+        out.show_table(_ZONE_COLUMNS, preview["audience"]["zones"])
+    out.write("")
+    out.show_table(_SAMPLE_COLUMNS, preview["samples"])
+
+
 def _end(glance: Glance) -> None:
     if glance.state in BAD:
         sys.exit(Exit.STOPPED)
@@ -151,6 +183,7 @@ def _message_fields(out: Output, preview: Json) -> Fields:
         "would be sent": messages["recipients"],
         "malformed": messages["malformed"] or None,
         "suppressed": messages["suppressed"] or None,
+        "empty or too long": messages.get("unrendered") or None,
         "rows repeated": messages["repeated"] or None,
     }
     ahead = f"{group_digits(queue['messages'])} messages of {group_digits(queue['jobs'])} jobs"
@@ -182,7 +215,6 @@ def _audience_fields(preview: Json) -> list[tuple[str, object]]:
     return [
         ("topic", preview["topic"]),
         *((title, f"{about}{group_digits(count)}") for title, count in figures.items() if count is not None),
-        ("zones", f"{len(preview['zones'])} jobs" if preview["zones"] else ""),
         (
             "largest record",
             f"{group_digits(preview['largestRecordBytes'])} of {group_digits(preview['maxRecordBytes'])} bytes",

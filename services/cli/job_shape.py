@@ -1,13 +1,14 @@
 """Jobs and groups as tables and pages show them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import Json, TableColumn, format_share, group_digits
 from services.cli.output.text import visible
-from services.cli.output.times import NANOSECONDS, format_span, read_wire
+from services.cli.output.times import NANOSECONDS, format_span, format_when, read_wire
 
 COLOURS = {
     "running": "cyan",
@@ -44,6 +45,34 @@ def state_of_group(group: Json) -> str:
     states = {state_of(zone) for zone in group["zones"]}
     order = ("circuitbreak", "running", "paused", "scheduled", "stopped", "completed")
     return next((state for state in order if state in states), "scheduled")
+
+
+def creation_of(out: Output, job: Json) -> str:
+    """What the answer to a new job says."""
+    if not job["zones"]:
+        return f"Created job {job['id']}."
+    first = out.when(min(zone["startsAt"] for zone in job["zones"]))
+    return f"Created localized push {job['jobGroupId']} ({len(job['zones'])} zones; the first starts at {first})."
+
+
+def fold_zones(jobs: Iterable[Json]) -> Iterator[Json]:
+    """These jobs, with those of a localized push as one: they follow each other in a list, as they are made at once."""
+    for _, together in groupby(jobs, key=lambda job: job["jobGroupId"] if job["zone"] else job["id"]):
+        zones = list(together)
+        yield zones[0] if len(zones) == 1 else _fold(zones)
+
+
+def _fold(zones: Sequence[Json]) -> Json:
+    sums = {name: sum(zone[name] for zone in zones) for name in ("totalTokens", "completedTokens", "failed")}
+    return {
+        **zones[0],
+        **sums,
+        "id": zones[0]["jobGroupId"],
+        "state": state_of_group({"zones": zones}),
+        "zone": f"{len(zones)} zones",
+        "startsAt": min(zone["startsAt"] for zone in zones),
+        "completedAt": min(zone["completedAt"] for zone in zones),
+    }
 
 
 def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
@@ -109,7 +138,7 @@ def group_fields(out: Output, group: Json) -> Fields:
         ("state", state_of_group(group)),
         ("done", f"{_share(group)} of {group_digits(group['totalTokens'])} devices in zones that have started"),
         *((name, group_digits(group[name])) for name in _SUMS if group[name]),
-        ("local start", out.when(group["startsAt"])),
+        ("local start", format_when(group["startsAt"], utc=True).removesuffix("Z")),
         ("past zones", group["pastTimeStrategy"]),
         ("made", f"{out.when(group['createdAt'])} by {group['createdBy']}"),
     ]
@@ -165,8 +194,8 @@ def _queue(queue: Json | None) -> str:
 
 
 def _share(job: Json) -> str:
-    total = job["totalTokens"]
-    return f"{job['completedTokens'] / total:.1%}" if total else ("100.0%" if job.get("completedAt") else "-")
+    done, total = job["completedTokens"], job["totalTokens"]
+    return format_share(done, total) if total else ("100.0%" if job.get("completedAt") else "-")
 
 
 def _counts(counts: Json) -> list[str]:

@@ -12,6 +12,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.output.tables import Json
 from services.cli.output.text import ELLIPSIS, visible
 from services.cli.session import Session
+from shared.domain.errors import suggest
 
 UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 SEARCHED = 5_000
@@ -34,13 +35,16 @@ def pick(typed: str, things: Iterable[Json], *, what: str, names: Sequence[str] 
     """
     id, *others = names
     found: dict[str, Json] = {}
+    known: dict[str, None] = {}
     for thing in things:
         if thing[id] == typed:
             return thing
+        known |= dict.fromkeys(str(thing[name]) for name in others)
         if any(str(thing[name]).casefold() == typed.casefold() for name in others) or matches(typed, str(thing[id])):
             found[str(thing[id])] = thing
     if not found:
-        raise Failure(Exit.NOT_FOUND, f"There is no {what} {visible(typed)!r}.", see)
+        end = suggest(typed, known) or "."
+        raise Failure(Exit.NOT_FOUND, f"There is no {what} {visible(typed)!r}{visible(end)}", see)
     named = [thing for thing in found.values() if any(str(thing[name]) == typed for name in others)]
     if len(named) == 1:
         return named[0]
@@ -69,7 +73,8 @@ def find_job(session: Session, typed: str) -> tuple[str, str]:
     """The app's id and the job's."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    job = pick(typed, newest_jobs(session, limit=SEARCHED), what="job", see=_how_to_name("job"))
+    see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
+    job = pick(typed, newest_jobs(session, limit=SEARCHED), what="job", see=see)
     return str(job["appId"]), str(job["id"])
 
 

@@ -1,6 +1,7 @@
 """Options and arguments that several verbs have, and what they are read into."""
 
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ namespace = click.option(
     "--namespace",
     default="",
     metavar="NAMESPACE",
-    help="Whose: `token:<id>` or `user:<e-mail address>`; by default yours.",
+    help="Namespace: `token:<id>` or `user:<e-mail address>` (default: yours).",
 )
 
 
@@ -34,6 +35,16 @@ class Instant(click.ParamType[datetime]):
             return read_given(value, datetime.now(UTC))
         except ValueError:
             self.fail(f"{value!r} is no instant: 2030-12-24T14:00Z, '2030-12-24 14:00' and +10m are", param, ctx)
+
+
+class Start(Instant):
+    """An instant, or a time without a zone: it is the verb that knows whose clocks show it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            return datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            return super().convert(value, param, ctx)
 
 
 class Past(click.ParamType[datetime]):
@@ -133,7 +144,7 @@ def read_documents(path: str) -> Sequence[Any]:
 def read_lines(path: str) -> Sequence[str]:
     """The lines of a text (`-`: stdin) that are not blank. Raises `UsageError` where it cannot be read."""
     try:
-        content = _read(path).decode("utf-8-sig")
+        content = _read(path).decode()
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -152,4 +163,5 @@ def _decode_whole(content: bytes) -> Any:
 
 
 def _read(path: str) -> bytes:
-    return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    return content.removeprefix(BOM_UTF8)

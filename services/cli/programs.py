@@ -24,7 +24,7 @@ from shared.runtime.settings import Settings
 programs = click.Group("programs")
 """The commands of this module."""
 
-_data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
+_data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="Folder that holds all data.")
 
 
 def settings_of(context: click.Context) -> Settings:
@@ -84,15 +84,17 @@ def init(context: click.Context) -> None:
 
 
 @programs.command(short_help="Ask all servers whether they are as Carillon needs them.")
-@click.option("--json", "as_json", is_flag=True, help="One finding a line, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print findings as JSON, one a line.")
 @click.pass_context
 def doctor(context: click.Context, *, as_json: bool) -> None:
     """Ask all servers that the settings name whether they are as Carillon needs them. Changes nothing; takes under 10
-    seconds, whatever hangs.
+    seconds, whatever hangs. Unless the settings name a database, the servers of a `carillon up` that runs on the data
+    folder are asked.
 
-    Exits with 0 where all is well, and with 9 where something was found.
+    Exits with 0 if all is well, and with 9 if something was found.
     """
     from services.commands.doctor import examine_and_tell
+    from services.embedded import instance as embedded
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
@@ -104,8 +106,16 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
 
     try:
         settings = settings_of(context)
+        here = embedded.find_running(embedded.data_folder(settings))
+        if here is not None and settings.store.url == Settings().store.url:
+            click.echo(
+                f"A `carillon up` runs here, as process {here.process.pid}: these are its servers.\n", err=as_json
+            )
+            settings = embedded.settings_of(here, settings)
     except click.ClickException as error:
         raise _Misused(error.message) from error
+    except CarillonError as error:
+        raise _Misused(describe_error(error)) from error
     run_async(work())
 
 
@@ -115,9 +125,9 @@ class _Misused(click.ClickException):
     exit_code = 2
 
 
-@programs.command(short_help="Print the settings with their defaults and what they mean.")
-@click.option("--all", "rare", is_flag=True, help="Those that few deployments change, too.")
-@click.option("--effective", is_flag=True, help="All values that hold here and now, with their passwords masked.")
+@programs.command(short_help="Print the settings with their defaults and meanings.")
+@click.option("--all", "rare", is_flag=True, help="Include those that few deployments change.")
+@click.option("--effective", is_flag=True, help="Print the values in effect here, with passwords masked.")
 @click.pass_context
 def config(context: click.Context, *, rare: bool, effective: bool) -> None:
     """Print the settings that an operator chooses, each with its default and what it means, as a settings file."""
@@ -172,13 +182,13 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
 @click.option("--app", default="demo", show_default=True, help="The app's name.")
 @click.option("--service", type=click.Choice(list(SERVICES)), default=APNS, show_default=True)
 @click.option(
-    "--devices", type=click.IntRange(0, 10_000_000), default=1_000, show_default=True, help="At least so many."
+    "--devices", type=click.IntRange(0, 10_000_000), default=1_000, show_default=True, help="Minimum number of devices."
 )
-@click.option("--embedded/--no-embedded", "own", default=None, help="For the `carillon up` on the data folder, or not.")
+@click.option("--embedded/--no-embedded", "own", default=None, help="Use the `carillon up` on the data folder, or not.")
 @_data_dir
-@click.option("--api", help="The URL of the API; otherwise that of `carillon up`, or of the settings.")
-@click.option("--email", help="As whom to call it; otherwise as the first admin.")
-@click.option("--token", help="A service's token, in the place of an e-mail address.")
+@click.option("--api", help="URL of the API (default: that of `carillon up`, or of the settings).")
+@click.option("--email", help="E-mail address of the caller (default: the first admin).")
+@click.option("--token", help="A service's token, in place of an e-mail address.")
 @click.pass_context
 def seed(
     context: click.Context,
@@ -228,7 +238,9 @@ programs.add_command(print_rules)
 
 
 @programs.command("demo", short_help="Send pushes, mails and events, and survive two kills.")
-@click.option("--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="How many.")
+@click.option(
+    "--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="Number of devices."
+)
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
 @_data_dir
 @click.pass_context

@@ -11,17 +11,17 @@ from services.cli.options import Instant, JsonText, Pair
 Function = Callable[..., Any]
 
 _OPTIONS = (
-    click.option("--at", "instants", type=Instant(), multiple=True, help="An instant; may be given several times."),
-    click.option("--cron", metavar="LINE", help="Five fields: '0 9 * * 1-5'."),
-    click.option("--timezone", metavar="ZONE", help="The zone of --cron: Europe/Paris."),
-    click.option("--every", type=click.IntRange(1), metavar="SECONDS", help="Again and again, so many seconds apart."),
+    click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
+    click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
+    click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
+    click.option("--every", type=click.IntRange(1), metavar="SECONDS", help="Seconds between two instants."),
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
-    click.option("--queue", metavar="NAME", help="Publish to this queue of RabbitMQ."),
-    click.option("--topic", metavar="NAME", help="Write to this topic of Kafka."),
-    click.option("--payload", type=JsonText(), metavar="JSON|@FILE", help="What the message holds."),
-    click.option("--label", "labels", type=Pair(), multiple=True, help="A label."),
+    click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
+    click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
+    click.option("--payload", type=JsonText(), metavar="JSON|@FILE", help="Payload of the message."),
+    click.option("--label", "labels", type=Pair(), multiple=True, help="Label; may be given several times."),
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
-                 help="The definition as the API takes it; the options above go before what it says."),
+                 help="Whole definition, as in the API; the options above win."),
 )  # fmt: skip
 
 
@@ -44,17 +44,20 @@ def schedule_body(
     payload: Any,
     labels: Sequence[tuple[str, str]],
     body: Any,
+    needs_callback: bool = True,
 ) -> dict[str, Any]:
-    """The body of a request."""
+    """The body of a request. Unless it `needs_callback`, one without a callback gets one that stands for any."""
     if body is not None and not isinstance(body, dict):
         raise click.UsageError("--body holds an object")
     places = {"url": ("http", url), "queue": ("rabbitmq", queue), "topic": ("kafka", topic)}
     named = {field: (kind, place) for field, (kind, place) in places.items() if place}
     if len(named) > 1:
         raise click.UsageError("one of --http, --queue and --topic names where the message goes")
-    if not named and not (body or {}).get("callback"):
+    has_callback = bool(named or (body or {}).get("callback"))
+    if needs_callback and not has_callback:
         raise click.UsageError("where does it go? --http, --queue or --topic, or a callback in --body")
     chosen: dict[str, Any] = {
+        "callback": None if has_callback else {"type": "http", "data": {"url": "https://example.com/"}},
         "schedules": [instant.isoformat() for instant in instants],
         "cron": cron,
         "timezone": timezone,

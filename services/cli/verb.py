@@ -24,19 +24,19 @@ def common_options() -> list[click.Parameter]:
     """What every verb takes."""
     return [
         click.Option(["--context"], default="", metavar="NAME", shell_complete=complete.contexts,
-                     help="The deployment to ask, as `carillon context list` names it."),
-        click.Option(["--json"], is_flag=True, help="The API's answer; of a list, an object a line."),
-        click.Option(["--quiet", "-q"], is_flag=True, help="Ids alone."),
-        click.Option(["--wide"], is_flag=True, help="Tables as wide as they need to be."),
-        click.Option(["--utc"], is_flag=True, help="Times in UTC, and not in your zone."),
+                     help="Deployment to ask, by its name in `carillon context list`."),
+        click.Option(["--json"], is_flag=True, help="Print the API's answer as JSON; a list as an object a line."),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Print ids only."),
+        click.Option(["--wide"], is_flag=True, help="Do not shorten columns."),
+        click.Option(["--utc"], is_flag=True, help="Print times in UTC, not in your zone."),
     ]  # fmt: skip
 
 
 def _options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
     app = click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
-                       help="By id, its beginning, or by name; otherwise the context's.")  # fmt: skip
-    reason = click.Option(["--reason"], default="", metavar="TEXT", help="Why, for the audit.")
-    yes = click.Option(["--yes", "-y"], is_flag=True, help="Do it without asking.")
+                       help="App, by id, beginning of its id, or name (default: the context's).")  # fmt: skip
+    reason = click.Option(["--reason"], default="", metavar="TEXT", help="Reason, for the audit.")
+    yes = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask.")
     return [option for option, has in ((app, of_app), (reason, changes), (yes, destroys)) if has]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from msgspec import Struct
 
-from services.cli.output.tables import group_digits
+from services.cli.output.tables import format_share, group_digits
 from services.cli.output.text import visible
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def open_drawing() -> Iterator[Drawing]:
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
-        TaskProgressColumn(),
+        TextColumn("{task.fields[share]}", markup=False),
         TextColumn("{task.fields[numbers]}", markup=False),
         TextColumn("{task.fields[details]}", markup=False),
         console=Console(stderr=True),
@@ -75,7 +75,7 @@ class _Lines:
     """A line a look."""
 
     def draw(self, glance: Glance) -> None:
-        share = f"{glance.done / glance.total:6.1%}" if glance.total else "     -"
+        share = f"{_share(glance) or '-':>6}"
         words = (f"{datetime.now().astimezone():%H:%M:%S}", glance.title, glance.state, share, _numbers(glance))
         click.echo(visible("  ".join([*words, glance.details]).rstrip()), err=True)
 
@@ -85,7 +85,7 @@ class _Bar:
 
     def __init__(self, progress: "Progress") -> None:
         self._progress = progress
-        self._task = progress.add_task("", total=None, numbers="", details="")
+        self._task = progress.add_task("", total=None, share="", numbers="", details="")
 
     def draw(self, glance: Glance) -> None:
         self._progress.update(
@@ -93,10 +93,15 @@ class _Bar:
             description=visible(f"{glance.title} {glance.state}"),
             completed=glance.done,
             total=glance.total or (1 if glance.over else None),
+            share=_share(glance),
             numbers=_numbers(glance),
             details=visible(glance.details),
         )
         self._progress.refresh()
+
+
+def _share(glance: Glance) -> str:
+    return format_share(glance.done, glance.total) if glance.total else ""
 
 
 def _numbers(glance: Glance) -> str:

@@ -58,7 +58,8 @@ def _option(option: click.Parameter) -> tuple[str, str]:
     assert isinstance(option, click.Option)
     value = "" if option.is_flag else f" {option.make_metavar(click.Context(click.Command('')))}"
     names = ", ".join(f"`{name}{value}`" for name in option.opts)
-    shown = f" By default {option.default}." if option.show_default and option.default else ""
+    chosen = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
+    shown = f" By default {chosen}." if option.show_default and chosen else ""
     needed = " Needed." if option.required else ""
     return names, f"{option.help}{shown}{needed}"
 

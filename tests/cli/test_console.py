@@ -27,11 +27,16 @@ SIGN = {
     "seen": "A batch has waited for 6 minutes.",
     "remedy": "carillon processes list", "since": AT,
 }  # fmt: skip
+MINUTE = {
+    "at": AT, "recipients": {"sent": 700, "failed": 2}, "messages": {"accepted": 41, "refused": 3},
+    "fired": {"http/fired": 17, "rabbitmq/fired": 2, "http/failed": 90, "http/unanswered": 8}, "lateness": {},
+    "retries": 90, "deadLetters": 1, "requests": 5, "serverErrors": 0, "feedback": 0,
+}  # fmt: skip
 OVERVIEW: dict[str, Any] = {
     "asOf": AT, "verdict": "well", "signs": [], "unknown": [],
     "jobs": {"open": {"running": 2, "paused": 0}, "running": [], "waiting": []},
     "deadLetters": 12, "queues": [QUEUE], "processes": [PROCESS], "partial": False,
-    "minutes": [{"at": AT, "seconds": 60, "recipients": {"sent": 700}}, {"at": AT, "seconds": 60, "recipients": {}}],
+    "minutes": [MINUTE, {"at": AT, "seconds": 60, "recipients": {}}],
 }  # fmt: skip
 BULK: dict[str, Any] = {
     "id": "01a2067d-4597-7b47-9fed-eebfbbc1d068", "act": "job.stop", "filter": {"app": "a"}, "reason": "wrong",
@@ -48,9 +53,24 @@ async def test_all_being_well_is_0_and_one_screen(bare: Program) -> None:
     async with answering(http(OVERVIEW)) as url:
         ended = await bare.done("status", "--utc", CARILLON_TARGET=url)
     assert ended.out.startswith("All is well.  As of 2030-01-01 12:00:00Z.\n")
-    for words in ("2 running", "dead letters  12", "700 in the last hour", "push.batch", "worker"):
+    for words in (
+        "2 running",
+        "dead letters  12",
+        "700 pushes, 41 messages, 19 scheduled calls",
+        "push.batch",
+        "worker",
+    ):
         assert words in ended.out
     assert ended.out.count("\n") < 24
+
+
+async def test_a_minute_tells_pushes_messages_and_the_calls_that_arrived(bare: Program) -> None:
+    async with answering(http([MINUTE])) as url:
+        head, row, *_ = (await bare.done("minutes", "list", "--utc", CARILLON_TARGET=url)).out.splitlines()
+    assert head.split() == [
+        "FROM", "PUSHES", "MESSAGES", "CALLS", "FAILED", "RETRIES", "DEAD", "REQUESTS", "5XX", "FEEDBACK",
+    ]  # fmt: skip
+    assert row.split()[-9:] == ["700", "41", "19", "5", "90", "1", "5", "0", "0"]
 
 
 @pytest.mark.parametrize("verdict", ["ailing", "unknown"])

@@ -105,7 +105,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("schedules", "show", ID),
     ("schedules", "create", ID, "--every", "3600", *HTTP),
     ("schedules", "apply", "schedules.json"),
-    ("schedules", "preview", "--every", "3600", *HTTP),
+    ("schedules", "preview", "--every", "3600"),
     ("schedules", "fire", ID),
     ("schedules", "pause", ID),
     ("schedules", "resume", ID),

@@ -48,9 +48,12 @@ async def test_a_preview_tells_who_would_be_called_and_when(cli: Program, house:
     shown = (await cli.done("jobs", "preview", *app, *named)).out
     assert [line.split()[-1] for line in shown.splitlines() if line.startswith("would be sent")] == ["1"]
     assert "ends, estimated" in shown
+    assert any(line.split() == ["LOCALE", "BYTES", "MESSAGE"] for line in shown.splitlines()), shown
     bad = await house.file("bad.csv", b'recipient\n"')
-    broken = await cli.done("jobs", "preview", *app, *named[:-1], bad)
+    broken = await cli.run("jobs", "preview", *app, *named[:-1], bad)
+    assert broken.code == 5
     assert "The job would fail" in broken.out
+    assert (await cli.run("jobs", "preview", *app, *named[:-1], bad, "--json")).code == 5
     assert "devices" not in broken.out
 
 

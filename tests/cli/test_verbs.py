@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from shared.domain.instants import EPOCH
+from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import Event, EventState
+from shared.domain.jobs.jobs import STARTABLE, JobStatus
+from shared.domain.jobs.totals import Totals
 from tests.cli.conftest import Document, Program
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -21,6 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 APP = "/apps/{appId}"
 JOBS = APP + "/jobs"
 LATER = "2040-01-01T09:00:00Z"
+EVERYWHERE = "2040-01-01 09:00"
 
 
 async def job_of(house: House, app_id: str, **more: Any) -> str:
@@ -147,8 +151,11 @@ async def test_a_job_is_previewed(cli: Program, house: House, document: Document
     words = ("preview", "--app", app_id, "--template", "like")
     document.check("post", JOBS + "/preview", (await cli.done("jobs", *words, "--json")).json)
     assert "likes it" in (await cli.done("jobs", *words)).out
-    localized = (await cli.done("groups", *words, "--at", LATER, "--json")).json
-    assert len(localized["zones"]) > 20
+    localized = ("groups", *words, "--at", EVERYWHERE)
+    told = (await cli.done(*localized, "--json")).json
+    assert [(zone["zone"], zone["startsAt"]) for zone in told["zones"]] == [("+0000", 2_209_021_200 * 10**9)]
+    screen = (await cli.done(*localized, TZ="Europe/Paris")).out
+    assert "ZONE   START                DEVICES\n+0000  2040-01-01 10:00:00       10\n" in screen
     assert await shown(house, f"/apps/{app_id}/jobs") == []
 
 
@@ -165,20 +172,85 @@ async def test_a_file_is_uploaded_for_a_job(cli: Program, house: House) -> None:
         assert ("users.csv  uploading  100.0%  9 of 9" in ended.err) != again
 
 
+async def test_a_file_without_a_header_is_a_warning_when_a_job_is_made_of_it(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    (cli.home / "headless.csv").write_text("u1\nu2\n")
+    for noun in ("jobs", "groups"):
+        words = (noun, "create", "--app", app_id, "--template", "like", "--at", LATER, "--csv", "headless.csv")
+        ended = await cli.done(*words, "-q")
+        assert "Warning: The first line of the file looks like a user, not like a header" in ended.err
+
+
+async def test_an_unknown_name_is_told_with_the_nearest_one(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    near = await cli.run("templates", "show", "liek", "--app", app_id)
+    assert (near.code, "There is no template 'liek'; did you mean like?" in near.err) == (4, True)
+    far = await cli.run("jobs", "list", "--app", "no-such-app-anywhere")
+    assert (far.code, "There is no app 'no-such-app-anywhere'." in far.err) == (4, True)
+    posted = await cli.run("jobs", "create", "--app", app_id, "--template", "liek")
+    assert (posted.code, "named 'liek'; did you mean like?" in posted.err) == (5, True)
+
+
 async def test_groups(cli: Program, house: House, document: Document) -> None:
     app_id = await house.app_with_template()
     app = ("--app", app_id)
-    group_id = (await cli.done("groups", "create", *app, "--template", "like", "--at", LATER, "-q")).out.strip()
+    words = ("create", *app, "--template", "like", "--at", EVERYWHERE)
+    group_id = (await cli.done("groups", *words, "-q")).out.strip()
     path = APP + "/groups/{groupId}"
     assert (await cli.done("groups", "list", *app, "-q")).out == f"{group_id}\n"
     document.check("get", path, (await cli.done("groups", "show", *app, group_id, "--json")).json)
     assert "+0530" in (await cli.done("groups", "show", *app, group_id)).out
-    for verb, status in (("pause", "paused"), ("resume", ""), ("stop", "stopped")):
+    zones = (await shown(house, f"/apps/{app_id}/groups/{group_id}"))["zones"]
+    ended = zones.pop(0)["jobId"]
+    assert await house.store.jobs.move(ended, to=JobStatus.RUNNING, only=STARTABLE, at=1) is not None
+    assert await house.store.jobs.close(ended, totals=Totals(), summed=Receipt(), completed_at=1) is not None
+    for verb, status, now in (
+        ("pause", "paused", "paused"),
+        ("resume", "", "scheduled"),
+        ("stop", "stopped", "stopped"),
+    ):
         yes = ("--yes",) if verb == "stop" else ()
         document.check("get", path, (await cli.done("groups", verb, *app, group_id, *yes, "--json")).json)
+        said = (await cli.done("groups", verb, *app, group_id, *yes)).out
+        assert f". Its jobs: {len(zones)} {now}, 1 completed." in said
         group = await shown(house, f"/apps/{app_id}/groups/{group_id}")
-        assert {zone["status"] for zone in group["zones"]} == {status}
+        assert {zone["status"] for zone in group["zones"] if zone["jobId"] != ended} == {status}
     assert (await cli.run("groups", "watch", *app, group_id, "-q")).code == 8
+
+
+async def test_a_localized_start_is_the_time_on_everybodys_clock(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    words = ("create", "--app", app_id, "--template", "like", "--localized", "--at")
+    made = await cli.done("jobs", *words, EVERYWHERE, TZ="America/Sao_Paulo")
+    [row] = (await cli.done("groups", "list", "--app", app_id, "--json")).lines
+    group = await shown(house, f"/apps/{app_id}/groups/{row['jobGroupId']}")
+    assert {zone["zone"]: zone["startsAt"] for zone in group["zones"]}["-0300"] == 2_209_032_000 * 10**9
+    said = (
+        f"Created localized push {group['id']} ({len(group['zones'])} zones; the first starts at 2039-12-31 16:00:00)."
+    )
+    assert made.out == f"{said}\n"
+    page = (await cli.done("groups", "show", "--app", app_id, group["id"], TZ="America/Sao_Paulo")).out
+    assert "local start  2040-01-01 09:00:00\n" in page
+    for zoned in (LATER, "2040-01-01T09:00-03:00", "+10m"):
+        refused = await cli.run("jobs", *words, zoned)
+        assert (refused.code, "on each recipient's clock: leave out the zone" in refused.err) == (2, True)
+
+
+async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    first = await job_of(house, app_id)
+    house.clock.advance(1)
+    await job_of(house, app_id, localized=True, startsAt="2126-12-24T09:00:00")
+    house.clock.advance(1)
+    last = await job_of(house, app_id)
+    app = ("jobs", "list", "--app", app_id)
+    group = (await shown(house, f"/apps/{app_id}/jobs"))[1]["jobGroupId"]
+    ids = (await cli.done(*app, "-q")).out.split()
+    assert (len(ids) > 20, ids[0], ids[-1]) == (True, last, first)
+    _, *rows = (await cli.done(*app)).out.splitlines()
+    assert [row.split()[0] for row in rows] == [last, group, first]
+    assert f"{len(ids) - 2} zones" in rows[1] and "scheduled" in rows[1]
+    assert len((await cli.done(*app, "--limit", "2")).out.splitlines()) == 3
 
 
 async def test_schedules(cli: Program, house: House, document: Document) -> None:
@@ -195,6 +267,10 @@ async def test_schedules(cli: Program, house: House, document: Document) -> None
     assert "0 9 * * * (UTC)" in (await cli.done("schedules", "show", key)).out
     preview = (await cli.done("schedules", "preview", "--every", "3600", *to, "--json")).json
     document.check("post", "/schedules/preview", preview)
+    daily = (await cli.done("schedules", "preview", "--cron", "@daily")).out
+    assert "@daily (UTC)" in daily and "next" in daily
+    stored = await cli.done("schedules", "create", f"daily-{key}", "--cron", "@daily", *to)
+    assert f"Stored daily-{key}: 0 0 * * * (UTC). Next: " in stored.out
     for verb, state in (("pause", "paused"), ("resume", "active")):
         document.check("get", "/schedules/{key}", (await cli.done("schedules", verb, key, "--json")).json)
         assert (await shown(house, f"/schedules/{key}"))["state"] == state

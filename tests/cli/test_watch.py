@@ -1,6 +1,7 @@
 """Watching a job: a bar on a terminal, a line a second on a pipe, and an exit code that tells how it ended."""
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.totals import Totals
@@ -34,6 +35,15 @@ async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house:
     [answer] = ended.out.splitlines()
     assert job_id in answer
     assert ended.code == 0
+
+
+async def test_nothing_but_the_whole_is_all_of_it(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    nearly = replace(TOTALS, planned=100_000, sent=99_999, failed=0)
+    await house.store.jobs.close(job_id, totals=nearly, summed=Receipt(), completed_at=1)
+    ended = await cli.done("jobs", "watch", job_id, "--app", app_id)
+    assert "  99.9%  99,999 of 100,000" in ended.err
+    assert "99.9% of 100,000 devices" in ended.out
 
 
 async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> None:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -91,6 +92,7 @@ ARGUMENTS: dict[str, Any] = {
     "subscription": BusSubscription(callback="https://example.com/hook", topics=["orders"]),
     "suppression": Suppression(channel="mail", address="ana@example.com"),
     "suppressions": [Suppression(channel="mail", address="ana@example.com")],
+    "timeout": 50.0,
     "template": Template(name="like", locale="en", body={"alert": "hi"}),
     "templates": [Template(name="like", locale="en", body={"alert": "hi"})],
     "until": datetime(2030, 1, 2, tzinfo=UTC),
@@ -104,6 +106,7 @@ SPECIAL: dict[tuple[str, str], Any] = {
     ("BusDeliveries.get", "events"): True,
     ("Audit.list", "act"): "job.stop",
     ("Jobs.list", "templates"): ["like", "love"],
+    ("Jobs.wait", "job"): SimpleNamespace(app_id="app_id", id="job_id"),
     ("Jobs.list_all", "templates"): ["like", "love"],
     ("Templates.render", "context"): {"user": "Ana"},
 }

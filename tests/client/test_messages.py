@@ -39,6 +39,7 @@ async def test_a_preview_tells_who_would_be_called_and_when(client: AsyncCarillo
     assert (told.messages.recipients, told.messages.repeated, told.messages.columns) == (1, 1, ("recipient", "name"))
     assert (told.messages.queue.jobs, told.messages.queue.starts_in) == (0, 0.0)
     assert told.messages.estimated_end is not None
+    assert [sample.locale for sample in told.messages.samples] == ["en"]
     [credential] = [each async for each in client.credentials.list(app_id)]
     standing = await client.credentials.get(app_id, credential.id)
     assert (standing.limited_by, standing.effective_rate, standing.queue.messages) == ("work", 50, 0)

@@ -24,8 +24,8 @@ PROCESS = {
 }  # fmt: skip
 QUEUE = {"name": "push.send", "ready": 3, "unacked": 1, "consumers": 2, "dead": 0, "publishRate": 1.5, "deliverRate": 1}
 MINUTE = {
-    "at": NOW, "seconds": 60, "recipients": {"sent": 5}, "fired": {"http/fired": 1}, "lateness": {"1000": 2},
-    "retries": 0, "deadLetters": 1, "requests": 7, "serverErrors": 0, "feedback": 3,
+    "at": NOW, "seconds": 60, "recipients": {"sent": 5}, "messages": {"accepted": 3}, "fired": {"http/fired": 1},
+    "lateness": {"1000": 2}, "retries": 0, "deadLetters": 1, "requests": 7, "serverErrors": 0, "feedback": 3,
 }  # fmt: skip
 ACTION = {
     "id": "a", "act": "job.stop", "filter": {"by": "x"}, "reason": "wrong", "state": "waiting", "matched": 3, "done": 0,

@@ -100,7 +100,10 @@ async def test_outcomes_are_told(client: AsyncCarillon, house: House) -> None:
     await client.schedules.create(schedule(key))
     owner = (await pending(house, key))[0].owner
     await house.store.outcomes.add([
-        Outcome(id=key, owner=owner, due=at, at=at, late_ms=7, attempt=2, result=StoredResult.FAILED, error="503")
+        Outcome(
+            id=key, owner=owner, due=at, at=at + timedelta(milliseconds=7), late_ms=0, attempt=2,
+            result=StoredResult.FAILED, error="503",
+        )
     ])  # fmt: skip
     [outcome] = (await client.schedules.get(key)).outcomes
     assert (outcome.due, outcome.late_ms, outcome.attempt, outcome.result, outcome.error) == (

@@ -71,6 +71,14 @@ def test_of_a_job_only_what_was_chosen_is_sent() -> None:
     }  # fmt: skip
 
 
+def test_a_localized_job_starts_at_a_time_without_a_zone() -> None:
+    job = PushJob(service="apns", templates=["like"], localized=True, starts_at=NAIVE)
+    assert msgspec.json.decode(job.encoded())["startsAt"] == int(AWARE.timestamp()) * 10**9
+    elsewhere = timezone(timedelta(hours=-3))
+    with pytest.raises(ValueError, match=r"starts_at: .* on each zone's clocks: leave out tzinfo"):
+        PushJob(service="apns", templates=["like"], localized=True, starts_at=NAIVE.replace(tzinfo=elsewhere))
+
+
 @pytest.mark.usefixtures("each_client")
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "a b", "a?b", "a%2Fb", "é", "k" * 256, "k\n"])
 async def test_what_would_lead_to_another_path_is_refused_at_once(key: str) -> None:

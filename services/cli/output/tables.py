@@ -87,6 +87,11 @@ def group_digits(value: Any) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
+def format_share(done: int, total: int) -> str:
+    """A part of a whole in per cent, rounded down: nothing but the whole is 100 %."""
+    return f"{done * 1000 // total / 10:.1f}%"
+
+
 def _text(column: TableColumn, row: Json) -> str:
     value = column.cell(row)
     return visible(group_digits(value) if column.kind == "number" else "-" if value in (None, "", {}, []) else value)

@@ -23,7 +23,7 @@ _app = click.argument("app_name", metavar="APP", shell_complete=complete.apps)
 @command.verb("list")
 @options.limit
 def list_apps(session: Session, limit: int | None) -> None:
-    """List the apps, the oldest first."""
+    """List the apps, oldest first."""
     session.out.show_list(session.api.items("apps", limit=limit), _COLUMNS, id="id", limit=limit)
 
 
@@ -39,15 +39,15 @@ def show(session: Session, app_name: str) -> None:
 @click.argument("name")
 @click.argument("bundle_id", metavar="BUNDLE_ID")
 def create(session: Session, name: str, bundle_id: str) -> None:
-    """Make an app. Its name makes the names of its push tables and topics."""
+    """Create an app. Its name becomes part of its push tables and topics."""
     made = session.api.post("apps", body={"name": name, "bundleId": bundle_id})
     session.out.confirm(made, f"Made app {made['name']}, {made['id']}.", id="id")
 
 
 @command.verb("edit", changes=True)
 @_app
-@click.option("--name", default="", help="The new name; for admins.")
-@click.option("--bundle-id", default="", help="The new bundle id.")
+@click.option("--name", default="", help="New name (admins only).")
+@click.option("--bundle-id", default="", help="New bundle id.")
 def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
     """Change an app's name or bundle id."""
     if not (name or bundle_id):
@@ -62,7 +62,7 @@ def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
 @command.verb("delete", destroys=True)
 @_app
 def delete(session: Session, app_name: str) -> None:
-    """Delete an app with its templates and jobs, if all these have ended."""
+    """Delete an app, its templates and its jobs. All jobs must have ended."""
     app = session.api.get("apps", find_app(session, app_name))
     session.ask(f"This deletes app {app['name']} with its templates and jobs; there is no undo.", type_name=app["name"])
     session.api.delete("apps", app["id"])

@@ -14,12 +14,12 @@ COLOURS = {"done": "green", "refused": "yellow", "failed": "red", "unknown": "re
 
 
 @command.verb("list", of_app=True)
-@click.option("--act", default="", help="Only these acts: job.stop.")
+@click.option("--act", default="", help="Only this act, such as job.stop.")
 @click.option("--on", "thing", default="", metavar="ID", help="Only acts on the thing with this id or key.")
-@click.option("--by", default="", metavar="NAMESPACE", help="Only acts of this caller: user:ana@example.com.")
+@click.option("--by", default="", metavar="NAMESPACE", help="Only acts of this caller, such as user:ana@example.com.")
 @options.limit
 def list_records(session: Session, act: str, thing: str, by: str, limit: int | None) -> None:
-    """List who did what, the newest first; with an app, what was done with it."""
+    """List acts, newest first; with --app, those on the app."""
     path = ("apps", find_app(session), "audit") if session.app else ("audit",)
     columns = (
         TableColumn("AT", lambda each: session.out.when(each["at"]), "word"),

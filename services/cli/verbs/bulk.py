@@ -27,7 +27,7 @@ _id = click.argument("id_", metavar="ID", shell_complete=complete.bulk)
 @command.verb("list")
 @options.limit
 def list_actions(session: Session, limit: int | None) -> None:
-    """List the bulk actions, the newest first."""
+    """List the bulk actions, newest first."""
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ACT", lambda each: each["act"], "word"),
@@ -48,16 +48,16 @@ def list_actions(session: Session, limit: int | None) -> None:
     "filters",
     type=Pair(),
     multiple=True,
-    help="Which things: namespace, key, error, prefix, state, app, status, template, by.",
+    help="Only things with this namespace, key, error, prefix, state, app, status, template or by.",
 )
 @click.option(
     "--at-most",
     type=click.IntRange(1),
-    help="Do it to no more things than these; otherwise to no more than match when it asks.",
+    help="Maximum number of things (default: as many as match when it asks).",
 )
-@click.option("--watch", "watches", is_flag=True, help="Watch it until it is over.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
-    """Do an act to all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
+    """Start an act on all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
     wanted = {name: find_app(session, value) if name == "app" else value for name, value in filters}
     body: Json = {"act": act, "filter": wanted, "reason": session.require_reason()}
     figures = session.api.post(PATH, body=body, dryRun="true")
@@ -84,14 +84,14 @@ def show(session: Session, id_: str) -> None:
 @command.verb("watch")
 @_id
 def watch_action(session: Session, id_: str) -> None:
-    """Watch a bulk action until it is over; 1 where things of it failed."""
+    """Watch a bulk action until it ends; exits with 1 if anything failed."""
     _watch(session, _find(session, id_))
 
 
 @command.verb("cancel", destroys=True)
 @_id
 def cancel(session: Session, id_: str) -> None:
-    """Have a bulk action go no further; what it has done stays done."""
+    """Cancel a bulk action. What it has done stays done."""
     found = _find(session, id_)
     session.ask(f"This cancels bulk action {found}; what it has done stays done.")
     action = session.api.post(PATH, found, "cancel")

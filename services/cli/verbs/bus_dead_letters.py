@@ -23,7 +23,7 @@ _MOST_CALLS = 1_000
 @options.namespace
 @options.limit
 def list_letters(session: Session, key: str, namespace: str, limit: int | None) -> None:
-    """List what no receiver has taken, the newest first."""
+    """List the dead letters, newest first."""
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("KEY", lambda each: each["key"], "id"),
@@ -52,7 +52,7 @@ def show(session: Session, id_: str, namespace: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of the namespace.")
 @options.namespace
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
-    """Deliver dead letters again, with the ids that they had. Which: these, those of a subscription, or all."""
+    """Deliver dead letters again under their ids: the named ones, those of a subscription, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
         raise click.UsageError("which? Name ids, or --key, or --all")
     for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:
@@ -67,7 +67,7 @@ def retry(session: Session, ids: Sequence[str], key: str, everything: bool, name
 @_ids
 @options.namespace
 def discard(session: Session, ids: Sequence[str], namespace: str) -> None:
-    """Give dead letters up."""
+    """Discard dead letters for good."""
     discard_letters(session, _PATH, ids, namespace)
 
 

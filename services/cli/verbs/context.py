@@ -21,11 +21,11 @@ _name = click.argument("name", shell_complete=complete.contexts)
 
 @command.verb("add")
 @click.argument("name")
-@click.option("--url", required=True, help="Where its API is: https://carillon.example.com.")
+@click.option("--url", required=True, help="URL of its API, such as https://carillon.example.com.")
 @click.option("--token", help="A service's token; `-` reads it from stdin, so that no shell remembers it.")
 @click.option("--token-command", help="A command that prints the token.")
 @click.option("--user", help="A person's e-mail address, which a trusted proxy vouches for.")
-@click.option("--default-app", help="The app that is meant where none is named.")
+@click.option("--default-app", help="App to use if no --app is given.")
 def add(
     session: Session,
     name: str,
@@ -35,7 +35,7 @@ def add(
     user: str | None,
     default_app: str | None,
 ) -> None:
-    """Keep a deployment's address and credentials under a name, or replace them. The first one is used from then on."""
+    """Add or replace a context: the address and credentials of a deployment. The first one becomes the current one."""
     if [token, token_command, user].count(None) < 2:
         raise click.UsageError("one of --token, --token-command and --user says who asks")
     if token == "-":
@@ -56,7 +56,7 @@ def add(
 @command.verb("use")
 @_name
 def use(session: Session, name: str) -> None:
-    """Use this context where no other is named."""
+    """Make a context the current one."""
     file = _require(name)
     file.current = name
     write_contexts(file)
@@ -80,7 +80,7 @@ def list_contexts(session: Session) -> None:
 
 @command.verb("show")
 def show(session: Session) -> None:
-    """Tell which deployment is asked here and now, as whom, and what they may do."""
+    """Show the deployment that commands ask now, as whom, and with which rights."""
     found = session.found
     caller = session.api.get("whoami")
     answer = {"context": found.named_by, "url": without_secrets(found.deployment.url), "app": session.app, **caller}
@@ -90,7 +90,7 @@ def show(session: Session) -> None:
 @command.verb("remove")
 @_name
 def remove(session: Session, name: str) -> None:
-    """Forget a context."""
+    """Remove a context."""
     file = _require(name)
     del file.contexts[name]
     file.current = "" if file.current == name else file.current

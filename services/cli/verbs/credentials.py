@@ -16,16 +16,16 @@ from services.cli.verb import Function, noun
 command = noun("credentials")
 
 _SETTINGS = (
-    click.option("--rate", type=float, metavar="N", help="The most messages a second."),
-    click.option("--max-in-flight", type=int, metavar="N", help="The most calls under way at a time."),
-    click.option("--order", type=click.Choice(["age", "shares"]), help="Which job goes first."),
+    click.option("--rate", type=float, metavar="N", help="Maximum messages a second."),
+    click.option("--max-in-flight", type=int, metavar="N", help="Maximum calls at the same time."),
+    click.option("--order", type=click.Choice(["age", "shares"]), help="Order of jobs: oldest first, or by shares."),
     click.option("--on-unknown", type=click.Choice(["hold", "retry"]),
-                 help="What becomes of a message of which nobody knows whether it was sent."),
+                 help="Hold or send again a message whose outcome is unknown."),
     click.option("--retry", type=JsonText(), metavar="JSON|@FILE",
-                 help="attempts, firstDelaySeconds, factor and capSeconds."),
-    click.option("--test-content", type=JsonText(), metavar="JSON|@FILE", help="What test messages say."),
+                 help="Attempts and pauses: attempts, firstDelaySeconds, factor, capSeconds."),
+    click.option("--test-content", type=JsonText(), metavar="JSON|@FILE", help="Content of test messages."),
     click.option("--share-with", "shared_with", multiple=True, metavar="APP", shell_complete=complete.apps,
-                 help="An app that may use it too, in the place of those before; for admins."),
+                 help="App that may also use it; replaces those before (admins only)."),
 )  # fmt: skip
 _FIELD_OF = {
     "name": "name",
@@ -44,7 +44,7 @@ _BOUNDS = {
     "clock": "the clock of a worker",
     "work": "the work there is",
 }
-_SECRET_HELP = "A JSON object of the secret's parts; @- reads stdin. Not as it is: shells and `ps` show that."
+_SECRET_HELP = "Secret, as a JSON object in a file (@-: stdin); shells and `ps` would show it here."
 
 _credential = click.argument("credential_name", metavar="CREDENTIAL", shell_complete=complete.credentials)
 
@@ -59,7 +59,7 @@ def _setting_options(function: Function) -> Function:
 @command.verb("list", of_app=True)
 @options.limit
 def list_credentials(session: Session, limit: int | None) -> None:
-    """List the provider accounts that an app may use, its own and others'."""
+    """List the provider accounts that an app may use."""
     columns = (
         TableColumn("ID", lambda credential: credential["id"], "id"),
         TableColumn("NAME", lambda credential: credential["name"]),
@@ -75,8 +75,7 @@ def list_credentials(session: Session, limit: int | None) -> None:
 @command.verb("show", of_app=True)
 @_credential
 def show(session: Session, credential_name: str) -> None:
-    """Show a provider account, by name or id: how fast it sends, what bounds it, what waits for it. Its secret is never
-    shown."""
+    """Show a provider account, its speed and its queue, but never its secret."""
     app_id = find_app(session)
     credential = session.api.get("apps", app_id, "credentials", _find(session, app_id, credential_name)["id"])
     session.out.show(credential, lambda: _fields(session, credential), id="id")
@@ -84,13 +83,13 @@ def show(session: Session, credential_name: str) -> None:
 
 @command.verb("create", of_app=True, changes=True)
 @click.argument("name")
-@click.option("--kind", required=True, help="The kind of provider, http for instance.")
-@click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="What the kind has beside its secret.")
+@click.option("--kind", required=True, help="Kind of provider, such as http or smtp.")
+@click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="Fields of its kind, such as host and from.")
 @click.option("--secret", type=SecretText(), metavar="@FILE", help=_SECRET_HELP)
-@click.option("--test-recipient", required=True, help="Where test messages go.")
+@click.option("--test-recipient", required=True, help="Address that test messages go to.")
 @_setting_options
 def create(session: Session, kind: str, fields: Any, secret: Any, **chosen: Any) -> None:
-    """Make a provider account. The provider gets a test message first, and refuses or takes it."""
+    """Create a provider account, if the provider takes a test message."""
     body = {"kind": kind, "fields": fields or {}, "secret": secret or {}, **_body(session, **chosen)}
     made = session.api.post("apps", find_app(session), "credentials", body=body, once=True)
     session.out.confirm(made, f"Made credential {made['name']}, {made['id']}.", id="id")
@@ -98,12 +97,12 @@ def create(session: Session, kind: str, fields: Any, secret: Any, **chosen: Any)
 
 @command.verb("update", of_app=True, changes=True)
 @_credential
-@click.option("--name", help="Another name.")
-@click.option("--test-recipient", help="Where test messages go.")
-@click.option("--unshare", is_flag=True, help="No other app may use it any more; for admins.")
+@click.option("--name", help="New name.")
+@click.option("--test-recipient", help="Address that test messages go to.")
+@click.option("--unshare", is_flag=True, help="Stop sharing it with other apps (admins only).")
 @_setting_options
 def update(session: Session, credential_name: str, unshare: bool, **chosen: Any) -> None:
-    """Change a provider account; what is not named stays. Jobs under way follow within two seconds."""
+    """Change a provider account. Running jobs follow within two seconds."""
     body = _body(session, **chosen) | ({"sharedWith": []} if unshare else {})
     if not body:
         raise click.UsageError("nothing is to be changed: --rate and others say what")
@@ -116,7 +115,7 @@ def update(session: Session, credential_name: str, unshare: bool, **chosen: Any)
 @command.verb("delete", of_app=True, destroys=True)
 @_credential
 def delete(session: Session, credential_name: str) -> None:
-    """Delete a provider account, unless an open job sends by it."""
+    """Delete a provider account, unless an open job uses it."""
     app_id = find_app(session)
     found = _find(session, app_id, credential_name)
     session.ask(f"This deletes credential {found['name']}; its secret is gone then.")
@@ -127,10 +126,9 @@ def delete(session: Session, credential_name: str) -> None:
 @command.verb("secret", of_app=True, changes=True)
 @_credential
 @click.argument("secret", type=SecretText(), metavar="@FILE")
-@click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="What changes of the kind's fields with it: all.")
+@click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="All fields of its kind, if they change too.")
 def replace_secret(session: Session, credential_name: str, secret: Any, fields: Any) -> None:
-    """Give a provider account another secret (a JSON object; `@-`: stdin), once the provider has taken a test message
-    by it."""
+    """Replace the secret of a provider account, if the provider takes a test message. `@-` reads stdin."""
     app_id = find_app(session)
     found = _find(session, app_id, credential_name)
     body = {"secret": secret} | ({} if fields is None else {"fields": fields})
@@ -141,7 +139,7 @@ def replace_secret(session: Session, credential_name: str, secret: Any, fields: 
 @command.verb("test", of_app=True, changes=True)
 @_credential
 def send_test(session: Session, credential_name: str) -> None:
-    """Send a test message by a provider account, to its test recipient."""
+    """Send a test message to the test recipient of a provider account."""
     app_id = find_app(session)
     found = _find(session, app_id, credential_name)
     session.api.post("apps", app_id, "credentials", found["id"], "test", once=True)
@@ -151,20 +149,20 @@ def send_test(session: Session, credential_name: str) -> None:
 @command.verb("suspend", of_app=True, changes=True)
 @_credential
 def suspend(session: Session, credential_name: str) -> None:
-    """Have a provider account send nothing until it is activated; its jobs wait."""
+    """Suspend a provider account. Its jobs wait until it is activated."""
     _move(session, credential_name, "suspend", "Suspended")
 
 
 @command.verb("activate", of_app=True, changes=True)
 @_credential
 def activate(session: Session, credential_name: str) -> None:
-    """Have a provider account send again."""
+    """Activate a suspended or rejected provider account."""
     _move(session, credential_name, "activate", "Activated")
 
 
 @command.verb("reencrypt", changes=True)
 def reencrypt(session: Session) -> None:
-    """Encrypt all secrets under the first of the keys, so that the older ones may go; for admins."""
+    """Encrypt all secrets under the first key, so that older keys can go (admins only)."""
     done = session.api.post("credentials", "reencrypt")
     total, before = done["reencrypted"], done["remaining"] + 1
     while 0 < done["remaining"] < before:

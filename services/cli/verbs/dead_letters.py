@@ -39,7 +39,7 @@ def list_letters(session: Session, key: str, namespace: str, limit: int | None) 
 @click.argument("id_", metavar="ID", shell_complete=complete.dead_letters)
 @options.namespace
 def show(session: Session, id_: str, namespace: str) -> None:
-    """Show a dead letter, and what it would have said."""
+    """Show a dead letter and its message."""
     letter = session.api.get(*_PATH, find_letter(session, _PATH, id_, namespace), namespace=namespace)
     session.out.show(letter, lambda: [(visible(name), value) for name, value in letter.items()], id="id")
 
@@ -48,7 +48,7 @@ def show(session: Session, id_: str, namespace: str) -> None:
 @click.option("--key", default="", shell_complete=complete.schedules, help="Only those of this schedule.")
 @options.namespace
 def errors(session: Session, key: str, namespace: str) -> None:
-    """Tell what the last 1,000 dead letters died of, the most frequent error first."""
+    """Count the errors of the last 1,000 dead letters, most frequent first."""
     columns = (
         TableColumn("COUNT", lambda each: each["count"], "number"),
         TableColumn("LAST DIED", lambda each: session.out.when(each["last_died_at"]), "word"),
@@ -64,7 +64,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of the namespace.")
 @options.namespace
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
-    """Try dead letters again, with what their schedules say now: these, those of a key, or all."""
+    """Retry dead letters, as their schedules say now: the named ones, those of a schedule, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
         raise click.UsageError("which? Name ids, or --key, or --all")
     if ids:
@@ -86,5 +86,5 @@ def retry(session: Session, ids: Sequence[str], key: str, everything: bool, name
 @_ids
 @options.namespace
 def discard(session: Session, ids: Sequence[str], namespace: str) -> None:
-    """Give dead letters up. For all that match something: `carillon bulk start dead-letter.discard`."""
+    """Discard dead letters for good. `carillon bulk start dead-letter.discard` discards all that match."""
     discard_letters(session, _PATH, ids, namespace)

@@ -13,15 +13,17 @@ command = noun("deliveries")
 
 @command.verb("list")
 @click.argument("key", metavar="KEY")
-@click.option("--status", type=click.Choice(["open", "delivered", "dead", "discarded"]), help="Only those.")
+@click.option(
+    "--status", type=click.Choice(["open", "delivered", "dead", "discarded"]), help="Only those in this state."
+)
 @click.option("--since", type=options.SequenceOrPast(),
-              help="Only those behind this sequence, or cut then or later: 17, 2h (ago), 2025-12-24.")  # fmt: skip
+              help="Only those after this sequence or since this time: 17, 2h (ago), 2025-12-24.")  # fmt: skip
 @options.namespace
 @options.limit
 def list_deliveries(
     session: Session, key: str, status: str | None, since: str | None, namespace: str, limit: int | None
 ) -> None:
-    """List the deliveries of a subscription, the newest first."""
+    """List the deliveries of a subscription, newest first."""
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("SEQUENCE", lambda each: each["sequence"], "number"),
@@ -38,9 +40,9 @@ def list_deliveries(
 
 @command.verb("show")
 @click.argument("id_", metavar="ID")
-@click.option("--events", is_flag=True, help="With its events, while they are kept.")
+@click.option("--events", is_flag=True, help="Include its events, as long as they are kept.")
 @options.namespace
 def show(session: Session, id_: str, events: bool, namespace: str) -> None:
-    """Show a delivery, and what came of its attempts."""
+    """Show a delivery and its attempts."""
     found = session.api.get("bus", "deliveries", id_, events="true" if events else "", namespace=namespace)
     session.out.show(found, lambda: describe_sent(session.out, found), id="id")

@@ -21,7 +21,7 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @command.verb("list", of_app=True)
 @_job
 def list_events(session: Session, job_name: str) -> None:
-    """List what has happened to a job."""
+    """List the events of a job."""
     app_id, job_id = find_job(session, job_name)
     for event in events_of(session.api.get("apps", app_id, "jobs", job_id)):
         _write(session, event)
@@ -30,7 +30,7 @@ def list_events(session: Session, job_name: str) -> None:
 @command.verb("follow", of_app=True)
 @_job
 def follow(session: Session, job_name: str) -> None:
-    """Tell what happens to a job until it has ended."""
+    """Print the events of a job until it ends."""
     app_id, job_id = find_job(session, job_name)
     told: set[str] = set()
     while True:

@@ -1,5 +1,6 @@
 """`carillon groups`: localized pushes."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -7,8 +8,8 @@ import click
 
 from services.cli import complete, options
 from services.cli.job_options import job_body, job_options
-from services.cli.job_screens import show_batches, show_preview, show_samples, watch_group
-from services.cli.job_shape import group_fields, state_of, zone_columns
+from services.cli.job_screens import show_batches, show_preview, show_samples, tell_warnings, watch_group
+from services.cli.job_shape import ENDED, creation_of, group_fields, state_of, zone_columns
 from services.cli.names import find_app, find_group, newest_jobs
 from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
@@ -22,7 +23,7 @@ _group = click.argument("group_name", metavar="GROUP", shell_complete=complete.g
 @command.verb("list", of_app=True)
 @options.limit
 def list_groups(session: Session, limit: int | None) -> None:
-    """List the groups, the newest first."""
+    """List the groups, newest first."""
     columns = (
         TableColumn("ID", lambda job: job["jobGroupId"], "id"),
         TableColumn("APP", lambda job: job["app"]["name"]),
@@ -36,7 +37,7 @@ def list_groups(session: Session, limit: int | None) -> None:
 @command.verb("show", of_app=True)
 @_group
 def show(session: Session, group_name: str) -> None:
-    """Show a group: the progress of all together, and its zones."""
+    """Show a group, its progress and its zones."""
     group = session.api.get(*_path(session, group_name))
     session.out.show(group, lambda: group_fields(session.out, group), id="id")
     if not (session.out.json or session.out.quiet):
@@ -46,23 +47,23 @@ def show(session: Session, group_name: str) -> None:
 
 @command.verb("create", of_app=True, changes=True)
 @job_options
-@click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs have ended.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs end.")
 def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:
     """Create a localized push: send at the time of --at in each recipient's zone."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
+    tell_warnings(session, job)
     if watches:
         watch_group(session, app_id, job["jobGroupId"])
     else:
-        sentence = f"Made group {job['jobGroupId']} with {len(job['zones'])} jobs."
-        session.out.confirm(job, sentence, id="jobGroupId")
+        session.out.confirm(job, creation_of(session.out, job), id="jobGroupId")
 
 
 @command.verb("preview", of_app=True)
 @job_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Tell who would get a localized push and what they would get; nothing is stored."""
+    """Preview the recipients, samples and start times of a localized push; nothing is stored."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
@@ -71,36 +72,38 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
 @command.verb("watch", of_app=True)
 @_group
 def watch(session: Session, group_name: str) -> None:
-    """Watch a group until all its jobs have ended."""
+    """Watch a group until all its jobs end."""
     watch_group(session, *find_group(session, group_name))
 
 
 @command.verb("pause", of_app=True, changes=True)
 @_group
 def pause(session: Session, group_name: str) -> None:
-    """Hold all its jobs that have not ended."""
+    """Pause all open jobs of a group."""
     _move(session, _path(session, group_name), "pause", "Paused")
 
 
 @command.verb("resume", of_app=True, changes=True)
 @_group
 def resume(session: Session, group_name: str) -> None:
-    """Let all its held jobs go on."""
+    """Resume all held jobs of a group."""
     _move(session, _path(session, group_name), "resume", "Resumed")
 
 
 @command.verb("stop", of_app=True, destroys=True)
 @_group
 def stop(session: Session, group_name: str) -> None:
-    """End all its jobs for good; what is not sent is dropped."""
+    """Stop all jobs of a group for good. What is not sent is dropped."""
     path = _path(session, group_name)
     group = session.api.get(*path)
     # Not by the API's dry run, for the reason that `jobs stop` has.
-    left = group["totalTokens"] - group["completedTokens"]
-    ahead = sum(state_of(zone) == "scheduled" for zone in group["zones"])
+    zones = [zone for zone in group["zones"] if state_of(zone) not in ENDED]
+    left = sum(zone["totalTokens"] - zone["completedTokens"] for zone in zones)
+    ahead = sum(state_of(zone) == "scheduled" for zone in zones)
     sentence = (
-        f"This stops the {len(group['zones'])} jobs of group {group['id']}: {group_digits(left)} devices "
-        f"planned so far will not be reached, nor those of {ahead} zones that have not started. There is no undo."
+        f"This stops {len(zones)} of the {len(group['zones'])} jobs of group {group['id']}: {group_digits(left)} "
+        f"devices planned so far will not be reached, nor those of {ahead} zones that have not started. "
+        "There is no undo."
     )
     session.ask(sentence, type_name=group["templateName"] if left > NAMED_FROM_DEVICES else "")
     _move(session, path, "stop", "Stopped")
@@ -111,7 +114,7 @@ def stop(session: Session, group_name: str) -> None:
 @click.option("--state", default="", help="Only those in this state: planned, queued, sending, sent, failed, dropped.")
 @options.limit
 def batches(session: Session, group_name: str, state: str, limit: int | None) -> None:
-    """List the batches of all its jobs."""
+    """List the batches of all jobs of a group."""
     path = _path(session, group_name)
     jobs = [(path[1], zone["jobId"]) for zone in session.api.get(*path)["zones"]]
     show_batches(session, jobs, state=state, limit=limit)
@@ -120,7 +123,7 @@ def batches(session: Session, group_name: str, state: str, limit: int | None) ->
 @command.verb("samples", of_app=True)
 @_group
 def samples(session: Session, group_name: str) -> None:
-    """Show what its templates make, a sample for each template and locale."""
+    """Show a sample for each template and locale of a group."""
     path = _path(session, group_name)
     show_samples(session, path[1], session.api.get(*path)["zones"][0]["jobId"])
 
@@ -132,7 +135,9 @@ def _path(session: Session, group_name: str) -> tuple[str, str, str, str]:
 
 def _move(session: Session, path: tuple[str, ...], move: str, done: str) -> None:
     group = session.api.put(*path, move)
-    session.out.confirm(group, f"{done} group {group['id']} with {len(group['zones'])} jobs.", id="id")
+    states = Counter(map(state_of, group["zones"]))
+    now = ", ".join(f"{group_digits(count)} {state}" for state, count in states.most_common())
+    session.out.confirm(group, f"{done} group {group['id']}. Its jobs: {now}.", id="id")
 
 
 def _first_jobs(jobs: Iterable[Json]) -> Iterator[Json]:

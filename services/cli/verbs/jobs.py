@@ -7,8 +7,16 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.job_options import OF_MESSAGES, job_body, job_options, message_fields, message_options
-from services.cli.job_screens import show_batches, show_preview, show_rate, show_samples, watch_group, watch_job
-from services.cli.job_shape import BAD, ENDED, job_columns, job_fields, state_of
+from services.cli.job_screens import (
+    show_batches,
+    show_preview,
+    show_rate,
+    show_samples,
+    tell_warnings,
+    watch_group,
+    watch_job,
+)
+from services.cli.job_shape import BAD, ENDED, creation_of, fold_zones, job_columns, job_fields, state_of
 from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
@@ -29,13 +37,14 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @command.verb("list", of_app=True)
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
-@click.option("--by", default="", metavar="WHO", help="Only those that this user or service made.")
-@click.option("--since", type=Past(), help="Only those made then or later: 2h (ago), 2025-12-24, '2025-12-24 14:00'.")
-@click.option("--until", type=Past(), help="Only those made before then.")
+@click.option("--by", default="", metavar="CALLER", help="Only those that this user or service made.")
+@click.option("--since", type=Past(), help="Only those made since this time: 2h (ago), 2025-12-24, '2025-12-24 14:00'.")
+@click.option("--until", type=Past(), help="Only those made before this time.")
 @options.limit
 def list_jobs(session: Session, limit: int | None, **wanted: Any) -> None:
-    """List the jobs, the newest first."""
-    jobs = newest_jobs(session, limit=limit, **wanted)
+    """List the jobs, newest first; in a table, a localized push is one row."""
+    is_table = not (session.out.json or session.out.quiet)
+    jobs = fold_zones(newest_jobs(session, **wanted)) if is_table else newest_jobs(session, limit=limit, **wanted)
     session.out.show_list(jobs, job_columns(session.out), id="id", limit=limit)
 
 
@@ -50,17 +59,17 @@ def show(session: Session, job_name: str) -> None:
 @command.verb("create", of_app=True, changes=True)
 @job_options
 @message_options
-@click.option("--id", "id_", default="", metavar="UUID", help="An id of your choice.")
-@click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended.")
+@click.option("--id", "id_", default="", metavar="UUID", help="Id of your choice, a UUID.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool, **given: Any) -> None:
-    """Make a job, which starts at once or at --at."""
+    """Create a job, which starts at once or at --at."""
     own = message_fields(click.get_current_context(), **{name: given.pop(name) for name in OF_MESSAGES})
     app_id = find_app(session)
     body = job_body(session, app_id, **given, by_credential=bool(own)) | own | ({"id": id_} if id_ else {})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
+    tell_warnings(session, job)
     if not watches:
-        made = f"localized push {job['jobGroupId']} ({len(job['zones'])} zones)" if job["zones"] else f"job {job['id']}"
-        session.out.confirm(job, f"Created {made}.", id="id")
+        session.out.confirm(job, creation_of(session.out, job), id="id")
     elif job["zones"]:
         watch_group(session, app_id, job["jobGroupId"])
     else:
@@ -71,7 +80,7 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 @job_options
 @message_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Tell who would get a job, what they would get, and with --credential when; nothing is stored."""
+    """Preview the recipients and samples of a job, and with --credential its duration; nothing is stored."""
     own = message_fields(click.get_current_context(), **{name: given.pop(name) for name in OF_MESSAGES})
     app_id = find_app(session)
     body = job_body(session, app_id, **given, by_credential=bool(own)) | own
@@ -81,14 +90,14 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
 @command.verb("watch", of_app=True)
 @_job
 def watch(session: Session, job_name: str) -> None:
-    """Watch a job until it has ended; 8 where it was stopped or broke its circuit."""
+    """Watch a job until it ends; exits with 8 if it was stopped or broke its circuit."""
     watch_job(session, *find_job(session, job_name))
 
 
 @command.verb("pause", of_app=True, changes=True)
 @_job
 def pause(session: Session, job_name: str) -> None:
-    """Hold a job: nothing more is sent until it is resumed."""
+    """Pause a job. Nothing is sent until it is resumed."""
     app_id, job_id = find_job(session, job_name)
     session.api.jobs.pause(app_id, job_id)
     _confirm(session, app_id, job_id, "Paused")
@@ -96,9 +105,9 @@ def pause(session: Session, job_name: str) -> None:
 
 @command.verb("resume", of_app=True, changes=True)
 @_job
-@click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def resume(session: Session, job_name: str, watches: bool) -> None:
-    """Let a job go on that is paused or broke its circuit."""
+    """Resume a job that is paused or broke its circuit."""
     app_id, job_id = find_job(session, job_name)
     session.api.jobs.resume(app_id, job_id)
     if watches:
@@ -110,7 +119,7 @@ def resume(session: Session, job_name: str, watches: bool) -> None:
 @command.verb("stop", of_app=True, destroys=True)
 @_job
 def stop(session: Session, job_name: str) -> None:
-    """End a job; what is not sent is dropped. Only a job of messages can be retried."""
+    """Stop a job for good. What is not sent is dropped; only a job of messages can be retried."""
     job = _get(session, job_name)
     if state_of(job) in ENDED - BAD:
         raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")
@@ -149,10 +158,10 @@ def batches(session: Session, job_name: str, state: str, limit: int | None) -> N
 @command.verb("messages", of_app=True)
 @_job
 @click.option("--state", type=click.Choice(MESSAGE_STATES), help="Only those in this state.")
-@click.option("--csv", "as_csv", is_flag=True, help="All of them, as a CSV file.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all of them as CSV.")
 @options.limit
 def messages(session: Session, job_name: str, state: str | None, as_csv: bool, limit: int | None) -> None:
-    """List what became of the messages of a job with a credential; those that nobody has called are left out."""
+    """List the messages of a job with a credential, without those that are not sent yet."""
     app_id, job_id = find_job(session, job_name)
     wanted = None if as_csv else limit
     found = session.api.items("apps", app_id, "jobs", job_id, "messages", limit=wanted, state=state or "")
@@ -165,14 +174,14 @@ def messages(session: Session, job_name: str, state: str | None, as_csv: bool, l
 @command.verb("samples", of_app=True)
 @_job
 def samples(session: Session, job_name: str) -> None:
-    """Show what a job's templates make, a sample for each template and locale."""
+    """Show a sample for each template and locale of a job."""
     show_samples(session, *find_job(session, job_name))
 
 
 @command.verb("rate", of_app=True)
 @_job
 def rate(session: Session, job_name: str) -> None:
-    """Show how fast a job was, from its start on."""
+    """Show the speed of a job, from its start on."""
     show_rate(session, *find_job(session, job_name))
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # these bring httpx along, and `--help` does not need it
 @click.command("listen", cls=Verb)
 @click.argument("key", metavar="KEY")
 @click.option("--to", "url", required=True, metavar="URL",
-              help="Where copies are posted, by http or https: http://localhost:3000/events.")  # fmt: skip
+              help="URL that copies are posted to, such as http://localhost:3000/events.")  # fmt: skip
 @click.option("--since", type=options.SequenceOrPast(),
-              help="Begin behind this sequence, or with what was cut then or later: 17, 2h (ago), 2025-12-24; "
+              help="Begin after this sequence or at this time: 17, 2h (ago), 2025-12-24 "
                    "otherwise with what is cut from now on.")  # fmt: skip
 @click.option("--secret-file", metavar="FILE",
               help="Sign copies with the secret in this file (`-`: stdin); otherwise they are not signed.")  # fmt: skip

@@ -28,17 +28,17 @@ _AT_ONCE = 500
     required=True,
     metavar="NAME",
     shell_complete=complete.credentials,
-    help="The provider account that it is sent by, by name or id.",
+    help="Provider account, by name or id.",
 )
-@click.option("--template", metavar="NAME", shell_complete=complete.templates, help="What it says.")
-@click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="What it says, in the place of a template.")
-@click.option("--set", "parameters", type=Pair(), multiple=True, help="Fills a tag: name=Ana.")
-@click.option("--locale", help="The template's locale: en, unless told.")
-@click.option("--default-region", metavar="XX", help="Whose phone number one without a country code is: SG.")
-@click.option("--at", "send_at", type=Instant(), help="When it is sent; otherwise now.")
-@click.option("--expires", "expires_at", type=Instant(), help="From when on it is not sent any more.")
-@click.option("--list", "list_name", metavar="LIST", help="The list that its recipient can unsubscribe from.")
-@click.option("--marketing", is_flag=True, help="It does not go to those who have unsubscribed.")
+@click.option("--template", metavar="NAME", shell_complete=complete.templates, help="Template of the message.")
+@click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="Content of the message, in place of a template.")
+@click.option("--set", "parameters", type=Pair(), multiple=True, help="Fill a tag: name=Ana.")
+@click.option("--locale", help="Locale of the template (default: en).")
+@click.option("--default-region", metavar="XX", help="Country of a phone number without a country code, such as SG.")
+@click.option("--at", "send_at", type=Instant(), help="Time to send it (default: now).")
+@click.option("--expires", "expires_at", type=Instant(), help="Time after which it is not sent any more.")
+@click.option("--list", "list_name", metavar="LIST", help="List that the recipient can unsubscribe from.")
+@click.option("--marketing", is_flag=True, help="Do not send it to a recipient who has unsubscribed.")
 def send(
     session: Session,
     recipient: str,
@@ -50,7 +50,7 @@ def send(
     marketing: bool,
     **given: Any,
 ) -> None:
-    """Send a message to one RECIPIENT, at once or at an instant."""
+    """Send a message to one recipient, now or at --at."""
     wanted = given | {
         "to": recipient,
         "parameters": dict(parameters) or None,
@@ -68,7 +68,7 @@ def send(
 @command.verb("import", of_app=True, changes=True)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 def import_files(session: Session, files: Sequence[str]) -> None:
-    """Send all messages of files (`-`: stdin): JSON as the API takes it, an array or one a line."""
+    """Send all messages of files (`-`: stdin): a JSON array, or an object a line."""
     app_id, told = find_app(session), {"accepted": 0, "refused": 0}
     bodies = [body for file in files for body in options.read_documents(file)]
     for start in range(0, len(bodies), _AT_ONCE):
@@ -83,7 +83,7 @@ def import_files(session: Session, files: Sequence[str]) -> None:
 @command.verb("cancel", of_app=True, destroys=True)
 @click.argument("message_id", metavar="MESSAGE")
 def cancel(session: Session, message_id: str) -> None:
-    """Take back a message that has not been sent, by its id."""
+    """Cancel a message that has not been sent, by its id."""
     app_id = find_app(session)
     session.ask(f"This takes back message {message_id}: it is never sent.")
     session.api.delete("apps", app_id, "messages", message_id)
@@ -97,12 +97,12 @@ def cancel(session: Session, message_id: str) -> None:
     default="",
     metavar="NAME",
     shell_complete=complete.credentials,
-    help="With --provider-id: the provider account, by name or id.",
+    help="Provider account of --provider-id, by name or id.",
 )
-@click.option("--provider-id", default="", metavar="ID", help="With --credential: what the provider calls the message.")
+@click.option("--provider-id", default="", metavar="ID", help="Id that the provider of --credential gave the message.")
 @options.limit
 def find(session: Session, recipient: str, credential: str, provider_id: str, limit: int | None) -> None:
-    """List the messages to a RECIPIENT, the newest first, or find one by what its provider calls it."""
+    """List the messages to a recipient, newest first, or find one by its provider's id."""
     if bool(recipient) == bool(credential or provider_id):
         raise click.UsageError("either a RECIPIENT, or --credential and --provider-id")
     query = {"recipient": recipient, "credential": credential, "providerId": provider_id}
@@ -113,7 +113,7 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
 @command.verb("redact", of_app=True, destroys=True)
 @click.argument("recipient")
 def redact(session: Session, recipient: str) -> None:
-    """Have the messages to a RECIPIENT forget it. They count as before. What is still to be sent is sent: to stop that,
+    """Forget a recipient in all messages to it. They count as before. What is still to be sent is sent: to stop that,
     add a suppression first."""
     app_id, total = find_app(session), 0
     session.ask(f"The messages to {recipient} will not show whom they were to; there is no undo.")

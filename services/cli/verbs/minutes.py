@@ -1,5 +1,7 @@
 """`carillon minutes`."""
 
+from collections.abc import Sequence
+
 import click
 
 from services.cli.output.tables import Json, TableColumn
@@ -13,15 +15,17 @@ MOST = 8 * 24 * 60
 
 @command.verb("list")
 @click.option(
-    "--minutes", type=click.IntRange(1, MOST), default=60, show_default=True, help="How many minutes to look back."
+    "--minutes", type=click.IntRange(1, MOST), default=60, show_default=True, help="Number of minutes to look back."
 )
 def list_minutes(session: Session, minutes: int) -> None:
-    """List what was done, minute by minute, the oldest first. Minutes in which nothing happened are left out."""
+    """List the pushes, messages and scheduled calls of each minute, the oldest first; minutes without any are left
+    out."""
     columns = (
         TableColumn("FROM", lambda minute: session.out.when(minute["at"]), "word"),
-        TableColumn("SENT", lambda minute: minute["recipients"].get("sent", 0), "number"),
-        TableColumn("FAILED", lambda minute: minute["recipients"].get("failed", 0), "number"),
-        TableColumn("FIRED", _count_fired, "number"),
+        TableColumn("PUSHES", lambda minute: minute["recipients"].get("sent", 0), "number"),
+        TableColumn("MESSAGES", lambda minute: minute.get("messages", {}).get("accepted", 0), "number"),
+        TableColumn("CALLS", lambda minute: count_calls([minute]), "number"),
+        TableColumn("FAILED", _count_failed, "number"),
         TableColumn("RETRIES", lambda minute: minute["retries"], "number"),
         TableColumn("DEAD", lambda minute: minute["deadLetters"], "number"),
         TableColumn("REQUESTS", lambda minute: minute["requests"], "number"),
@@ -31,5 +35,13 @@ def list_minutes(session: Session, minutes: int) -> None:
     session.out.show_list(session.api.get("minutes", minutes=minutes), columns, id="at", limit=0)
 
 
-def _count_fired(minute: Json) -> int:
-    return sum(minute["fired"].values())
+def count_calls(minutes: Sequence[Json]) -> int:
+    """How many scheduled calls reached their target; an attempt that failed is none."""
+    fired = [pair for minute in minutes for pair in minute.get("fired", {}).items()]
+    return sum(count for kind, count in fired if kind.endswith("/fired"))
+
+
+def _count_failed(minute: Json) -> int:
+    """The devices and messages that were refused. Calls that fail are retries or dead letters."""
+    failed: int = minute["recipients"].get("failed", 0) + minute.get("messages", {}).get("refused", 0)
+    return failed

@@ -14,7 +14,7 @@ COLOURS = {"alive": "green", "silent": "yellow", "gone": "red"}
 
 @command.verb("list")
 def list_processes(session: Session) -> None:
-    """List the processes: which run, since when, and what they have in hand."""
+    """List the processes and the work that they have in hand."""
     session.out.show_list(session.api.get("processes"), process_columns(session.out), id="id", limit=0)
 
 

@@ -17,11 +17,11 @@ _AT_ONCE = 5_000
 
 @click.command("publish", cls=Verb)
 @click.argument("topic")
-@click.option("--type", "type_", metavar="TYPE", help="What happened: create, order.paid, or any other word.")
-@click.option("--url", help="The URL of what it happened to, by https or http.")
-@click.option("--data", type=options.JsonText(), help="Anything more: JSON, or @FILE.")
-@click.option("--id", "event_id", metavar="ID", help="By this, receivers know a repetition; otherwise one is made.")
-@click.option("--file", metavar="FILE", help="Events as the API takes them: one, an array or one a line (`-`: stdin).")
+@click.option("--type", "type_", metavar="TYPE", help="Type of the event, such as create or order.paid.")
+@click.option("--url", help="URL of the thing that the event is about.")
+@click.option("--data", type=options.JsonText(), help="Data of the event: JSON, or @FILE.")
+@click.option("--id", "event_id", metavar="ID", help="Id by which receivers know a repetition (default: a new one).")
+@click.option("--file", metavar="FILE", help="Events as JSON: one, an array, or one a line (`-`: stdin).")
 @click.pass_obj
 def command(
     session: Session,

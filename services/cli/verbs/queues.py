@@ -27,7 +27,7 @@ _queue = click.argument("queue", metavar="QUEUE", shell_complete=complete.queues
 
 @command.verb("list")
 def list_queues(session: Session) -> None:
-    """List the queues: what waits, what is in hand, who takes, and what died."""
+    """List the queues with their waiting, taken and dead messages."""
     session.out.show_list(session.api.get("queues"), COLUMNS, id="name", limit=0)
 
 
@@ -35,7 +35,7 @@ def list_queues(session: Session) -> None:
 @_queue
 @options.limit
 def peek(session: Session, queue: str, limit: int | None) -> None:
-    """Show dead messages of a queue, which stay where they are."""
+    """Show the dead messages of a queue, and leave them there."""
     found: list[Json] = session.api.get("queues", queue, "dead", limit=limit)["messages"]
     session.out.show_list(found, DEAD_COLUMNS, id="text", limit=0)
 
@@ -43,7 +43,7 @@ def peek(session: Session, queue: str, limit: int | None) -> None:
 @command.verb("return", changes=True)
 @_queue
 def return_dead(session: Session, queue: str) -> None:
-    """Give the dead messages of a queue back to it, to be tried again."""
+    """Return the dead messages of a queue to it, to be tried again."""
     answer = session.api.post("queues", queue, "dead", "return")
     session.out.confirm({"name": queue, **answer}, f"Gave the dead messages of {queue} back.", id="name")
 

@@ -19,15 +19,15 @@ _PATH = ("bus", "subscriptions")
 
 @command.verb("create", changes=True)
 @_key
-@click.option("--from", "since", type=Past(), required=True, help="Since when: 2h (ago), 2025-12-24.")
-@click.option("--to", "until", type=Past(), help="Until when; by default until now.")
+@click.option("--from", "since", type=Past(), required=True, help="Begin of the time: 2h (ago), 2025-12-24.")
+@click.option("--to", "until", type=Past(), help="End of the time (default: now).")
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
-              help="Only of this topic; may be given several times. By default, of the subscription's.")  # fmt: skip
+              help="Only this topic; may be given several times (default: all of the subscription).")  # fmt: skip
 @options.namespace
 def create(
     session: Session, key: str, since: datetime, until: datetime | None, topics: tuple[str, ...], namespace: str
 ) -> None:
-    """Have past events delivered once more, as far back as the log goes."""
+    """Deliver past events once more, as far back as the log goes."""
     body: dict[str, Any] = {"from": since.isoformat()}
     body |= {"to": until.isoformat()} if until else {}
     body |= {"topics": list(topics)} if topics else {}
@@ -41,7 +41,7 @@ def create(
 @options.namespace
 @options.limit
 def list_replays(session: Session, key: str, namespace: str, limit: int | None) -> None:
-    """List the replays of a subscription, and how far they are."""
+    """List the replays of a subscription and their progress."""
     columns = (
         TableColumn("NUMBER", lambda each: each["number"], "number"),
         TableColumn("STATE", lambda each: each["state"], "word"),
@@ -59,7 +59,7 @@ def list_replays(session: Session, key: str, namespace: str, limit: int | None) 
 @_key
 @options.namespace
 def cancel(session: Session, key: str, namespace: str) -> None:
-    """Cancel the replays of a subscription. What they have brought stays in its queue."""
+    """Cancel the replays of a subscription. Events that they brought stay in its queue."""
     session.ask(f"This cancels what is being delivered again to {key}.")
     session.api.delete(*_PATH, key, "replays", namespace=namespace)
     session.out.confirm({"key": key}, f"Cancelled the replays of {key}.", id="key")

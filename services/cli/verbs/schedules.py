@@ -10,9 +10,10 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
 from services.cli.options import Instant, Span
+from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn
 from services.cli.schedule_options import definition_options, schedule_body
-from services.cli.schedule_shape import schedule_columns, schedule_fields
+from services.cli.schedule_shape import recurrence_word, schedule_columns, schedule_fields
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -22,7 +23,7 @@ _key = click.argument("key", metavar="KEY", shell_complete=complete.schedules)
 
 
 @command.verb("list")
-@click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option("--prefix", default="", help="Only keys that begin with this.")
 @click.option("--state", type=click.Choice(["active", "paused", "finished"]), help="Only those in this state.")
 @options.namespace
 @options.limit
@@ -33,10 +34,10 @@ def list_schedules(session: Session, prefix: str, state: str | None, namespace: 
 
 
 @command.verb("due")
-@click.option("--within", type=Span(), default="1h", show_default=True, help="How far ahead to look.")
+@click.option("--within", type=Span(), default="1h", show_default=True, help="Time to look ahead.")
 @options.namespace
 def due(session: Session, within: timedelta, namespace: str) -> None:
-    """List what fires next."""
+    """List the instants that fire next."""
     told = session.api.get("schedules", "due", within=int(within.total_seconds()), namespace=namespace)
     columns = (
         TableColumn("AT", lambda each: session.out.when(each["at"]), "word"),
@@ -61,7 +62,7 @@ def show(session: Session, key: str, namespace: str) -> None:
 @click.argument("key", metavar="KEY")
 @definition_options
 def create(session: Session, key: str, **given: Any) -> None:
-    """Make a schedule; one that is there with the same content stays as it is."""
+    """Create a schedule. One with the same content stays as it is."""
     made = session.api.post("schedules", body={**schedule_body(**given), "key": key})
     session.out.confirm(made, _in_place(session, made), id="key")
 
@@ -69,8 +70,7 @@ def create(session: Session, key: str, **given: Any) -> None:
 @command.verb("apply", changes=True)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 def apply(session: Session, files: Sequence[str]) -> None:
-    """Make or replace the schedules of files (JSON: one, an array, or one a line; `-`: stdin). What is there with the
-    same content stays as it is."""
+    """Create or replace the schedules of files (`-`: stdin): a JSON object, an array, or an object a line."""
     refused = 0
     for document in [each for file in files for each in options.read_documents(file)]:
         refused += not _put(session, document)
@@ -81,16 +81,21 @@ def apply(session: Session, files: Sequence[str]) -> None:
 @command.verb("preview")
 @definition_options
 def preview(session: Session, **given: Any) -> None:
-    """Tell the next instants of a schedule; nothing is stored."""
-    answer = session.api.post("schedules", "preview", body=schedule_body(**given))
-    session.out.show(answer, lambda: [("next", [session.out.when(each) for each in answer["next"]])], id="next")
+    """Show the next instants of a schedule; nothing is stored."""
+    body = schedule_body(**given, needs_callback=False)
+    answer = session.api.post("schedules", "preview", body=body)
+
+    def fields() -> Fields:
+        return [("when", recurrence_word(body)), ("next", [session.out.when(each) for each in answer["next"]])]
+
+    session.out.show(answer, fields, id="next")
 
 
 @command.verb("fire", changes=True)
 @_key
 @options.namespace
 def fire(session: Session, key: str, namespace: str) -> None:
-    """Have a schedule's callback done once, now."""
+    """Fire a schedule once, now."""
     found = find_schedule(session, key, namespace=namespace)
     fired = session.api.post("schedules", found, "fire", namespace=namespace)
     session.out.confirm(fired, f"Fired {found}: message {fired['id']}.", id="id")
@@ -100,7 +105,7 @@ def fire(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def pause(session: Session, key: str, namespace: str) -> None:
-    """Hold a schedule: nothing of it fires until it is resumed."""
+    """Pause a schedule. Nothing fires until it is resumed."""
     _move(session, key, namespace, "pause", "Paused")
 
 
@@ -108,7 +113,7 @@ def pause(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def resume(session: Session, key: str, namespace: str) -> None:
-    """Let a schedule go on; what came due meanwhile goes by its misfire rule."""
+    """Resume a schedule. Its misfire rule decides about missed instants."""
     _move(session, key, namespace, "resume", "Resumed")
 
 
@@ -117,7 +122,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
 @click.argument("instant", metavar="INSTANT", type=Instant())
 @options.namespace
 def cancel(session: Session, key: str, instant: datetime, namespace: str) -> None:
-    """Take one pending instant out of a schedule's list: 2030-12-24T14:00Z."""
+    """Cancel one pending instant of a schedule, such as 2030-12-24T14:00Z."""
     found = find_schedule(session, key, namespace=namespace)
     at = instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
     session.ask(f"This takes {session.out.when(at)} out of schedule {found}.")
@@ -129,7 +134,7 @@ def cancel(session: Session, key: str, instant: datetime, namespace: str) -> Non
 @_key
 @options.namespace
 def delete(session: Session, key: str, namespace: str) -> None:
-    """Delete a schedule and all that is pending of it."""
+    """Delete a schedule and its pending instants."""
     found = find_schedule(session, key, namespace=namespace)
     session.ask(f"This deletes schedule {found} and all that is pending of it; there is no undo.")
     session.api.delete("schedules", found, namespace=namespace)
@@ -162,4 +167,4 @@ def _put(session: Session, document: Any) -> bool:
 def _in_place(session: Session, schedule: Json) -> str:
     instants = schedule.get("next") or []
     following = f" Next: {session.out.when(instants[0])}." if instants else ""
-    return f"Stored {schedule['key']}.{following}"
+    return f"Stored {schedule['key']}: {recurrence_word(schedule)}.{following}"

@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 @command.verb("list")
-@click.option("--changed", is_flag=True, help="Only those that are not as by default.")
+@click.option("--changed", is_flag=True, help="Only those that differ from their default.")
 def list_settings(session: Session, changed: bool) -> None:
     """List the settings of the API process that answers, with secrets masked."""
     found = [each for each in session.api.get("settings") if not changed or each["value"] != each["default"]]

@@ -10,7 +10,7 @@ command = noun("signing-secrets")
 @command.verb("create", changes=True)
 @options.namespace
 def create(session: Session, namespace: str) -> None:
-    """Give a namespace a new signing secret, printed for this one time. The old one signs beside it for a while."""
+    """Create a signing secret for a namespace and print it once. The old one signs beside it for a day."""
     issued = session.api.post("signing-secrets", once=True, namespace=namespace)
     if not session.out.json:
         until = session.out.when(issued["alone_from"])

@@ -12,6 +12,7 @@ from services.cli.output.tables import Json, draw_record, group_digits
 from services.cli.output.text import as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import Verb
+from services.cli.verbs.minutes import count_calls
 from services.cli.verbs.processes import process_columns
 from services.cli.verbs.queues import COLUMNS
 
@@ -27,7 +28,7 @@ SHOWN = 8
 @click.command("status", cls=Verb)
 @click.pass_obj
 def command(session: Session) -> None:
-    """Tell in one screen whether all is well, and why not; 9 where it is not."""
+    """Tell in one screen whether all is well, and why not; exits with 9 if it is not."""
     overview = session.api.get("overview")
     if session.out.json:
         session.out.write(as_json(overview))
@@ -69,12 +70,15 @@ def _section(out: Output, title: str, columns: Any, rows: list[Json]) -> None:
 
 
 def _figures(overview: Json) -> list[tuple[str, object]]:
-    sent = sum(minute["recipients"].get("sent", 0) for minute in overview["minutes"])
+    minutes = overview["minutes"]
+    pushes = sum(minute["recipients"].get("sent", 0) for minute in minutes)
+    messages = sum(minute.get("messages", {}).get("accepted", 0) for minute in minutes)
+    done = {"pushes": pushes, "messages": messages, "scheduled calls": count_calls(minutes)}
     jobs = [f"{group_digits(count)} {state}" for state, count in overview["jobs"]["open"].items() if count]
     figures = [
         ("open jobs", ", ".join(jobs) or "none"),
         ("dead letters", group_digits(overview["deadLetters"])),
-        ("sent", f"{group_digits(sent)} in the last hour"),
+        ("last hour", ", ".join(f"{group_digits(count)} {what}" for what, count in done.items())),
     ]
     partial = "You have no role over all there is: these are the jobs of your own apps."
     return [("only", partial)] if overview["partial"] else [*figures]

@@ -48,7 +48,7 @@ def show(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def health(session: Session, key: str, namespace: str) -> None:
-    """Tell how a subscription's receiver stands, and what waits for it."""
+    """Show the health of a subscription's receiver and its backlog."""
     found = session.api.get(*_PATH, key, "health", namespace=namespace)
     session.out.show(found, lambda: [(name, _show_one(session, name, each)) for name, each in found.items()], id="key")
 
@@ -57,7 +57,7 @@ def health(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def send_test(session: Session, key: str, namespace: str) -> None:
-    """Send one made-up event to the receiver now. Ends with 1 unless it was taken."""
+    """Send a made-up event to the receiver now; exits with 1 unless it takes it."""
     told = session.api.post(*_PATH, key, "test", once=True, namespace=namespace)
     session.out.confirm(told, f"After {told['ms']:,} ms: {describe_answer(told)}", id="status")
     if not HTTPStatus.OK <= told["status"] < HTTPStatus.MULTIPLE_CHOICES:
@@ -66,12 +66,12 @@ def send_test(session: Session, key: str, namespace: str) -> None:
 
 @command.verb("put", changes=True)
 @_key
-@click.option("--callback", metavar="URL", help="Where events are sent. A new one needs it.")
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; may be given several times.")
+@click.option("--callback", metavar="URL", help="URL that events are sent to; a new subscription needs one.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Topic; may be given several times.")
 @click.option("--body", type=JsonText(), metavar="JSON|@FILE",
-              help="All fields as the API takes them; the options above go before what it says.")  # fmt: skip
+              help="All fields, as in the API; the options above win.")  # fmt: skip
 def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...], body: Any) -> None:
-    """Make a subscription, or change it; what is not named stays.
+    """Create or change a subscription. Other fields stay.
 
     The secret of a new one is printed for this one time. --body has the fields that have no option here: '{"filter":
     {"types": ["create"]}, "max_events": 50}'.
@@ -87,7 +87,7 @@ def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...
 @_key
 @options.namespace
 def pause(session: Session, key: str, namespace: str) -> None:
-    """Have nothing delivered; what comes is collected."""
+    """Pause a subscription. Its events are collected."""
     moved = session.api.post(*_PATH, key, "pause", namespace=namespace)
     session.out.confirm(moved, f"Paused subscription {key}.", id="key")
 
@@ -96,7 +96,7 @@ def pause(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def resume(session: Session, key: str, namespace: str) -> None:
-    """Have what waits delivered, after a pause or a suspension."""
+    """Resume a subscription after a pause or a suspension."""
     moved = session.api.post(*_PATH, key, "resume", namespace=namespace)
     session.out.confirm(moved, f"Resumed subscription {key}.", id="key")
 
@@ -104,10 +104,10 @@ def resume(session: Session, key: str, namespace: str) -> None:
 @command.verb("secret", changes=True)
 @_key
 @click.option("--keep-hours", type=click.IntRange(0, 168), default=24, show_default=True,
-              help="For how long the secret before it signs beside it.")  # fmt: skip
+              help="Hours for which the old secret signs beside it.")  # fmt: skip
 @options.namespace
 def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:
-    """Give a subscription a new secret, printed for this one time."""
+    """Create a new secret for a subscription and print it once."""
     made = session.api.post(*_PATH, key, "secrets", body={"keep_hours": keep_hours}, once=True, namespace=namespace)
     _confirm(session, made, f"Subscription {key} has another secret.")
 
@@ -116,7 +116,7 @@ def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:
 @_key
 @options.namespace
 def delete(session: Session, key: str, namespace: str) -> None:
-    """Remove a subscription, with all that waits for it."""
+    """Delete a subscription and its backlog."""
     session.ask(f"This removes subscription {key} and all that waits for it; there is no undo.")
     session.api.delete(*_PATH, key, namespace=namespace)
     session.out.confirm({"key": key}, f"Removed subscription {key}.", id="key")

@@ -23,9 +23,11 @@ _CAUSES = click.Choice(["bounce", "complaint", "unsubscribe", "hand"])
 _FIELD_OF = {"channel": "channel", "list_name": "list", "cause": "cause", "default_region": "defaultRegion"}
 
 _MEANT = (
-    click.option("--list", "list_name", metavar="LIST", help="Of this list; otherwise of everything."),
-    click.option("--cause", type=_CAUSES, help="Why: hand, unless told. Transactional messages pass an unsubscribe."),
-    click.option("--default-region", metavar="XX", help="Whose phone numbers those without a country code are: SG."),
+    click.option(
+        "--list", "list_name", metavar="LIST", help="Block only messages of this list (default: all messages)."
+    ),
+    click.option("--cause", type=_CAUSES, help="Cause (default: hand). Transactional messages pass an unsubscribe."),
+    click.option("--default-region", metavar="XX", help="Country of phone numbers without a country code, such as SG."),
 )
 
 
@@ -36,10 +38,10 @@ def _meant_options(function: Function) -> Function:
 
 
 @command.verb("list", of_app=True)
-@click.option("--address", default="", help="Only those of this address.")
+@click.option("--address", default="", help="Only this address.")
 @options.limit
 def list_suppressions(session: Session, address: str, limit: int | None) -> None:
-    """List who gets nothing more of an app."""
+    """List the blocked addresses of an app."""
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ADDRESS", lambda each: each["address"] or "(by a link)"),
@@ -54,7 +56,7 @@ def list_suppressions(session: Session, address: str, limit: int | None) -> None
 
 @command.verb("add", of_app=True, changes=True)
 @click.argument("address")
-@click.option("--channel", type=_CHANNELS, required=True, help="What the address is.")
+@click.option("--channel", type=_CHANNELS, required=True, help="Kind of address.")
 @_meant_options
 def add(session: Session, address: str, **meant: Any) -> None:
     """Block an address. No effect if it is blocked already."""
@@ -65,7 +67,7 @@ def add(session: Session, address: str, **meant: Any) -> None:
 
 @command.verb("import", of_app=True, changes=True)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-@click.option("--channel", type=_CHANNELS, help="The files have an address of this channel on each line.")
+@click.option("--channel", type=_CHANNELS, help="Kind of address, if each line of the files is one.")
 @_meant_options
 def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
     """Have all addresses of files get nothing more (`-`: stdin): an address a line with --channel, otherwise JSON as
@@ -84,10 +86,10 @@ def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
 
 @command.verb("remove", of_app=True, changes=True)
 @click.argument("who", metavar="ADDRESS|ID")
-@click.option("--channel", type=_CHANNELS, help="By this channel alone.")
-@click.option("--list", "list_name", metavar="LIST", help="Of this list alone; '' is of everything.")
+@click.option("--channel", type=_CHANNELS, help="Only on this channel.")
+@click.option("--list", "list_name", metavar="LIST", help="Only of this list; '' is the block of all messages.")
 def remove(session: Session, who: str, channel: str | None, list_name: str | None) -> None:
-    """Have somebody get messages again. Where a bar goes and they have unsubscribed too, that is what stays."""
+    """Unblock an address. A recipient who has also unsubscribed stays unsubscribed."""
     app_id = find_app(session)
     found = {"id": who} if _ID.fullmatch(who) else _find(session, app_id, who, channel, list_name)
     session.api.delete("apps", app_id, "suppressions", found["id"])

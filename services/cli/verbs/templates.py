@@ -29,9 +29,11 @@ _CONTENT = ("name", "locale", "defaults", "body")
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 _template = click.argument("template_name", metavar="TEMPLATE", shell_complete=complete.templates)
-_locale = click.option("--locale", default="", help="Which of those of this name.")
-_body = click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="What the message says.")
-_defaults = click.option("--defaults", type=JsonText(), metavar="JSON|@FILE", help="Fills tags that no context does.")
+_locale = click.option("--locale", default="", help="Locale, if several templates have the name.")
+_body = click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="Content of the message.")
+_defaults = click.option(
+    "--defaults", type=JsonText(), metavar="JSON|@FILE", help="Values for tags that nothing else fills."
+)
 
 
 @command.verb("list", of_app=True)
@@ -53,11 +55,11 @@ def show(session: Session, template_name: str, locale: str) -> None:
 
 @command.verb("create", of_app=True, changes=True)
 @click.argument("name")
-@click.option("--locale", default="en", show_default=True, help="For devices of this locale; `en` serves all others.")
-@click.option("--body", type=JsonText(), required=True, metavar="JSON|@FILE", help="What the message says.")
+@click.option("--locale", default="en", show_default=True, help="Locale of its recipients; `en` serves all others.")
+@click.option("--body", type=JsonText(), required=True, metavar="JSON|@FILE", help="Content of the message.")
 @_defaults
 def create(session: Session, name: str, locale: str, body: Any, defaults: Any) -> None:
-    """Make a template."""
+    """Create a template."""
     wanted = {"name": name, "locale": locale, "body": body, "defaults": defaults or {}}
     made = session.api.post("apps", find_app(session), "templates", body=wanted)
     session.out.confirm(made, f"Made template {made['name']} ({made['locale']}), {made['id']}.", id="id")
@@ -69,7 +71,7 @@ def create(session: Session, name: str, locale: str, body: Any, defaults: Any) -
 @_body
 @_defaults
 def edit(session: Session, template_name: str, locale: str, body: Any, defaults: Any) -> None:
-    """Change a template: what --body and --defaults say, or what an editor makes of it."""
+    """Change a template by --body and --defaults, or in an editor."""
     app_id = find_app(session)
     template = find_template(session, app_id, template_name, locale)
     wanted = {name: template[name] for name in _CONTENT}
@@ -84,7 +86,7 @@ def edit(session: Session, template_name: str, locale: str, body: Any, defaults:
 @_template
 @_locale
 def delete(session: Session, template_name: str, locale: str) -> None:
-    """Delete a template; jobs that exist have copies of their own."""
+    """Delete a template. Jobs keep their copies of it."""
     app_id = find_app(session)
     template = find_template(session, app_id, template_name, locale)
     what = f"template {template['name']} ({template['locale']})"
@@ -96,13 +98,13 @@ def delete(session: Session, template_name: str, locale: str) -> None:
 @command.verb("render", of_app=True)
 @click.argument("template_name", metavar="[TEMPLATE]", default="", shell_complete=complete.templates)
 @_locale
-@click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="A template that is not stored, in its place.")
+@click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="Content to render in place of a stored template.")
 @_defaults
-@click.option("--set", "tags", type=Pair(), multiple=True, help="Fills a tag: name=Ana.")
+@click.option("--set", "tags", type=Pair(), multiple=True, help="Fill a tag: name=Ana.")
 def render(
     session: Session, template_name: str, locale: str, body: Any, defaults: Any, tags: tuple[tuple[str, str], ...]
 ) -> None:
-    """Show what a template renders to, or the fault in it and its place; nothing is stored."""
+    """Render a template, or show the fault in it; nothing is stored."""
     if bool(template_name) == (body is not None):
         raise click.UsageError("render what? Name a template, or give one by --body")
     wanted: Json = (
@@ -122,7 +124,7 @@ def render(
 @_locale
 @click.argument("file", metavar="FILE")
 def diff(session: Session, template_name: str, locale: str, file: str) -> None:
-    """Show how a template and a file (as `show --json` prints it; `-`: stdin) differ; 1 where they do."""
+    """Compare a template with a file of `show --json` (`-`: stdin); exits with 1 if they differ."""
     stored = find_template(session, find_app(session), template_name, locale)
     [given, *_] = options.read_documents(file)
     if not isinstance(given, dict):

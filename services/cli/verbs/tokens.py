@@ -21,7 +21,7 @@ _token = click.argument("token_name", metavar="TOKEN", shell_complete=complete.t
 @command.verb("list")
 @options.limit
 def list_tokens(session: Session, limit: int | None) -> None:
-    """List the tokens, the oldest first, without their secrets."""
+    """List the tokens, oldest first, without their secrets."""
     columns = (
         TableColumn("ID", lambda token: token["id"], "id"),
         TableColumn("NAME", lambda token: token["name"]),
@@ -39,14 +39,14 @@ def list_tokens(session: Session, limit: int | None) -> None:
     "--namespace",
     default="",
     metavar="NAMESPACE",
-    help="Whose schedules it owns; by default its own alone: `token:<its id>`.",
+    help="Namespace that it owns (default: its own, `token:<its id>`).",
 )
-@click.option("--expires", type=Instant(), help="When it ends by itself; otherwise never.")
+@click.option("--expires", type=Instant(), help="Time at which it ends (default: never).")
 @click.option(
     "--messages-per-second",
     type=float,
     metavar="RATE",
-    help="How many single messages a second it may send; otherwise 10.",
+    help="Maximum single messages a second (default 10).",
 )
 @access_options
 def create(
@@ -57,7 +57,7 @@ def create(
     messages_per_second: float | None,
     **access: Any,
 ) -> None:
-    """Make a token. Its secret is printed for this one time."""
+    """Create a token and print its secret once."""
     body = {"name": name, **access_body(session, **access)}
     chosen = {
         "namespace": namespace,
@@ -75,10 +75,10 @@ def create(
     type=Span(),
     default="0s",
     show_default=True,
-    help="How long the old secret still works. After a leak leave it at 0.",
+    help="Time for which the old secret still works; 0 after a leak.",
 )
 def rotate(session: Session, token_name: str, overlap: timedelta) -> None:
-    """Give a token a new secret, which is printed for this one time. Its schedules stay."""
+    """Create a new secret for a token and print it once. Its schedules stay."""
     body = {"overlapSeconds": int(overlap.total_seconds())}
     token_id = _find(session, token_name)["id"]
     _show_secret(session, session.api.post("tokens", token_id, "rotate", body=body, once=True))
@@ -87,7 +87,7 @@ def rotate(session: Session, token_name: str, overlap: timedelta) -> None:
 @command.verb("revoke", destroys=True)
 @_token
 def revoke(session: Session, token_name: str) -> None:
-    """Revoke a token, by name or id, and pause all that it has scheduled."""
+    """Revoke a token, by name or id, and pause its schedules."""
     token = _find(session, token_name)
     session.ask(f"This revokes token {token['name']} and pauses all that it has scheduled; there is no undo.")
     session.api.delete("tokens", token["id"])

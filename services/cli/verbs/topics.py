@@ -46,11 +46,11 @@ def show(session: Session, topic: str) -> None:
 
 @command.verb("put", changes=True)
 @_topic
-@click.option("--description", help="What it is about.")
-@click.option("--owner", metavar="NAMESPACE", help="Whose it is: `token:<id>` or `user:<e-mail address>`. For admins.")
-@click.option("--free", is_flag=True, help="Whoever publishes next owns it. For admins.")
+@click.option("--description", help="Description of its events.")
+@click.option("--owner", metavar="NAMESPACE", help="Owner: `token:<id>` or `user:<e-mail address>` (admins only).")
+@click.option("--free", is_flag=True, help="Let the next publisher own it (admins only).")
 def put(session: Session, topic: str, description: str | None, owner: str | None, free: bool) -> None:
-    """Make or describe a topic. It is yours from now on where it was nobody's."""
+    """Create or describe a topic. A topic without an owner becomes yours."""
     if owner is not None and free:
         raise click.UsageError("either --owner or --free, not both")
     body: dict[str, Any] = {} if description is None else {"description": description}
@@ -62,7 +62,7 @@ def put(session: Session, topic: str, description: str | None, owner: str | None
 @command.verb("delete", destroys=True)
 @_topic
 def delete(session: Session, topic: str) -> None:
-    """Delete a topic, and take it from every subscription. Only admins delete one that others subscribe to."""
+    """Delete a topic from all subscriptions. Only admins delete one that others subscribe to."""
     found = session.api.get("bus", "topics", topic)
     session.ask(f"This deletes the topic {found['name']} and takes it from every subscription; there is no undo.")
     session.api.delete("bus", "topics", topic)
@@ -71,7 +71,7 @@ def delete(session: Session, topic: str) -> None:
 
 @command.verb("pressure")
 def pressure(session: Session) -> None:
-    """Tell how much waits on the bus, for whoever scales it."""
+    """Show the backlog of the bus, as autoscalers read it."""
     told: Json = session.api.get("bus", "pressure")
     fields = [
         ("batches that are due", told["due"]),

@@ -19,7 +19,7 @@ _user = click.argument("user_name", metavar="USER", shell_complete=complete.user
 @command.verb("list")
 @options.limit
 def list_users(session: Session, limit: int | None) -> None:
-    """List the users, the oldest first."""
+    """List the users, oldest first."""
     columns = (
         TableColumn("ID", lambda user: user["id"], "id"),
         TableColumn("E-MAIL", lambda user: user["email"]),
@@ -32,7 +32,7 @@ def list_users(session: Session, limit: int | None) -> None:
 @command.verb("show")
 @_user
 def show(session: Session, user_name: str) -> None:
-    """Show a user, by e-mail address or id, and what they may do."""
+    """Show a user, by e-mail address or id, and their rights."""
     user = session.api.get("users", _find(session, user_name)["id"])
     fields = [
         ("id", user["id"]),
@@ -47,7 +47,7 @@ def show(session: Session, user_name: str) -> None:
 @click.argument("email", metavar="E-MAIL")
 @access_options
 def create(session: Session, email: str, **access: Any) -> None:
-    """Make a user."""
+    """Create a user."""
     user = session.api.post("users", body={"email": email, **access_body(session, **access)})
     session.out.confirm(user, f"Made user {user['email']}, {user['id']}.", id="id")
 
@@ -56,7 +56,7 @@ def create(session: Session, email: str, **access: Any) -> None:
 @_user
 @access_options
 def edit(session: Session, user_name: str, **access: Any) -> None:
-    """Let a user do this, by e-mail address or id, in the place of all that they might do before."""
+    """Replace the rights of a user, by e-mail address or id."""
     found = _find(session, user_name)
     user = session.api.put("users", found["id"], body={"email": found["email"], **access_body(session, **access)})
     session.out.confirm(user, f"User {user['email']} may now do: {may(user) or 'nothing'}.", id="id")
@@ -65,7 +65,7 @@ def edit(session: Session, user_name: str, **access: Any) -> None:
 @command.verb("delete", destroys=True)
 @_user
 def delete(session: Session, user_name: str) -> None:
-    """Delete a user, by e-mail address or id, and pause all that they have scheduled."""
+    """Delete a user, by e-mail address or id, and pause their schedules."""
     user = _find(session, user_name)
     session.ask(f"This deletes user {user['email']} and pauses all that they have scheduled.")
     session.api.delete("users", user["id"])
