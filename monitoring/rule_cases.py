@@ -25,13 +25,23 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 def _slow(metric: str, bound: int, labels: str = "") -> Case:
-    """The 99th percentile on both sides of a bucket's bound."""
+    """A hundredth on both sides of a bucket's bound."""
+    comma = "," if labels else ""
 
     def series(within: int) -> Series:
-        counts = {str(bound): within, str(2 * bound): 1_000, "+Inf": 1_000}
-        return {f'{metric}_bucket{{le="{bound}"{labels}}}': f"0+{n}x30" for bound, n in counts.items()}
+        counted = {f"{metric}_count{{{labels}}}": 1_000, f'{metric}_bucket{{le="{bound}.0"{comma}{labels}}}': within}
+        return {name: f"0+{n}x30" for name, n in counted.items()}
 
     return Case(fires=series(989), below=series(991))
+
+
+def _few(bad: str, labels: Mapping[str, str] | None = None, good: str = "") -> Case:
+    """A share of all or most, of events that are just enough for it, and just too few."""
+    return Case(
+        fires={bad: "0+1.1x30"} | ({good: "0+1x30"} if good else {}),
+        below={bad: "0+0.9x30"} | ({good: "0+1x30"} if good else {}),
+        labels=labels or {},
+    )
 
 
 def _above(series: str, fires: float, below: float, labels: Mapping[str, str] | None = None) -> Case:
@@ -89,9 +99,13 @@ CASES: Mapping[str, tuple[Case, ...]] = {
             below={_CALLS: "0+1000x30", _UNAVAILABLE: "0+49x30", _CONFLICT: "0+500x30"},
             labels={"capability": "store.jobs"},
         ),
+        _few(_UNAVAILABLE, {"capability": "store.jobs"}, good=_CALLS),
     ),
-    "ApiFailing": (Case(fires={_OK: "0+989x30", _FAILED: "0+11x30"}, below={_OK: "0+991x30", _FAILED: "0+9x30"}),),
-    "ApiSlow": (_slow("carillon_http_request_seconds", 1, ',route="/jobs"'),),
+    "ApiFailing": (
+        Case(fires={_OK: "0+989x30", _FAILED: "0+11x30"}, below={_OK: "0+991x30", _FAILED: "0+9x30"}),
+        _few(_FAILED),
+    ),
+    "ApiSlow": (_slow("carillon_http_request_seconds", 1, 'route="/jobs"'),),
     "JobLate": (_slow("carillon_job_start_delay_seconds", 60),),
     "JobTripped": (_grown("carillon_jobs_tripped_total"),),
     "CredentialBlocked": (_above('carillon_credentials_blocked{status="rejected"}', 1, 0, {"status": "rejected"}),),
@@ -114,12 +128,14 @@ CASES: Mapping[str, tuple[Case, ...]] = {
             below={_ACCEPTED: "0+960x30", _UNANSWERED: "0+40x30"},
             labels={"kind": "http"},
         ),
+        _few(_UNANSWERED, {"kind": "http"}),
     ),
     "InstantsLost": (
         Case(
             fires={_ACCEPTED: "0+890x30", 'carillon_instants_lost_total{why="late"}': "0+110x30"},
             below={_ACCEPTED: "0+910x30", 'carillon_instants_lost_total{why="late"}': "0+90x30"},
         ),
+        _few('carillon_instants_lost_total{why="late"}', good=_ACCEPTED),
     ),
     "DeadLettersGrow": (_grown("carillon_dead_letters_total"),),
     "TasksPoisoned": (

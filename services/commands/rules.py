@@ -24,8 +24,8 @@ spec:
 
 
 @click.command("rules", short_help="Print the alert rules for Prometheus.")
-@click.option("--runbooks", default=RUNBOOKS, show_default=True, help="The page that alerts link to, as a URL.")
-@click.option("--kubernetes", is_flag=True, help="As a PrometheusRule, for Prometheus Operator.")
+@click.option("--runbooks", default=RUNBOOKS, show_default=True, help="URL of the page that alerts link to.")
+@click.option("--kubernetes", is_flag=True, help="Print a PrometheusRule for Prometheus Operator.")
 def print_rules(runbooks: str, *, kubernetes: bool) -> None:
     """Print the alert rules for Prometheus, as a file that `rule_files` may name. Each links to its runbook."""
     describe = describe_kubernetes_rules if kubernetes else describe_rules

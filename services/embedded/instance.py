@@ -30,7 +30,7 @@ from services import assembly, connections
 from services.connections import Capabilities
 from services.embedded import processes
 from services.embedded.children import Child, mongodb_child, postgres_child, postgres_url
-from services.embedded.keys import own_key
+from services.embedded.keys import own_key, own_signing_secret
 from services.embedded.processes import ProcessMark
 from services.parts import Parts, find_processes
 from services.self_report import report
@@ -41,12 +41,14 @@ from shared.runtime.lifecycle import Background, Component, run
 from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.serving import HttpServer
-from shared.runtime.settings import ProviderSettings, Settings
+from shared.runtime.settings import ApiSettings, Settings
 from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
 _LOOK_SECONDS = 0.5
+_LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
+_LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +94,9 @@ async def serve(settings: Settings, announce: Announce) -> int:
     folder = data_folder(settings)
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
         async with _servers(folder) as servers:
-            own = _own(settings, folder, servers)
+            mongodb, postgresql = servers
+            store, audience = f"mongodb://127.0.0.1:{mongodb.port}/carillon", postgres_url(postgresql, folder)
+            own = _own_settings(settings, folder, store=store, audience=audience)
             capabilities = connections.Capabilities(own, service="embedded")
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(capabilities.close)
@@ -206,30 +210,53 @@ async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
         await pause(stopping, _LOOK_SECONDS)
 
 
-def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Settings:
-    """The settings with our own servers in the places of all others. Shutdown waits for no load balancer: a laptop has
-    none."""
-    mongodb, postgresql = servers
+def settings_of(instance: Instance, settings: Settings) -> Settings:
+    """The settings by which a running Carillon works, if it was started with these. Raises `Unavailable`, `Conflict`:
+    a secret in its folder cannot be used."""
+    return _own_settings(settings, Path(instance.data), store=instance.store, audience=instance.audience)
+
+
+def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str) -> Settings:
+    """The settings with our own servers in the places of all others, and secrets of our own where none are chosen.
+    Where this machine alone reaches the API, callbacks reach this machine: their receivers run in another terminal.
+    Shutdown waits for no load balancer: a laptop has none."""
+    is_local = settings.api.host in _LOOPBACK_NAMES
+    opened = _LOOPBACK_NETWORKS if is_local else ()
+    callbacks, providers = settings.callbacks, settings.providers
+    try:
+        keys = providers.secret_keys.strip() or own_key(folder)
+        signing_secret = callbacks.signing_secret or own_signing_secret(folder)
+    except OSError as error:
+        raise Unavailable(f"the secrets in the data folder cannot be used: {error}") from error
     return replace(
         settings,
-        store=replace(settings.store, url=f"mongodb://127.0.0.1:{mongodb.port}/carillon"),
+        store=replace(settings.store, url=store),
         broker=replace(settings.broker, url="memory://"),
         stream=replace(settings.stream, url=f"local://{quote(str(folder / 'stream.db'))}"),
-        audience=replace(settings.audience, url=postgres_url(postgresql, folder)),
+        audience=replace(settings.audience, url=audience),
         blobs=replace(settings.blobs, url=f"file://{quote(str(folder / 'files'))}"),
-        providers=_own_providers(settings.providers, folder),
-        api=replace(settings.api, first_admin=settings.api.first_admin or FIRST_ADMIN),
+        providers=replace(
+            providers,
+            secret_keys=keys,
+            sandbox_file=providers.sandbox_file or str(folder / "sandbox.ndjson"),
+            allowed_networks=(*providers.allowed_networks, *opened),
+        ),
+        callbacks=replace(
+            callbacks, signing_secret=signing_secret, allowed_networks=(*callbacks.allowed_networks, *opened)
+        ),
+        bus=replace(settings.bus, allow_http=settings.bus.allow_http or is_local),
+        api=_own_api(settings.api, is_local=is_local),
         shutdown=replace(settings.shutdown, readiness_seconds=0.0),
     )
 
 
-def _own_providers(chosen: ProviderSettings, folder: Path) -> ProviderSettings:
-    """Those that were chosen, with a key and a sandbox of our own where there is none."""
-    try:
-        keys = chosen.secret_keys.strip() or own_key(folder)
-    except OSError as error:
-        raise Unavailable(f"the key of secrets cannot be used: {error}") from error
-    return replace(chosen, secret_keys=keys, sandbox_file=chosen.sandbox_file or str(folder / "sandbox.ndjson"))
+def _own_api(chosen: ApiSettings, *, is_local: bool) -> ApiSettings:
+    """With a port that is known before anybody listens on it, since links name it."""
+    port = chosen.port or processes.free_port()
+    here = _url("https" if chosen.certificate_file else "http", chosen.host, port) if is_local else ""
+    return replace(
+        chosen, port=port, public_url=chosen.public_url or here, first_admin=chosen.first_admin or FIRST_ADMIN
+    )
 
 
 def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpServer]) -> Instance:
@@ -248,7 +275,11 @@ def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpSe
 
 def _http(server: HttpServer) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - read, not listened on
-    return f"{server.scheme}://[{host}]:{server.port}" if ":" in host else f"{server.scheme}://{host}:{server.port}"
+    return _url(server.scheme, host, server.port)
+
+
+def _url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _RunningFile:

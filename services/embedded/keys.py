@@ -1,28 +1,51 @@
-"""The key for the secrets of credentials that an embedded Carillon makes for itself, and keeps beside its data."""
+"""The secrets that an embedded Carillon makes for itself, and keeps beside its data: the key for the secrets of
+credentials, and the secret that signs callbacks. Only this user can read them."""
 
+import base64
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from shared.domain.errors import Conflict
+from shared.domain.accounts.signing_secrets import PREFIX
+from shared.domain.errors import Conflict, Invalid
+from shared.outgoing.signing import check_secret
 from shared.secrets import KeyRing, fresh_key, read_keys
 
-KEY_FILE = "secret.key"
+KEY_FILE, SIGNING_FILE = "secret.key", "signing.key"
 
 
 def own_key(folder: Path) -> str:
-    """The folder's key, which is made where there is none. Only this user can read it.
+    """The folder's key, which is made if there is none.
 
     Raises:
-        Conflict: what lies in its place is no key. Another one would open none of the secrets.
+        Conflict: the file holds no key. Another one would open none of the secrets.
         OSError: it cannot be read or made.
     """
-    file = folder / KEY_FILE
+    lost = "no key: the secrets of credentials open by the one that it held"
+    return _keep(folder / KEY_FILE, fresh_key, lambda text: len(read_keys(text)) == 1 and KeyRing.accepts(text), lost)
+
+
+def own_signing_secret(folder: Path) -> str:
+    """The folder's secret for signatures, which is made if there is none. Raises as `own_key`."""
+    lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
+    return _keep(folder / SIGNING_FILE, lambda: PREFIX + base64.b64encode(os.urandom(32)).decode(), _can_sign, lost)
+
+
+def _keep(file: Path, fresh: Callable[[], str], is_good: Callable[[str], bool], lost: str) -> str:
     if not file.exists():
-        _write_whole(file, fresh_key() + "\n")
+        _write_whole(file, fresh() + "\n")
     text = file.read_text("utf-8", "replace").strip()
-    if len(read_keys(text)) != 1 or not KeyRing.accepts(text):
-        raise Conflict(f"{file} holds no key: the secrets of credentials open by the one that it held; restore it")
+    if not is_good(text):
+        raise Conflict(f"{file} holds {lost}; restore it")
     return text
+
+
+def _can_sign(secret: str) -> bool:
+    try:
+        check_secret(secret, "")
+    except Invalid:
+        return False
+    return True
 
 
 def _write_whole(file: Path, text: str) -> None:

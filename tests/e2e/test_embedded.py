@@ -212,6 +212,30 @@ async def test_the_seed_command_fills_the_running_one_and_can_be_repeated(upper:
     assert f'"{house.api}/apps/{app["id"]}/jobs?template={TEMPLATE}"' in said[0]
 
 
+async def test_its_callbacks_reach_this_machine_and_its_secrets_and_links_are_its_own(upper: Upper) -> None:
+    _, house = await upper.start()
+    url = "http://127.0.0.1:9/hook"
+    async with customer_of(house) as customer:
+        made = await customer._call(
+            "PUT", "/schedules/ping", json={"every": 86_400, "callback": {"type": "http", "data": {"url": url}}}
+        )
+        secret = await customer._call("POST", "/signing-secrets", json={})
+        settings: list[dict[str, Any]] = await customer._call("GET", "/settings")
+    chosen = {each["name"]: each["value"] for each in settings}
+    assert made["callback"]["data"]["url"] == url
+    assert secret["secret"].startswith("whsec_")
+    assert house.api in chosen["api.public_url"]
+
+
+async def test_the_doctor_finds_the_running_one_by_its_folder(upper: Upper, tmp_path: Path) -> None:
+    _, house = await upper.start()
+    (tmp_path / "carillon.toml").write_text(f'[embedded]\ndata_dir = "{upper.folder}"\n')
+    doctor = await upper.spawn("--config", str(tmp_path / "carillon.toml"), "doctor")
+    assert await doctor.gone() == 0, doctor.log
+    assert f"A `carillon up` runs here, as process {house.process.pid}" in doctor.log
+    assert "0 warnings, 0 faults" in doctor.log
+
+
 @pytest.mark.parametrize(
     "fault",
     and_rarely(

@@ -68,7 +68,10 @@ async def publish_and_receive(api: str, root_key: str) -> BusStory:
     well, failing = BusReceiver("healthy"), BusReceiver("failing", refusals=REFUSALS)
     tokens = dict[BusReceiver, str]()
     topic = "widgets_" + "".join(secrets.choice(ascii_lowercase) for _ in range(8))  # the last demo's has an owner
-    async with _listen(well, failing) as url, httpx.AsyncClient(base_url=api, trust_env=False) as http:
+    # A kept connection may be closed by the API just when it is used again.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    client = httpx.AsyncClient(base_url=api, trust_env=False, limits=limits)
+    async with _listen(well, failing) as url, client as http:
         for receiver in (well, failing):
             tokens[receiver] = await _make_token(http, root_key, receiver.name)
             wish = {"topics": [topic], "callback": f"{url}/{receiver.name}", "max": _MOST, "timeout": _TIMEOUT_MS}

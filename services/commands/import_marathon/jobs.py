@@ -23,7 +23,7 @@ from shared.domain.audience.audiences import table_name
 from shared.domain.errors import Conflict, Refused
 from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.jobs import JobFlow, fresh_incarnation
-from shared.flow.jobs.template_names import check_templates
+from shared.flow.jobs.template_names import find_templates
 from shared.store import Store
 
 
@@ -33,7 +33,7 @@ class Starts:
     def __init__(
         self, store: Store, audience: Audience, flow: JobFlow, *, now_ns: int, look_for_templates: bool
     ) -> None:
-        self._templates = store.templates
+        self._store = store
         self._audience = audience
         self._flow = flow
         self._now_ns = now_ns
@@ -43,8 +43,7 @@ class Starts:
         """Raise `Refused` where POST would refuse the job. Raises `Unavailable` without the push database."""
         job_body.check(_body(job), now=self._now_ns)
         if self._look_for_templates:
-            outlines = await self._templates.outlines(job.app_id, job.template_names)
-            check_templates(job.template_names, outlines)
+            await find_templates(self._store, job.app_id, job.template_names, in_english=True)
         await self._audience.check(table_name(job.app_name, job.service), job.filters)
 
     async def start(self, job: Job) -> bool:

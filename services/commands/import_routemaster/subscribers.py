@@ -13,6 +13,7 @@ from services.commands.importing.verdicts import BROUGHT, Fate, ImportVerdict
 from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventForm, EventSubscription, subscription_id
 from shared.domain.bus.wishes import SubscriptionWish, has_to_be_made
 from shared.domain.errors import Invalid, Refused
+from shared.domain.plain_words import read_mistake
 from shared.flow.bus.published_wishes import LONGEST_TIMEOUT_MS, read_published_wish
 from shared.flow.bus.subscribing import Subscribing
 from shared.runtime.settings import Settings
@@ -68,7 +69,7 @@ class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
         try:
             return _copy(row.id, self._read_wish(namespace, msgspec.convert(row.shown, _Shown)))
         except msgspec.ValidationError as error:
-            raise Invalid(f"it cannot be read: {error}") from None
+            raise Invalid(f"it cannot be read: {read_mistake(str(error), _Shown)[0]}") from None
         except Invalid as error:
             # A callback's path may be a secret.
             which = f"{error.field} {error.value}" if error.field == "topics" else error.field

@@ -26,7 +26,7 @@ async def test_apps_users_and_templates_keep_their_ids_and_fields(house: House) 
     app = await house.source.app("my-Game_1", bundle_id="com.example.game", created_at=5, updated_at=6)
     user = await house.source.user("bo@example.com", allowed_apps=[uuid.UUID(app)], created_at=3, updated_at=4)
     admin = await house.source.user("cy@example.com", is_admin=True)
-    body = {"alert": {"title": "Hi {{name}}", "a.b$": [1, 2.5, None, "ü"]}}
+    body = {"alert": {"title": "Hi {{name}}, {{user.name}}", "a.b$": [1, 2.5, None, "ü"]}}
     template = await house.source.template(app, locale="pt_BR", body=body, defaults={"name": "you"})
     assert counts(await house.bring()) == {"brought": 4}
     by, at = {"createdBy": "ana@example.com"}, {"createdAt": PAST, "updatedAt": PAST + 1}

@@ -94,13 +94,14 @@ async def test_what_breaks_our_rules_is_named_and_keeps_nothing_else_out(bus: Ne
     bus.old.topics |= {
         "a-b": (APP, 1), "orphan": ("gone--1", 1), "of_big": ("Capital", 1), "carillon_notices": (APP, 1),
     }  # fmt: skip
+    closed = "10.0.0.1 is a private address; the setting callbacks.allowed_networks can allow its network"
     subscriptions: dict[str, tuple[dict[str, Any], str]] = {
         "plain": ({"callback": "http://app.example.com"}, "callback: must be an https URL without a query"),
         "query": ({"callback": "https://app.example.com/?k=secret"}, "callback: must be an https URL without a query"),
-        "private": ({"callback": "https://10.0.0.1/"}, "callback: invalid URL: 10.0.0.1 is a private address"),
+        "private": ({"callback": "https://10.0.0.1/"}, f"callback: invalid URL: {closed}"),
         "topic": ({"topics": ["widgets", "Bad"]}, "topics Bad: a topic's name is 1 to 64 of a to z and '_'"),
-        "slow": ({"timeout": 3_600_001}, "it cannot be read: Expected `int` <= 3600000 - at `$.timeout`"),
-        "nobody": ({"callback": None}, "it cannot be read: Expected `str`, got `null` - at `$.callback`"),
+        "slow": ({"timeout": 3_600_001}, "it cannot be read: timeout must be an integer <= 3600000"),
+        "nobody": ({"callback": None}, "it cannot be read: callback must be a string, not null"),
         "odd": ({"uuid": "é"}, "uuid: at most 255 printable characters of ASCII"),
     }
     for token, (fields, _) in subscriptions.items():
