@@ -21,7 +21,10 @@ CarillonError
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
+
+_COMPARED_NAMES, _COMPARED_CHARACTERS = 1_000, 64
 
 
 class CarillonError(Exception):
@@ -96,5 +99,7 @@ class Poisoned(CarillonError):
 
 def suggest(written: str, known: Iterable[str]) -> str:
     """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near."""
-    near = get_close_matches(written, list(known), n=1)
+    # To compare long names takes long, and callers choose how long and how many they are.
+    known = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
+    near = get_close_matches(written, known, n=1) if len(written) <= _COMPARED_CHARACTERS else []
     return f"; did you mean {near[0]}?" if near else ""

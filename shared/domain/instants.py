@@ -48,6 +48,19 @@ def read_instant(text: str, *, field: str) -> datetime:
     return instant
 
 
+def read_wall_clock(text: str, *, field: str) -> datetime:
+    """The time that clocks show, whatever their zone, as if they showed UTC.
+
+    Raises:
+        Invalid: it is no time, has a zone, or lies before 1970 or beyond the year 2200.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or match[5] or match[6]:
+        reason = "a localized start is a date and a time without `Z` or an offset, as in 2026-12-24T14:00:00"
+        raise Invalid(reason, field=field, value=text)
+    return read_instant(f"{text}Z", field=field)
+
+
 def format_instant(instant: datetime) -> str:
     """The instant as RFC 3339 in UTC, with milliseconds where there are some."""
     utc = instant.astimezone(UTC)

@@ -24,8 +24,9 @@ from shared.domain.messages.answers import (
     Reason,
 )
 from shared.domain.messages.channels import Channel
+from shared.domain.messages.contents import PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import check_url
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.collapsing import collapse_id
@@ -40,7 +41,6 @@ URL = "https://api.push.apple.com"
 SANDBOX_URL = "https://api.sandbox.push.apple.com"
 
 TOKEN_SECONDS = 2_400
-PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES = 4_096, 5_120
 
 _IDENTIFIER = re.compile(r"[A-Z0-9]{10}")
 _TOPIC = re.compile(r"[A-Za-z0-9.-]{1,255}")
@@ -127,7 +127,9 @@ class ApnsKind(ProviderKind):
             raise Invalid("a topic is the id of an app, as com.example.app", field="topic")
         _check_delivery(chosen)
         if chosen.api_url is not None:
-            check_url(chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl")
+            check_url(
+                chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
+            )
         check_p256_key(hidden.key, "secret.key")
 
     def check_content(self, body: Mapping[str, Any]) -> None:

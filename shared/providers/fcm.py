@@ -18,7 +18,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import check_url
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.collapsing import collapse_id
 from shared.providers.details import tell
@@ -128,9 +128,9 @@ class FcmKind(ProviderKind):
         chosen = read_fields(fields, FcmFields)
         account = read_service_account(read_fields(secret, FcmSecret, "secret").service_account, _SECRET)
         networks = self._rules.allowed_networks
-        check_url(chosen.api_url, allowed_networks=networks, field="apiUrl")
+        check_url(chosen.api_url, allowed_networks=networks, field="apiUrl", setting=PROVIDER_NETWORKS)
         try:
-            check_url(account.token_uri, allowed_networks=networks, field=_SECRET)
+            check_url(account.token_uri, allowed_networks=networks, field=_SECRET, setting=PROVIDER_NETWORKS)
         except Invalid as error:
             raise Invalid(f"token_uri: {error.reason}", field=_SECRET) from None
         check_rsa_key(account.private_key, _SECRET)

@@ -7,8 +7,7 @@ import socket
 import ssl
 from contextlib import suppress
 
-from shared.outgoing import Blocked
-from shared.outgoing.guard import Guard
+from shared.outgoing.guard import Guard, block
 
 CONNECT_SECONDS = 5.0  # for one address; a host may have several
 
@@ -24,8 +23,7 @@ async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
     objections = [guard.objection(str(info[4][0]), port) for info in found]
     allowed = [info for info, objection in zip(found, objections, strict=True) if objection is None]
     if not allowed:
-        kinds = sorted({objection for objection in objections if objection})
-        raise Blocked(f"{host} leads to {' and '.join(kinds) or 'no address'}")
+        raise block(host, objections)
     for info in allowed[:-1]:
         with suppress(OSError, TimeoutError):
             return await _connect(info, guard)

@@ -18,7 +18,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import check_headers, check_url
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_headers, check_url
 from shared.outgoing.signing import check_secret, webhook_headers
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.callbacks import Callback, CallbackRequest
@@ -70,7 +70,7 @@ class HttpKind(ProviderKind):
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, HttpFields)
         hidden = read_fields(secret, HttpSecret, "secret")
-        check_url(chosen.url, allowed_networks=self._rules.allowed_networks, field="url")
+        check_url(chosen.url, allowed_networks=self._rules.allowed_networks, field="url", setting=PROVIDER_NETWORKS)
         check_headers(chosen.headers, "headers")
         _check_whose_they_are(chosen)
         check_secret(hidden.signing_secret, "secret.signingSecret")

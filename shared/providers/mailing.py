@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from shared.domain.errors import Invalid
 from shared.domain.jobs.mails import is_mailbox, printable
 from shared.domain.mail_domains import address_in_ascii
+from shared.domain.messages.contents import MAIL_RULE, SUBJECT_RULE
 from shared.domain.messages.unsubscribing import URL_FIELD, list_headers
 from shared.providers import Content
 from shared.providers.fields import read_fields
@@ -48,11 +49,11 @@ def check_template(body: Mapping[str, Any]) -> None:
     """Raise `Invalid` unless mails can be made of this template's body."""
     template = read_fields(body, MailTemplate)
     if not template.subject.strip():
-        raise Invalid("a mail has a subject", field="subject")
+        raise Invalid(SUBJECT_RULE, field="subject")
     if printable(template.subject) != template.subject:
         raise Invalid("a subject is one line of printable characters", field="subject")
     if not template.text.strip() and not template.html.strip():
-        raise Invalid("a mail has a text, or html, or both", field="text")
+        raise Invalid(MAIL_RULE, field="text")
 
 
 def read_mail(content: Content) -> MailContent:

@@ -17,7 +17,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import check_url
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
 from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
@@ -86,7 +86,9 @@ class SendGridKind(ProviderKind):
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, SendGridFields)
         check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
-        check_url(chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl")
+        check_url(
+            chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
+        )
         hidden = read_fields(secret, SendGridSecret, "secret")
         if not _KEY.fullmatch(hidden.api_key):
             raise Invalid("a key is made of printable ASCII characters", field="secret.apiKey")

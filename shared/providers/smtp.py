@@ -34,7 +34,7 @@ from shared.domain.messages.answers import (
 )
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Blocked, Outgoing
-from shared.outgoing.checks import BadUrl, authority_of
+from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.details import tell
@@ -176,7 +176,8 @@ class SmtpKind(ProviderKind):
             if authority_of(f"http://{host}:{chosen.port}/", self._guard) != f"{host}:{chosen.port}":
                 raise BadUrl("it is a name or an address alone")
         except BadUrl as error:
-            raise Invalid(f"invalid host: {error}", field="host") from None
+            told = error.advise(PROVIDER_NETWORKS) if isinstance(error, GuardedUrl) else error
+            raise Invalid(f"invalid host: {told}", field="host") from None
 
 
 class SmtpProvider:

@@ -15,8 +15,9 @@ from msgspec import Struct, field
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
+from shared.domain.messages.contents import SMS_CHARACTERS, SMS_RULE
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import check_url
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
 from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
@@ -29,7 +30,7 @@ _SERVICE = re.compile(r"MG[0-9a-fA-F]{32}")
 _SENDER = re.compile(r"\+[1-9][0-9]{6,14}|[0-9]{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 &_+-]{1,11}|whatsapp:\+[0-9]{7,15}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _WHATSAPP = "whatsapp:"
-_TEXT_CHARACTERS = 1_600
+_LOOPBACK = re.compile(r"https?://(127\.|localhost\b|\[::1\])")  # Twilio refuses a message with such an address
 
 # https://www.twilio.com/docs/api/errors: those of a request for one message.
 _OF_THE_REQUEST = range(21_000, 22_000)
@@ -99,14 +100,16 @@ class TwilioKind(ProviderKind):
         if not _ACCOUNT.fullmatch(chosen.account_sid):
             raise Invalid("an account's SID is AC and 32 hexadecimal digits", field="accountSid")
         _check_sender(chosen)
-        check_url(chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl")
+        check_url(
+            chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
+        )
         if not _TOKEN.fullmatch(hidden.auth_token):
             raise Invalid("a token is made of printable ASCII characters", field="secret.authToken")
 
     def check_content(self, body: Mapping[str, Any]) -> None:
         text = read_fields(body, SmsContent).text
-        if not text.strip() or len(text) > _TEXT_CHARACTERS:
-            raise Invalid(f"an SMS has 1 to {_TEXT_CHARACTERS:,} characters", field="text")
+        if not text.strip() or len(text) > SMS_CHARACTERS:
+            raise Invalid(SMS_RULE, field="text")
 
     def open(
         self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
@@ -139,7 +142,8 @@ class TwilioProvider:
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
         form = {"To": f"{self._scheme}{to}", "Body": str(content.get("text", "")), **self._sender}
-        if (callback := self._rules.callback_url(self._credential, key)) is not None:
+        callback = self._rules.callback_url(self._credential, key)
+        if callback is not None and not _LOOPBACK.match(callback):
             form["StatusCallback"] = callback
 
         def judge(answer: PostedAnswer) -> Answer:

@@ -1,6 +1,8 @@
 """Errors say why, and what they are about."""
 
-from shared.domain.errors import Invalid, LaneLost, Refused, TooMany
+import time
+
+from shared.domain.errors import Invalid, LaneLost, Refused, TooMany, suggest
 
 
 def test_a_refusal_tells_its_reason_its_field_and_its_value() -> None:
@@ -17,3 +19,16 @@ def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
 def test_a_lost_lane_is_named() -> None:
     error = LaneLost("lane-1", "fenced")
     assert (str(error), error.lane) == ("lane lane-1: fenced", "lane-1")
+
+
+def test_the_nearest_known_name_is_suggested() -> None:
+    assert suggest("nmae", ["city", "name"]) == "; did you mean name?"
+    assert suggest("zebra", ["city", "name"]) == ""
+
+
+def test_a_suggestion_takes_no_time_however_many_and_long_the_names_are() -> None:
+    began = time.process_time()
+    for written in ("ab" * 30, "ab" * 30_000):
+        assert suggest(written, (f"{number}{'ba' * 25}" for number in range(100_000)))[:1] in {"", ";"}
+    assert suggest("a" * 60, ["a" * 60_000]) == ""
+    assert time.process_time() - began < 2

@@ -18,6 +18,7 @@ from shared.domain.instants import (
     ms,
     ns,
     read_instant,
+    read_wall_clock,
     spread_ms,
 )
 
@@ -95,6 +96,28 @@ def test_a_bad_timestamp_is_refused_with_its_field_and_the_rule(text: str, rule:
         read_instant(text, field="schedules[3]")
     assert rule in refused.value.reason
     assert (refused.value.field, refused.value.value) == ("schedules[3]", text)
+
+
+@pytest.mark.parametrize("text", ["2026-12-24T14:00:00", "2026-12-24 14:00", "2026-12-24T14:00:00.000"])
+def test_a_time_on_every_clock_is_read_as_if_it_were_utc(text: str) -> None:
+    assert format_instant(read_wall_clock(text, field="startsAt")) == "2026-12-24T14:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("2026-12-24T14:00:00Z", "without `Z` or an offset, as in 2026-12-24T14:00:00"),
+        ("2026-12-24T14:00:00+01:00", "without `Z` or an offset"),
+        ("2026-12-24", "a date and a time"),
+        ("", "a date and a time"),
+        ("2027-02-29T14:00:00", "no such date or time"),
+        ("2201-01-01T00:00:00", "1970 to 2200"),
+    ],
+)
+def test_a_time_on_every_clock_has_no_zone(text: str, rule: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_wall_clock(text, field="startsAt")
+    assert (refused.value.field, rule in refused.value.reason) == ("startsAt", True)
 
 
 @given(moments, offsets)

@@ -19,13 +19,15 @@ FIELDS = {"accountSid": TWILIO_SID, "from": "+15005550006"}
 SECRET = {"authToken": "t0ken"}
 
 
-async def answer_to(status: int, body: dict[str, Any], **changes: Any) -> tuple[Answer, dict[str, list[str]]]:
+async def answer_to(
+    status: int, body: dict[str, Any], kind: TwilioKind = KIND, /, **changes: Any
+) -> tuple[Answer, dict[str, list[str]]]:
     """What an answer of Twilio's comes to, and the form it was given to."""
     async with receiving() as twilio, calling() as outgoing:
         twilio.answer = lambda: web.Response(status=status, text=json.dumps(body))
         fields = {name: value for name, value in (FIELDS | changes).items() if value} | {"apiUrl": twilio.url + "/"}
-        KIND.check(fields, SECRET)
-        provider = KIND.open(fields, SECRET, outgoing, "c-1")
+        kind.check(fields, SECRET)
+        provider = kind.open(fields, SECRET, outgoing, "c-1")
         answer = await provider.send({"text": "hi"}, "+6591234567", "m~1", lambda: True)
         return answer, parse_qs(twilio.received[0].body.decode())
 
@@ -56,6 +58,12 @@ async def test_its_id_is_the_messages() -> None:
     answer, form = await answer_to(201, {"sid": "SM1", "code": 21_211})
     assert answer == CallAccepted("SM1")
     assert form == {"To": ["+6591234567"], "From": ["+15005550006"], "Body": ["hi"]}  # without a public URL no callback
+
+
+async def test_no_callback_is_asked_for_at_an_address_that_twilio_refuses() -> None:
+    laptop = TwilioKind(ProviderRules(allowed_networks=("127.0.0.1/32",), public_url="http://127.0.0.1:8080"))
+    _, form = await answer_to(201, {"sid": "SM1"}, laptop)
+    assert "StatusCallback" not in form
 
 
 async def test_a_messaging_service_stands_in_for_a_sender() -> None:

@@ -3,17 +3,17 @@
 A batch that is made as a whole has a thousand times its template in memory, and holds up everything else meanwhile.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
 from services.worker.messages.mailings import MessagesOfJob
-from shared.domain.messages.rendering import MAX_BODY_CHARACTERS, Body
+from shared.domain.messages.contents import ends_of_groups, find_flaws
+from shared.domain.messages.credentials import Credential
+from shared.domain.messages.rendering import Body
 from shared.domain.messages.unsubscribing import URL_FIELD
 from shared.providers import Content
-
-_TOGETHER = 200
-_CHARACTERS_TOGETHER = 256 * 1024
 
 Columns = Mapping[str, Sequence[str]]
 
@@ -28,13 +28,18 @@ class BatchContents:
         self._urls = urls
         self._lengths = self._texts.measure(columns, count)
 
-    def fits(self, place: int) -> bool:
-        """Whether the message at this place is small enough to be sent."""
-        return self._lengths[place] <= MAX_BODY_CHARACTERS
+    async def find_flaws(self, credential: Credential) -> dict[int, str]:
+        """Why some of the messages cannot be sent, by their places. Others get their turn in between."""
+        found: dict[int, str] = {}
+        for some in find_flaws(self._texts, self._columns, self._lengths, credential):
+            found |= some
+            await asyncio.sleep(0)
+        return found
 
     def split(self, places: Sequence[int]) -> list[Callable[[], Content]]:
-        """The functions that make the contents of these messages, all of which fit. They should be called in about this
-        order. The first call of a group renders the whole group, and each content is kept until it is taken."""
+        """The functions that make the contents of these messages, none of which is too large. They should be called in
+        about this order. The first call of a group renders the whole group, and each content is kept until it is
+        taken."""
         lengths = [self._lengths[place] for place in places]
         groups = (_Together(self._render, places[first:end]) for first, end in pairwise(ends_of_groups(lengths)))
         return [partial(group.take, place) for group in groups for place in group.places]
@@ -60,17 +65,3 @@ class _Together:
         if self._bodies is None:
             self._bodies = dict(zip(self.places, self._render(self.places), strict=True))
         return self._bodies.pop(place)
-
-
-def ends_of_groups(lengths: Sequence[int]) -> Iterator[int]:
-    """Where to split messages of these lengths into groups of neighbours that are rendered together, from 0 to the end.
-    A group has a few messages of not too many characters together, or a single message."""
-    yield 0
-    first, characters = 0, 0
-    for place, length in enumerate(lengths):
-        characters += length
-        if place > first and (characters > _CHARACTERS_TOGETHER or place - first == _TOGETHER):
-            yield place
-            first, characters = place, length
-    if lengths:
-        yield len(lengths)

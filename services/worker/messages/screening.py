@@ -12,6 +12,7 @@ from services.worker.messages.reading import RecipientRows
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.answers import Reason
+from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import due_at
@@ -21,8 +22,6 @@ from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.flow.messages.barring import find_barred
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
-
-_TOO_LARGE = "the message would be too large"
 
 
 class Screened(Struct):
@@ -60,6 +59,7 @@ async def screen(
     known = [address for address in addresses if isinstance(address, str)]
     found = await find_barred(store, mailing.job.app_id, mailing.options, known)
     contents = _contents_of(links, mailing, rows, due, addresses)
+    flaws = await contents.find_flaws(credential)
     screened, called = Screened([], []), []
     for place, (row, address) in enumerate(zip(due, addresses, strict=True)):
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
@@ -72,8 +72,8 @@ async def screen(
             screened.rejected.append(_reject(prepared, Reason.MALFORMED, address.why, now))
         elif (reason := found.get(address)) is not None:
             screened.rejected.append(_reject(prepared, reason, "", now))
-        elif not contents.fits(place):
-            screened.rejected.append(_reject(prepared, Reason.UNRENDERED, _TOO_LARGE, now))
+        elif place in flaws:
+            screened.rejected.append(_reject(prepared, Reason.UNRENDERED, flaws[place], now))
         else:
             screened.prepared.append(prepared)
             called.append(place)
@@ -88,21 +88,19 @@ def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
     return [entry_id(incarnation, batch.ordinal, number) for number in rows.numbers]
 
 
-async def fit_size(store: Store, batch: Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Batch:
+async def fit(
+    store: Store, batch: Batch, rows: RecipientRows, entries: Mapping[str, Message], *, resent: bool
+) -> Batch:
     """The batch with the size that it has: the rows that there are now, and the entries of rows that have gone. So what
-    the ledger counts never exceeds what is planned.
-
-    Raises:
-        BatchTaken: the batch has another owner.
-        Unavailable: the store is away.
-    """
-    size = len({*ids_of(batch, rows), *entries})
-    if size == batch.size:
+    the ledger counts never exceeds what is planned. The receipt of a batch that is `resent` may lack what callbacks
+    told after it was settled. Raises `BatchTaken` if the batch has another owner, and `Unavailable`."""
+    size, receipt = len({*ids_of(batch, rows), *entries}), receipt_of_entries(entries.values())
+    if size == batch.size and (receipt == batch.receipt or not resent):
         return batch
-    resized = await store.message_batches.resize(batch, size)
-    if resized is None:
+    fitted = await store.message_batches.fit(batch, size=size, receipt=receipt)
+    if fitted is None:
         raise BatchTaken
-    return resized
+    return fitted
 
 
 def _due_rows(

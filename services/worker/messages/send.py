@@ -30,7 +30,7 @@ from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.opening import Dispatches
 from services.worker.messages.reading import RecipientRows, RowsReader
 from services.worker.messages.rules import SendRules
-from services.worker.messages.screening import Screened, fit_size, ids_of, screen
+from services.worker.messages.screening import Screened, fit, ids_of, screen
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ms
@@ -241,7 +241,8 @@ class MessageSender(Stage[SendMessages]):
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
         rows = await self._reader.read(ours.mailing, batch)
-        ours = replace(ours, batch=await fit_size(self._store, batch, rows, entries))
+        resent = ours.mailing.resending.round > 0
+        ours = replace(ours, batch=await fit(self._store, batch, rows, entries, resent=resent))
         screened = await self._screen(ours, rows, entries)
         end, free_us = await self._dispatch(held, ours, screened)
         await fault("message.before_settle")

@@ -20,7 +20,7 @@ class Counted(Struct, frozen=True, kw_only=True):
     keys tell; of a file, both are bytes. `exact` says that everything was looked at. Of a table, `users` is exact up to
     a million. Of a file, `unknown` counts the users who have no device, and `repeated` the rows of those who stand
     before. The longest token and user id are in bytes. `indexed` says whether the table has an index on its keys, or on
-    its users if the audience is a file.
+    its users if the audience is a file. `lacks_header` says that the file's first line seems to be one more user.
     """
 
     devices: int = 0
@@ -36,6 +36,7 @@ class Counted(Struct, frozen=True, kw_only=True):
     longest_user: int = 0
     unknown: int = 0
     repeated: int = 0
+    lacks_header: bool = False
 
     def estimate(self, found: int) -> int | None:
         """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from shared.domain.audience.column_names import column_name
-from shared.domain.errors import CarillonError, Invalid
+from shared.domain.errors import CarillonError, Invalid, suggest
 
 MAX_COLUMNS = 1_000
 MAX_NAME_CHARACTERS = 255
@@ -68,7 +68,8 @@ def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:
     `column_name` gives them. Raises `Invalid` where the file has no column for the recipients."""
     if ids not in header.names:
         # A file without a header has somebody's data there, which is nothing for logs.
-        there = ", ".join(f'"{name}"' if _LIKE_A_NAME.fullmatch(name) else "…" for name in header.names[:10])
+        shown = [name if _LIKE_A_NAME.fullmatch(name) else "" for name in header.names]
+        there = ", ".join(f'"{name}"' if name else "…" for name in shown[:10]) + suggest(ids, filter(None, shown))
         raise Invalid(f'the file has no column "{ids}" for its recipients; its columns are {there}', field="csvPath")
     others = tuple(place for place, name in enumerate(header.names) if name in used)
     return Chosen(header.names.index(ids), others, name=ids)

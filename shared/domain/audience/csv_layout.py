@@ -1,7 +1,8 @@
 """Where the records of a piece of a CSV file lie.
 
 The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A field that begins with a quote goes on to
-its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record.
+its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record; nor is a line of nothing
+but commas, which spreadsheets leave behind, in a file whose columns have names.
 
 Nothing is looked at byte by byte: positions of quotes, commas and line ends are found by numpy, and whatever has an odd
 number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may, which `csv_flaws`
@@ -77,8 +78,9 @@ class Layout(Struct, frozen=True, eq=False):
         return [self.content[start:stop].replace(b'""', b'"') for start, stop in within]
 
 
-def lay_out(content: bytes) -> Layout:
-    """The layout of what begins where a record may begin and ends anywhere.
+def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
+    """The layout of what begins where a record may begin and ends anywhere; lines of commas alone are records unless
+    they are to be skipped.
 
     A CR at the very end is no line end yet, as an LF may follow.
     """
@@ -89,13 +91,15 @@ def lay_out(content: bytes) -> Layout:
     ends = last_bytes + 1
     starts = np.concatenate(([0], ends[:-1])) if ends.size else ends
     stops = _stops(content, codes, last_bytes)
-    written = stops > starts
+    commas = _outside(quotes, _places_of(codes, COMMA)) if b"," in content else _NONE
+    empty = commas.searchsorted(stops) - commas.searchsorted(starts) if skip_commas else 0
+    written = stops - starts > empty
     return Layout(
         content=content,
         codes=codes,
         breaks=breaks,
         quotes=quotes,
-        commas=_outside(quotes, _places_of(codes, COMMA)) if b"," in content else _NONE,
+        commas=commas,
         starts=starts[written],
         stops=stops[written],
         ends=ends[written],

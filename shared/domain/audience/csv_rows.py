@@ -85,6 +85,7 @@ class RowReader:
     ) -> None:
         self.columns = columns
         self.header: Header | None = None
+        self.title = ""  # the header's cell above the ids
         self._chosen = chosen
         self._choose = choose
         self._record_bytes = record_bytes
@@ -108,9 +109,10 @@ class RowReader:
         if self._at == 0 and content.startswith(_BYTE_ORDER_MARK):
             self._at = len(_BYTE_ORDER_MARK)
             content = content[self._at :]
-        layout = lay_out(content)
+        # A push counts a row of commas as a user without a device, and plans of earlier versions have counted it.
+        layout = lay_out(content, skip_commas=self._choose is not None or self._chosen.name != "")
         if self.columns is None and layout.starts.size:
-            self.columns = int(layout.commas.searchsorted(layout.stops[0])) + 1
+            self.columns = int(np.diff(layout.commas.searchsorted([layout.starts[0], layout.stops[0]]))[0]) + 1
         if self._choose is not None and self._header_is_due and layout.starts.size:
             self._chosen = self._read_header(self._choose, layout, ended=ended)
         self._check(layout, self._chosen, ended=ended)
@@ -144,10 +146,13 @@ class RowReader:
         if not layout.starts.size:
             return NO_ROWS
         header = int(self._header_is_due)
-        self._header_is_due = False
         # A last record without a line end was read with one, which the file does not have.
         ends = np.minimum(layout.ends, size) + self._at
-        ids, *others = (layout.column(place)[header:] for place in (self._chosen.ids, *self._chosen.others))
+        columns = [layout.column(place) for place in (self._chosen.ids, *self._chosen.others)]
+        if self._header_is_due:
+            self.title = str(columns[0][0], "utf-8")
+            self._header_is_due = False
+        ids, *others = (column[header:] for column in columns)
         return Rows(ids, layout.starts[header:] + self._at, ends[header:], tuple(others))
 
     def _describe_flaw(self, layout: Layout, flaw: Flaw) -> str:

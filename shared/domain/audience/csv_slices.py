@@ -1,6 +1,7 @@
 """Slices: the rows of a CSV audience as a count looks them up, some at a time. A user who stands in the file several
 times counts where he stands first, as in the cuts of a job's batches."""
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import compress
 
@@ -13,14 +14,19 @@ from shared.domain.audience.repeats import Flags, Repeats, hashes_of
 from shared.domain.audience.user_ids import Normalize
 from shared.domain.errors import Invalid
 
+HEADER_IS_DATA = "The first line of the file looks like a user, not like a header: nothing is sent to that user."
+
+_DIGITS = re.compile(r"\d+")
+
 
 class Slice(Struct, frozen=True):
     """Neighbouring rows: the `users` who do not stand in an earlier row, how many rows are `repeated` ones, and the
-    byte `upto` which the file has been read with them."""
+    byte `upto` which the file has been read with them. `others` are the users' values in the other chosen columns."""
 
     users: list[str]
     repeated: int
     upto: int
+    others: tuple[list[bytes], ...] = ()
 
 
 class Slicer:
@@ -47,6 +53,7 @@ class Slicer:
         self._reader = RowReader(choose=choose)
         self._repeats = Repeats() if once else None
         self._is_empty = True
+        self.lacks_header = False  # whether the first line seems to be one more row
 
     @property
     def header(self) -> Header | None:
@@ -66,13 +73,25 @@ class Slicer:
 
     def _slice(self, rows: Rows) -> Iterator[Slice]:
         fresh = self._flag_fresh(rows)
-        self._is_empty = self._is_empty and not rows.ids
+        if self._is_empty and rows.ids:
+            self._is_empty = False
+            self.lacks_header = self.header is None and _are_alike(self._reader.title, str(rows.ids[0], "utf-8"))
         for first in range(0, len(rows.ids), self._size):
-            ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size]
-            users = [str(id, "utf-8") for id in compress(ids, chosen.tolist())]
-            yield Slice(users, len(ids) - len(users), int(rows.ends[first + len(ids) - 1]))
+            ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size].tolist()
+            users = [str(id, "utf-8") for id in compress(ids, chosen)]
+            others = tuple([*compress(values[first : first + self._size], chosen)] for values in rows.others)
+            yield Slice(users, len(ids) - len(users), int(rows.ends[first + len(ids) - 1]), others)
 
     def _flag_fresh(self, rows: Rows) -> Flags:
         if self._repeats is None:
             return np.ones(len(rows.ids), np.bool_)
         return ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
+
+
+def _are_alike(title: str, first: str) -> bool:
+    """Whether the header's first cell is formed as the id below it: both are mail addresses, or it has digits, and the
+    length or the other characters of that id."""
+    if "@" in title:
+        return "@" in first
+    forms = (_DIGITS.sub("0", title), _DIGITS.sub("0", first))
+    return _DIGITS.search(title) is not None and (len(title) == len(first) or forms[0] == forms[1])

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from shared.domain.errors import Invalid
+from shared.domain.plain_words import read_mistake
 
 URL_CHARACTERS = 2_048
 ID_CHARACTERS = 128
@@ -194,7 +195,7 @@ def _read_fields(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
             raise Invalid(
                 f"an event has {', '.join(sorted(_NativeFields.__struct_fields__))} only", field=unknown[1]
             ) from None
-        raise Invalid(f"must be a JSON object: {error}") from None
+        raise Invalid(f"must be a JSON object: {read_mistake(str(error))[0]}") from None
 
 
 def _read_text(raw: Raw | UnsetType, field: str, *, required: bool = False) -> str:

@@ -17,12 +17,14 @@ MOST = 8 * 24 * 60
 class MinuteCounts(Struct, frozen=True, kw_only=True):
     """What was counted in a minute. `id` is when it began, as `minute_id` writes it.
 
-    `recipients` are told by outcome, `fired` by the kind of callback and its outcome (`http/delivered`), `lateness` by
-    the end of the bucket in microseconds (`inf` for the last), each without what the buckets before it hold.
+    `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), attempts of
+    schedules (`fired`) by the kind of callback and its outcome: the target has what is `http/fired`. `lateness` counts
+    by the end of the bucket in microseconds (`inf` for the last), each without what the buckets before it hold.
     """
 
     id: str
     recipients: dict[str, int] = {}
+    messages: dict[str, int] = {}
     fired: dict[str, int] = {}
     lateness: dict[str, int] = {}
     retries: int = 0

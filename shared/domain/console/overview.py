@@ -14,7 +14,14 @@ from msgspec import Struct
 from shared.domain.console.minutes import MinuteCounts
 from shared.domain.console.processes import ProcessState, RunningProcess
 from shared.domain.console.queues import QueueState
-from shared.domain.console.signs import BEHIND_SECONDS, FAILING_SHARE, LATE_SECONDS, SKEWED_SECONDS, STILL_SECONDS
+from shared.domain.console.signs import (
+    BEHIND_SECONDS,
+    FAILING_SHARE,
+    LATE_SECONDS,
+    LEAST_EVENTS,
+    SKEWED_SECONDS,
+    STILL_SECONDS,
+)
 from shared.domain.jobs.jobs import JobStatus
 
 MIXED_AFTER = timedelta(hours=1)
@@ -96,7 +103,7 @@ def _find_late_firing(overview: Overview) -> list[ShownSign]:
         for bound, count in minute.lateness.items()
         if bound == "inf" or int(bound) > LATE_SECONDS * _MICROSECONDS
     )
-    if late <= fired * FAILING_SHARE:
+    if late < LEAST_EVENTS or late <= fired * FAILING_SHARE:
         return []
     return [ShownSign("FiringLate", f"{late:,} of {fired:,} occurrences were over {LATE_SECONDS} s late in 5 minutes")]
 
@@ -136,7 +143,7 @@ def _find_poisoned_tasks(overview: Overview) -> list[ShownSign]:
 def _find_failing_api(overview: Overview) -> list[ShownSign]:
     requests = sum(minute.requests for minute in overview.recent)
     errors = sum(minute.server_errors for minute in overview.recent)
-    if errors <= requests * FAILING_SHARE:
+    if errors < LEAST_EVENTS or errors <= requests * FAILING_SHARE:
         return []
     return [ShownSign("ApiFailing", f"{errors:,} of {requests:,} requests were answered by 5xx in 5 minutes")]
 

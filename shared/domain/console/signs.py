@@ -39,6 +39,8 @@ UNANSWERED_SHARE = 0.05
 LOST_SHARE = 0.1
 UNREAD_EVENTS = 100_000
 UNTOLD_SECONDS = 600
+LEAST_EVENTS = 5
+"""A share counts from so many bad events on: on a quiet night, one is a hundredth of everything."""
 
 ROLES = ("api", "fanout", "feedback", "scheduler", "worker")
 """The processes that a deployment cannot do without."""
@@ -48,8 +50,18 @@ _REFUSALS = "Conflict|Forbidden|Gone|Hidden|Invalid|NotFound|TooMany|Unauthorize
 _ENGINE_ERRORS = f'carillon_call_errors_total{{capability!="outgoing",error!~"{_REFUSALS}"}}'
 
 
-def _quantile(metric: str) -> str:
-    return f"histogram_quantile(0.99, sum by (le) (rate({metric}_bucket[5m])))"
+def _share(bad: str, every: str, limit: float, label: str = "") -> str:
+    """A larger share of events than `limit` is bad, and `LEAST_EVENTS` are, in five minutes; by the label."""
+    by = f" by ({label}) " if label else ""
+    bad, every = (f"sum{by}(increase({events}[5m]))" for events in (bad, every))
+    return f"{bad} / {every} > {limit} and {bad} >= {LEAST_EVENTS}"
+
+
+def _share_above(histogram: str, bound: int) -> str:
+    """One in a hundred of what the histogram counts is above this bound, which ends one of its buckets."""
+    every = f"sum(increase({histogram}_count[5m]))"
+    bad = f'({every} - sum(increase({histogram}_bucket{{le=~"{bound}(.0)?"}}[5m])))'
+    return f"{bad} / {every} > 0.01 and {bad} >= {LEAST_EVENTS}"
 
 
 def _rise(metric: str) -> str:
@@ -74,7 +86,7 @@ SIGNS = (
         severity=Severity.PAGE,
         sentence=f"One in a hundred occurrences fires more than {LATE_SECONDS} seconds late.",
         remedy="Add schedulers, or workers where the queue sched.call is long.",
-        expression=f"{_quantile('carillon_lateness_seconds')} > {LATE_SECONDS}",
+        expression=_share_above("carillon_lateness_seconds", LATE_SECONDS),
         minutes=5,
     ),
     Sign(
@@ -105,10 +117,7 @@ SIGNS = (
         severity=Severity.PAGE,
         sentence="More than 5 % of the calls of a server fail.",
         remedy="Look at the server that the label `capability` names.",
-        expression=(
-            f"sum by (capability) (rate({_ENGINE_ERRORS}[5m]))"
-            " / sum by (capability) (rate(carillon_call_seconds_count[5m])) > 0.05"
-        ),
+        expression=_share(_ENGINE_ERRORS, "carillon_call_seconds_count", 0.05, "capability"),
         minutes=5,
     ),
     Sign(
@@ -116,10 +125,7 @@ SIGNS = (
         severity=Severity.PAGE,
         sentence=f"The API answers more than {FAILING_SHARE * 100:g} % of its requests with a 5xx.",
         remedy="Read its log for `request failed` and `a server is unavailable`.",
-        expression=(
-            'sum(rate(carillon_http_requests_total{status=~"5.."}[5m]))'
-            f" / sum(rate(carillon_http_requests_total[5m])) > {FAILING_SHARE}"
-        ),
+        expression=_share('carillon_http_requests_total{status=~"5.."}', "carillon_http_requests_total", FAILING_SHARE),
         minutes=5,
     ),
     Sign(
@@ -127,7 +133,7 @@ SIGNS = (
         severity=Severity.TICKET,
         sentence="One in a hundred requests takes the API more than a second.",
         remedy="See which route and which server is slow; then add API processes.",
-        expression=f"{_quantile('carillon_http_request_seconds')} > 1",
+        expression=_share_above("carillon_http_request_seconds", 1),
         minutes=5,
     ),
     Sign(
@@ -135,7 +141,7 @@ SIGNS = (
         severity=Severity.TICKET,
         sentence="One in a hundred jobs sends its first batch more than a minute after its start.",
         remedy="Add workers where the queues push.split and push.batch are long; else see what planning waits for.",
-        expression=f"{_quantile('carillon_job_start_delay_seconds')} > 60",
+        expression=_share_above("carillon_job_start_delay_seconds", 60),
         minutes=5,
     ),
     Sign(
@@ -184,9 +190,11 @@ SIGNS = (
         severity=Severity.PAGE,
         sentence=f"A provider leaves more than {UNANSWERED_SHARE * 100:g} % of its calls without an answer.",
         remedy="Suspend the credential: each call without an answer leaves a message unknown.",
-        expression=(
-            'sum by (kind) (rate(carillon_provider_calls_total{outcome="unanswered"}[5m]))'
-            f" / sum by (kind) (rate(carillon_provider_calls_total[5m])) > {UNANSWERED_SHARE}"
+        expression=_share(
+            'carillon_provider_calls_total{outcome="unanswered"}',
+            "carillon_provider_calls_total",
+            UNANSWERED_SHARE,
+            "kind",
         ),
         minutes=2,
     ),
@@ -196,9 +204,9 @@ SIGNS = (
         sentence=f"More than {LOST_SHARE * 100:g} % of the instants for calls go unused although messages wait.",
         remedy="See why they are lost: workers without CPU, a slow MongoDB, or too few calls at a time.",
         expression=(
-            "sum(rate(carillon_instants_lost_total[5m]))"
-            " / (sum(rate(carillon_instants_lost_total[5m])) + sum(rate(carillon_provider_calls_total[5m])))"
-            f" > {LOST_SHARE}"
+            "sum(increase(carillon_instants_lost_total[5m]))"
+            " / (sum(increase(carillon_instants_lost_total[5m])) + sum(increase(carillon_provider_calls_total[5m])))"
+            f" > {LOST_SHARE} and sum(increase(carillon_instants_lost_total[5m])) >= {LEAST_EVENTS}"
         ),
         minutes=10,
     ),

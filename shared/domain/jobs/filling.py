@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template, dumps, fill, has_open_tag, tags_of, texts_of
+from shared.domain.jobs.templates import Template, dumps, fill, has_open_tag, list_tags, tags_of, texts_of
 
 BAD_CONTEXT = "bad-context"  # a tag stands for an object or an array
 BAD_TEMPLATE = "bad-template"  # a tag is never closed
@@ -55,11 +55,15 @@ def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
     return size
 
 
-def most_filled_bytes(template_bytes: int, context: Mapping[str, Any]) -> int:
-    """What `filled_bytes` cannot exceed for any template whose body and defaults have so many bytes as JSON. A tag has
-    four of them or more, and stands for a value of the context or of the defaults."""
-    longest = max((len(dumps(value).encode()) for value in context.values()), default=0)
-    return template_bytes + template_bytes // len("{{}}") * max(longest, template_bytes)
+def check_tags(templates: Iterable[Template], context: Mapping[str, Any]) -> None:
+    """Raise `Invalid` for the first template with tags that have neither a value in the context nor a default: nothing
+    would stand in their place. `null` is a value."""
+    for template in templates:
+        known = template.defaults.keys() | context.keys()
+        tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
+        if unfilled := sorted(tags - known):
+            place = f"{template.name!r} in {template.locale!r}: context and defaults have no value for"
+            raise Invalid(f"invalid template: {place} {list_tags(unfilled, known)}", field="template")
 
 
 def check_filled(

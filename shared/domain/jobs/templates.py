@@ -1,22 +1,27 @@
 """Templates: a JSON body with `{{name}}` tags, per name and locale, that a job renders for its recipients.
 
-Tags are exact: what stands between `{{` and the next `}}` is the name, blanks and all; there is no nesting and no
-logic. The rules that a template must meet before it is stored are here too, and those of any JSON that a caller gives
-us to keep.
+A tag is what stands between `{{` and the next `}}`; there is no nesting and no logic. Pushes take its name exactly,
+blanks and all. A new template has names of letters, digits and `_` only, in any script, so that nobody reads what is a
+tag in another system. The rules that a template must meet before it is stored are here too, and those of any JSON that
+a caller gives us to keep.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from shared.domain.errors import Invalid
+from shared.domain.audience.column_names import column_name
+from shared.domain.errors import Invalid, suggest
 
 # Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_TAG_NAME = re.compile(r"\w+")
+
+TAG_RULE = "a tag is {{name}}, a name of letters, digits and _"
 
 NAME_CHARACTERS = 255
 LOCALE_CHARACTERS = 10
@@ -29,6 +34,7 @@ INTEGERS = range(-(2**63), 2**63)
 COPIES_BYTES = 8 * 2**20
 
 _SHOWN_CHARACTERS = 64
+_SHOWN_TAGS = 10
 _TOO_DEEP = f"nested more than {JSON_DEPTH} deep"
 
 
@@ -78,15 +84,16 @@ class Repeated:
     """Stands in decoded JSON for the values of a key that an object holds twice."""
 
 
-def check_template(*, name: str, locale: str, body: Any, defaults: Any) -> None:
-    """Apply the rules in the order in which a client expects them to be reported.
+def check_template(*, name: str, locale: str, body: Any, defaults: Any, lenient: bool = False) -> None:
+    """Apply the rules in the order in which a client expects them to be reported. If `lenient`, tags have any name, as
+    in Marathon.
 
     Raises:
         Invalid: `field` names the value, down to the leaf, as in `body.alert.title` or `body.loc-args[2]`.
     """
     check_name(name)
     check_locale(locale)
-    check_body(body)
+    check_body(body, lenient=lenient)
     check_defaults(defaults)
 
 
@@ -100,12 +107,14 @@ def check_locale(locale: str) -> None:
     _check_length("locale", locale, LOCALE_CHARACTERS)
 
 
-def check_body(body: Any) -> None:
-    """A body is an object with a key or more; every `{{` in its texts and keys has its `}}`. Raises `Invalid`."""
+def check_body(body: Any, *, lenient: bool = False) -> None:
+    """A body is an object with a key or more. Every `{{` in its texts and keys begins a tag, which has a good name
+    unless that is `lenient`. Raises `Invalid`."""
     if not isinstance(body, dict) or not body:
         raise Invalid("invalid body: an object with at least one key is needed", field="body", value=body)
     check_json("body", body)
-    found = _first_fault(body, _tag_fault, _tag_fault)
+    fault_of = _open_tag_fault if lenient else _tag_fault
+    found = _first_fault(body, fault_of, fault_of)
     if found is not None:
         path = _path("body", found.keys)
         raise Invalid(f"invalid body: {path} {found.fault}", field=path, value=found.leaf)
@@ -151,6 +160,18 @@ def has_open_tag(text: str) -> bool:
 def tags_of(text: str) -> list[str]:
     """The names of the text's tags, in order, each as often as it stands there."""
     return _TAG.findall(text, 0, text.rfind("}}") + 2)
+
+
+def is_tag_name(name: str) -> bool:
+    """Whether a tag may have this name, as `column_name` gives it: letters, digits and `_` (XID of UTS #31)."""
+    return _TAG_NAME.fullmatch(name) is not None or (name != "" and f"_{name}".isidentifier())
+
+
+def list_tags(unfilled: Sequence[str], known: Collection[str]) -> str:
+    """The tags that nothing fills, for an error: the first ones, and what may have been meant by the first."""
+    more = len(unfilled) - _SHOWN_TAGS
+    named = ", ".join(f"{{{{{_shorten(tag)}}}}}" for tag in unfilled[:_SHOWN_TAGS])
+    return f"{named}{f' and {more} more' if more > 0 else ''}{suggest(unfilled[0], known)}"
 
 
 def fill(text: str, value: Callable[[str], str]) -> str:
@@ -244,8 +265,17 @@ def _key_fault(key: str) -> str:
     return _text_fault(key, KEY_BYTES)
 
 
-def _tag_fault(leaf: Any) -> str:
+def _open_tag_fault(leaf: Any) -> str:
     return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and has_open_tag(leaf) else ""
+
+
+def _tag_fault(leaf: Any) -> str:
+    if not isinstance(leaf, str) or "{{" not in leaf:
+        return ""
+    if fault := _open_tag_fault(leaf):
+        return fault
+    bad = next((tag for tag in tags_of(leaf) if not is_tag_name(column_name(tag))), None)
+    return "" if bad is None else f"has {{{{{_shorten(bad)}}}}}: {TAG_RULE}"
 
 
 def _text_fault(text: str, most: int) -> str:

@@ -21,10 +21,11 @@ class Trial(Struct, frozen=True, kw_only=True):
     valueless: tuple[str, ...] = ()
 
 
-def try_template(template: Template, context: Mapping[str, Any], *, most: int) -> Trial:
+def try_template(template: Template, context: Mapping[str, Any], *, most: int, lenient: bool = False) -> Trial:
     """Fill the template in, unless that makes more than `most` bytes. In linear time."""
+    name, locale, body, defaults = template.name, template.locale, template.body, template.defaults
     try:
-        check_template(name=template.name, locale=template.locale, body=template.body, defaults=template.defaults)
+        check_template(name=name, locale=locale, body=body, defaults=defaults, lenient=lenient)
         check_json("context", context)
         size = filled_bytes(template, context)
     except Invalid as error:

@@ -86,7 +86,8 @@ def check_part(upload: FileUpload, number: int, content: bytes, *, most: int) ->
     if upload.completed:
         raise Conflict("this upload is completed: begin another one", field="upload")
     if not 0 < len(content) <= MAX_PART_BYTES:
-        raise Invalid(f"a part has 1 to {MAX_PART_BYTES:,} bytes", field=_FIELD, value=len(content))
+        rule = "the file is empty" if not content and number == 1 else f"a part has 1 to {MAX_PART_BYTES:,} bytes"
+        raise Invalid(rule, field=_FIELD, value=len(content))
     others = sum(part.size for other, part in upload.in_order if other != number)
     check_size(others + len(content), most=most)
 

@@ -22,7 +22,7 @@ class Reason(StrEnum):
     COMPLAINT = "complaint"  # the recipient called it spam
     UNDELIVERED = "undelivered"  # the provider took it and could not deliver it
     ADDRESS_CHANGED = "address-changed"  # the recipient's row has another address by now
-    UNRENDERED = "unrendered"  # its template has no value for a tag
+    UNRENDERED = "unrendered"  # with its tags filled, it is empty or too long
     GAVE_UP = "gave-up"  # not taken in any of the attempts
     EXPIRED = "expired"  # it was to be sent by an instant that has passed
     CANCELLED = "cancelled"  # taken back before it was sent

@@ -8,7 +8,7 @@ one goes back when its job is taken up again.
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from shared.domain.jobs.batches import SETTLED, TRANSITIONS, BatchStatus, Receipt
+from shared.domain.jobs.batches import SETTLED, TRANSITIONS, BatchStatus, Receipt, add_counts
 from shared.domain.messages.ledger import Message, MessageState
 
 MESSAGE_TRANSITIONS: Mapping[BatchStatus, frozenset[BatchStatus]] = TRANSITIONS | {
@@ -23,13 +23,16 @@ _FAILED = (MessageState.FAILED, MessageState.UNKNOWN)
 def receipt_of_entries(entries: Collection[Message]) -> Receipt:
     """What became of the messages of a batch, in the words of all jobs: `unknown` ones count as failed, invalid ones
     as skipped."""
-    states = Counter(entry.state for entry in entries)
-    reasons = Counter(entry.reason for entry in entries if entry.reason)
-    if states[MessageState.UNKNOWN]:
-        reasons[MessageState.UNKNOWN] += states[MessageState.UNKNOWN]
+    reasons = Counter(str(entry.reason) for entry in entries if entry.reason)
+    return receipt_of_states(Counter(entry.state.value for entry in entries), reasons)
+
+
+def receipt_of_states(states: Mapping[str, int], reasons: dict[str, int]) -> Receipt:
+    """The same from how many messages stand in each state, and why."""
+    unknown = states.get(MessageState.UNKNOWN, 0)
     return Receipt(
-        sent=sum(states[state] for state in _SENT),
-        failed=sum(states[state] for state in _FAILED),
-        skipped=states[MessageState.INVALID],
-        reasons={str(reason): count for reason, count in reasons.items()},
+        sent=sum(states.get(state, 0) for state in _SENT),
+        failed=sum(states.get(state, 0) for state in _FAILED),
+        skipped=states.get(MessageState.INVALID, 0),
+        reasons=add_counts(reasons, {MessageState.UNKNOWN.value: unknown} if unknown else {}),
     )

@@ -9,7 +9,9 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.messages.batches import receipt_of_states
 from shared.domain.messages.ledger import REPEATED, MessageState
 
 _REASONS = "reasons."
@@ -17,12 +19,13 @@ _COUNTED = tuple(state for state in MessageState if state is not MessageState.UN
 
 
 class MessageCounts(Struct, frozen=True, kw_only=True):
-    """The messages of a job: so many are `planned`, and the tally of the ledger at the same moment. `duplicates` are
-    rows that repeat one before them; they are not planned."""
+    """The messages of a job: so many are `planned`, and the tally of the ledger at the same moment, in this `round` of
+    the job. `duplicates` are rows that repeat one before them; they are not planned."""
 
     planned: int = 0
     duplicates: int = 0
     tally: dict[str, int] = {}
+    round: int = 0
 
     @property
     def by_state(self) -> dict[str, int]:
@@ -44,6 +47,11 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
         """Why messages stand where they stand."""
         found = {name.removeprefix(_REASONS): count for name, count in self.tally.items() if name.startswith(_REASONS)}
         return {reason: count for reason, count in found.items() if count}
+
+    @property
+    def receipt(self) -> Receipt:
+        """The same in the words of all jobs. It accounts for all messages but `unsent` and `sending` ones."""
+        return receipt_of_states(self.by_state, self.reasons)
 
 
 class Ahead(Struct, frozen=True):

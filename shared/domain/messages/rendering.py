@@ -5,8 +5,8 @@ escape it) is done to all of them in one step, and a text is joined from its par
 by row the same takes four times as long.
 
 Values are data. What stands under `html` at the top of a body has them escaped, in what stands under `subject` every
-line end is a blank, and JSON is made from the body after they are in place. A recipient's column wins over the job's
-context, that over the template's defaults; a column that is empty for a recipient is empty.
+tab and line end is a blank, and JSON is made from the body after they are in place. A recipient's column wins over the
+job's context, that over the template's defaults; a column that is empty for a recipient is empty.
 """
 
 import html
@@ -44,7 +44,7 @@ Body = dict[str, Any]
 
 TextColumn = Sequence[str]
 
-_LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_LINE_ENDS = re.compile(r"\r\n|[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _NUL = "\0"
 
 

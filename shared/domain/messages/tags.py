@@ -5,20 +5,19 @@ else begins with `{{` is refused, so that no recipient ever reads `{{first name}
 and raw values (`{{{x}}}`) of other systems are no tags here. `}}` without a `{{` before it is a text, as in CSS.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
 
 from shared.domain.audience.column_names import column_name
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import dumps
+from shared.domain.jobs.templates import TAG_RULE, dumps, is_tag_name, list_tags
 
 UNSUBSCRIBE_URL = "unsubscribe_url"
 """The tag that no column fills: a recipient's own link (`shared.domain.messages.unsubscribing`)."""
 
-_NAME = re.compile(r"\w+")
 _SHOWN_CHARACTERS = 40
 
 
@@ -51,7 +50,7 @@ def find_unfilled(tags: Iterable[str], *filled: Collection[str]) -> list[str]:
 def check_filled_tags(tags: Iterable[str], *filled: Collection[str]) -> None:
     """Raise `Invalid` where there is a tag that nothing fills: messages with a hole in them are not sent."""
     if unfilled := find_unfilled(tags, *filled):
-        named = ", ".join(f"{{{{{tag}}}}}" for tag in unfilled)
+        named = list_tags(unfilled, {*chain.from_iterable(filled)})
         raise Invalid(f"invalid template: no column, context or default for {named}", field="template")
 
 
@@ -104,8 +103,8 @@ def _text_of(value: Any) -> str | None:
 
 def _tag_name(tag: str, path: str) -> str:
     name = column_name(tag[2:-2])
-    if not _NAME.fullmatch(name) and not (name and f"_{name}".isidentifier()):
-        raise _refuse(path, tag, "a tag is {{name}}, a name of letters, digits and _")
+    if not is_tag_name(name):
+        raise _refuse(path, tag, TAG_RULE)
     return name
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from shared.domain.audience.counts import Counted
+from shared.domain.audience.csv_slices import HEADER_IS_DATA
 from shared.domain.audience.zones import starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
@@ -35,6 +36,8 @@ class Notice(Struct, frozen=True):
 
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
     """Notices about who would get the push, as far as that was counted."""
+    if counted.lacks_header:
+        yield Notice("no-header", HEADER_IS_DATA)
     if counted.exact and not counted.devices:
         yield Notice("nobody", _nobody(job, counted))
     elif counted.unknown:
@@ -88,11 +91,12 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
 
 
 def of_zones(
-    job: Job, group: Sequence[tuple[str, int]], devices: Mapping[str, int] | None, *, published_sign: bool, now_ns: int
+    job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
-    """Notices about when each zone would get a localized job: `group` is what `zone_starts` made, `devices` are those
-    of a zone, where they are known."""
-    at = dict(group)
+    """Notices about when each zone would get a localized job: `group` is what `zone_starts` made. Once all devices are
+    counted, zones without any are left out."""
+    at, devices = dict(group), None if counted is None else counted.by_zone()
+    named = devices if devices is not None and counted is not None and counted.exact else zones()
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
     chosen = {
         "zone-skipped": [zone for zone in zones() if zone not in at],
@@ -100,8 +104,8 @@ def of_zones(
         "zone-at-once": [zone for zone in at if at[zone] <= now_ns],
         "zone-expired": [zone for zone in at if 0 < job.expires_at <= at[zone]],
     }
-    for code, found in chosen.items():
-        if found:
+    for code, those in chosen.items():
+        if found := [zone for zone in those if zone in named]:
             number = "" if devices is None else f" ({_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
             yield Notice(code, f"{_list_first(found)}{number}: {_ZONES[code]}.")
 

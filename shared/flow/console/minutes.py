@@ -42,6 +42,7 @@ def read_counts() -> Counts:
     """What this process has counted since it began, in the fields of a minute."""
     return {
         "recipients": readings.count_by(metrics.RECIPIENTS, lambda labels: labels["outcome"]),
+        "messages": readings.count_by(metrics.PROVIDER_CALLS, lambda labels: labels["outcome"]),
         "fired": readings.count_by(metrics.FIRED, lambda labels: f"{labels['callback']}/{labels['outcome']}"),
         "lateness": readings.count_buckets(metrics.LATENESS),
         "retries": readings.count(metrics.RETRIES),

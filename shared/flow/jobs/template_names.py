@@ -1,19 +1,31 @@
-"""The templates that a POST of a job names."""
+"""The templates that a request names."""
 
-from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import check_copies, normal_locale
-from shared.store.jobs.templates import Outline
+from collections.abc import Sequence
+
+from shared.domain.errors import Invalid, suggest
+from shared.domain.jobs.templates import Template, check_copies, normal_locale
+from shared.store import Store
 
 ENGLISH = "en"
 
 
-def check_templates(names: tuple[str, ...], outlines: list[Outline]) -> None:
-    """Raise `Invalid` for the first name that has no template, or none in English, or for too much to be copied."""
+async def find_templates(
+    store: Store, app_id: str, names: Sequence[str], *, in_english: bool = False
+) -> list[Template]:
+    """The app's templates with these names, in all locales.
+
+    Raises:
+        Invalid: a name has no template, or none in English where that is needed, or they are too much to be copied.
+        Unavailable: the store is away.
+    """
+    outlines = await store.templates.outlines(app_id, names)
     known = {outline.name for outline in outlines}
     english = {outline.name for outline in outlines if normal_locale(outline.locale) == ENGLISH}
     for name in names:
         if name not in known:
-            raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
-        if name not in english:
+            hint = suggest(name, await store.templates.find_names(app_id))
+            raise Invalid(f"the app has no template named {name!r}{hint}", field="template", value=name)
+        if in_english and name not in english:
             raise Invalid("Cannot create job if there is no template for locale 'en'.", field="template", value=name)
     check_copies(sum(outline.size for outline in outlines))
+    return await store.templates.find_named(app_id, names)

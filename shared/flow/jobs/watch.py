@@ -58,8 +58,9 @@ class JobWatch:
         watched, others = begun[:MOST_LISTED], begun[MOST_LISTED:]
         looks = dict(zip((job.id for job in watched), await asyncio.gather(*map(self._look, watched)), strict=True))
         counted = await self._store.batch_sums.totals([job.key for job in others]) if others else {}
-        counted |= {job.key: looks[job.id].totals for job in watched}
         now = await self._time.now()
+        # From here on nothing is waited for, so that what is told of a job is of one moment.
+        counted |= {job.key: looks[job.id].totals for job in watched}
         totals = {job.id: job.totals or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
         return {
             job.id: JobMeasure(totals[job.id], _progress(job, totals[job.id], looks.get(job.id), now)) for job in jobs

@@ -1,8 +1,9 @@
 """The life of credentials: nothing is stored by which a provider does not let us in.
 
-A test message goes first, whenever a credential is made or gets another secret. What the provider says to it decides:
-taken, it is stored; refused, the caller is told in the provider's words; without an answer nothing is changed, and the
-caller may try again. A secret is in the clear only between the request, or the store, and the provider.
+A test message goes first, whenever a credential is made or gets another secret. If the provider takes it, the
+credential is stored; anything else is a refusal in the provider's words, and nothing is changed. A provider that does
+not answer is refused like that, too: it looks like a wrong host, and is no outage of ours. A secret is in the clear
+only between the request, or the store, and the provider.
 """
 
 import secrets
@@ -15,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages import answers
 from shared.domain.messages.channels import Channel
@@ -41,6 +42,8 @@ _SHORTEST_HIDDEN = 4
 _MASK = "…"
 _PAGE = 100
 _LOOKS = 5
+_PLACES = ("host", "url", "apiUrl", "region")
+"""Fields of kinds that say which server is called."""
 
 IsInUse = Callable[[str], Awaitable[bool]]
 """Whether an open job names the credential with this id."""
@@ -49,11 +52,6 @@ Claim = Callable[[Credential], Awaitable[Credential]]
 """Gives a draft the id under which it is to be stored."""
 
 log = structlog.get_logger(__name__)
-
-
-class ProviderAway(Refused, Unavailable):
-    """The provider did not take the test message now, or nobody knows whether it did. The caller may try again, and is
-    told the provider's words."""
 
 
 class Resealed(Struct, frozen=True):
@@ -109,9 +107,8 @@ class CredentialFlow:
         id already, the same request came twice, and the answer is what is there.
 
         Raises:
-            Invalid: a field breaks a rule, no key seals the secret, or the provider refuses.
+            Invalid: a field breaks a rule, no key seals the secret, or the provider does not take the test message.
             Conflict: the app has one with this name, or too many, or is being deleted.
-            ProviderAway: the provider gave no answer.
         """
         check_not_deleting(app, app.id)
         self._check(draft, secret)
@@ -156,7 +153,7 @@ class CredentialFlow:
         ones.
 
         Raises:
-            Invalid, ProviderAway: as `create`.
+            Invalid: as `create`.
             Conflict: somebody else has replaced it meanwhile.
             NotFound: it was deleted meanwhile.
         """
@@ -178,8 +175,7 @@ class CredentialFlow:
         """Send a test message; it changes nothing.
 
         Raises:
-            Invalid: the provider refuses.
-            ProviderAway: the provider gave no answer.
+            Invalid: the provider does not take it.
             Conflict: no key opens its secret.
         """
         await self._send_trial(credential, self._open_secret(credential))
@@ -328,24 +324,27 @@ class CredentialFlow:
             answer = await provider.send(content, credential.test_recipient, key, lambda: True)
         finally:
             await provider.close()
-        _judge(answer, secret)
+        _judge(answer, secret, credential.fields)
 
 
-def _judge(answer: answers.Answer, secret: Mapping[str, str]) -> None:
-    """Raise what the caller is told, unless the provider took the message."""
+def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[str, Any]) -> None:
+    """Raise `Invalid`, with the provider's words, unless the provider took the message."""
+    where = next((f"fields.{name}" for name in _PLACES if name in fields), "kind")
+    check = "check fields.host and fields.port" if where == "fields.host" else f"check {where}"
     match answer:
         case answers.CallAccepted():
             return
         case answers.CallRefused():
-            told = _tell("the provider refuses the test message", answer.detail, secret)
-            raise Invalid(told, field="testRecipient")
+            field = where if answer.reason is answers.Reason.OTHER else "testRecipient"
+            raise Invalid(_tell("the provider refuses the test message", answer.detail, secret), field=field)
         case answers.LoginRefused():
             raise Invalid(_tell("the provider does not let us in", answer.detail, secret), field="secret")
         case answers.NotNow():
-            raise ProviderAway(_tell("the provider does not take the test message now", answer.detail, secret))
+            told = _tell("the provider does not take the test message now", answer.detail, secret)
+            raise Invalid(f"{told}; {check}, or try again later", field=where)
         case answers.CallUnanswered():
             told = _tell("the provider gave no answer; the test message may have gone out", answer.detail, secret)
-            raise ProviderAway(told)
+            raise Invalid(f"{told}; {check}, or try again later", field=where)
         case _:
             assert_never(answer)
 

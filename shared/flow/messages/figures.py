@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.instants import ms
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.figures import Ahead, Forecast, MessageCounts, forecast, moves_on, share_of
 from shared.domain.messages.jobs import options_of
@@ -19,10 +19,11 @@ _JOBS_LOOKED_AT = 200
 
 
 class JobFigures(Struct, frozen=True):
-    """The messages of a job, and when they will leave."""
+    """The messages of a job, counted when it stood so at the earliest, and when they will leave."""
 
     counts: MessageCounts
     forecast: Forecast
+    standing: tuple[JobStatus, bool, int]
 
 
 class MessageFigures:
@@ -33,9 +34,12 @@ class MessageFigures:
         self._looks: RecentLooks[JobFigures] = RecentLooks()
 
     async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
-        """How the job stands, up to a second ago; `exact`: at a moment after this call."""
-        look = f"{job.key} {job.status.value} {job.open} {job.round}"  # nobody is told of what was before a move
-        return await self._looks.look(look, lambda: self._read(job), exact=exact)
+        """How the job stands, up to a second ago but never before its last move; `exact`: at a moment after this
+        call. If `counts.round` is not the job's, the job has been taken up again since it was read."""
+        figures = await self._looks.look(job.key, lambda: self._read(job), exact=exact)
+        if figures.standing != _standing_of(job):
+            figures = await self._looks.look(job.key, lambda: self._read(job), exact=True)
+        return figures
 
     async def foresee(self, job: Job, messages: int) -> Forecast:
         """When so many messages of a job would leave that nobody has made yet."""
@@ -48,7 +52,7 @@ class MessageFigures:
         now = await self._store.now()
         sends = moves_on(job) and not options_of(job).dry_run
         ahead = await self._look_ahead(job, now) if sends else Ahead()
-        return JobFigures(counts, forecast(job, counts, ahead, now=now))
+        return JobFigures(counts, forecast(job, counts, ahead, now=now), _standing_of(job))
 
     async def count(self, job: Job) -> MessageCounts:
         """The job's messages, now."""
@@ -68,6 +72,10 @@ class MessageFigures:
             return Ahead(rate=rate * part)
         older = [one.key for one in others if (one.created_at, one.key) < (job.created_at, job.key)]
         return Ahead(len(older), await self._store.message_sums.count_unsent(older), rate)
+
+
+def _standing_of(job: Job) -> tuple[JobStatus, bool, int]:
+    return job.status, job.open, job.round
 
 
 def _rate_of(traffic: Traffic, now: datetime) -> float:

@@ -45,7 +45,7 @@ class BounceBreaker:
         halt = options_of(job).halt
         if halt is None:
             return False
-        counted = count_bounces(await self._store.messages.count_job(job.key, job.incarnation))
+        counted = count_bounces((await self._store.message_sums.count(job.key)).tally)
         forgiven = await self._store.message_jobs.get_forgiven(job.key)
         if not is_to_be_held(counted.without(forgiven), halt):
             return False

@@ -25,7 +25,9 @@ class RecentLooks(Generic[_T]):
         asked_at = time.monotonic()
         last = self._looks.setdefault(key, _LastLook())
         async with last.lock:
-            if last.found is None or last.read_at < (asked_at if exact else asked_at - FRESH_SECONDS):
+            # A clock may stand still between two looks.
+            is_old = last.read_at <= asked_at if exact else last.read_at < asked_at - FRESH_SECONDS
+            if last.found is None or is_old:
                 read_at = time.monotonic()
                 last.found, last.read_at = await read(), read_at
                 self._looks[key] = last

@@ -1,8 +1,8 @@
 """How requests name a credential: by its name in the app, by the name that a sharing app has given it, or by its id."""
 
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, suggest
 from shared.domain.ids import read_uuid
-from shared.domain.messages.credentials import Credential
+from shared.domain.messages.credentials import CREDENTIALS_OF_AN_APP, Credential
 from shared.store import Store
 
 
@@ -19,7 +19,9 @@ async def find_credential(store: Store, app_id: str, written: str, *, field: str
     if len(shared) > 1:
         raise Invalid("several apps share a credential with this name: give its id", field=field, value=written)
     if not shared:
-        raise Invalid("the app has no credential with this name or id", field=field, value=written)
+        own = await store.credentials.find_own(app_id, limit=CREDENTIALS_OF_AN_APP)
+        hint = suggest(written, [credential.name for credential in own])
+        raise Invalid(f"the app has no credential with this name or id{hint}", field=field, value=written)
     return shared[0]
 
 

@@ -116,12 +116,12 @@ class BusSubscriptions:
 
     async def setup(self) -> None:
         """Make the indexes, and the registry."""
-        await make_registry(self._database)
         await self._writer.setup()
         await self._subscriptions.create_index([("namespace", ASCENDING), ("key", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("topics", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("state", ASCENDING), ("updated_at", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("version", ASCENDING)])
+        await make_registry(self._database)
 
     async def get(self, id: str) -> EventSubscription | None:
         """A subscription, or what is left of a removed one."""

@@ -26,6 +26,7 @@ from shared.store.documents import (
 )
 from shared.store.transactions import run_transaction
 
+_NAMES = 1_000
 _codec = Codec(Template, json=("body", "defaults"))
 
 
@@ -129,6 +130,12 @@ class Templates:
         """The app's templates with one of these names, in all locales."""
         cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}}, batch_size=BATCH)
         return [template async for template in _codec.values(cursor)]
+
+    async def find_names(self, app_id: str) -> set[str]:
+        """The names of the app's first 1,000 templates, by which an unknown name is explained."""
+        with translate_errors():
+            cursor = self._templates.find({"app_id": app_id}, {"_id": 0, "name": 1}, sort=[("name", ASCENDING)])
+            return {document["name"] for document in await cursor.limit(_NAMES).to_list()}
 
     async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:
         """The app's templates with one of these names, without what they say."""

@@ -41,13 +41,13 @@ class MessageBatches:
         with translate_errors():
             await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
 
-    async def resize(self, batch: Batch, size: int) -> Batch | None:
-        """Note that it has so many recipients, if its owner is still the same."""
+    async def fit(self, batch: Batch, *, size: int, receipt: Receipt) -> Batch | None:
+        """Note that it has so many recipients, and what became of them so far, if its owner is still the same."""
         query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
+        fields = {"size": size, "receipt": receipt_document(receipt)}
+        change = {"$set": fields, "$currentDate": {"changed_at": True}}
         with translate_errors():
-            found = await self._batches.find_one_and_update(
-                query, {"$set": {"size": size}}, return_document=ReturnDocument.AFTER
-            )
+            found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
         return None if found is None else batch_of(found)
 
     async def settle(

@@ -26,12 +26,12 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
-from pymongo.read_concern import ReadConcern
 
+from shared.domain.messages.batches import receipt_of_states
 from shared.domain.messages.events import message_event
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
 from shared.store.documents import Codec, Document, is_duplicate, make, of_same_place, translate_errors
-from shared.store.messages.sums import beginning_with, flatten_tally
+from shared.store.messages.sums import beginning_with
 from shared.store.outbox import OUTBOX, prepare_for_outbox
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
@@ -168,12 +168,13 @@ class MessageLedger:
         writes more in the same transaction."""
         owned = self._leases if of_singles else self._batches
         tally = {} if of_singles else add_tallies(difference(change.before, change.after) for change in changes)
+        counted = _increments({"tally": tally, "receipt": _told_of(tally)})
         events = await self._prepare_events(changes)
 
         async def transact(running: AsyncClientSession) -> None:
             moved = await owned.update_one(
                 {"_id": batch_id, "owner": owner},
-                {"$currentDate": {"changed_at": True}} | _increments(tally, "tally."),
+                {"$currentDate": {"changed_at": True}} | counted,
                 session=running,
             )
             if not moved.matched_count:
@@ -204,30 +205,10 @@ class MessageLedger:
                 await beside(session)
             # Last, as other callbacks may wait for them.
             for prefix, tally in sorted(tallies.items()):
-                if changed := _increments(add_tallies([tally]), ""):
+                if changed := _increments({"": add_tallies([tally])}):
                     await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
 
         return await self._run(transact)
-
-    async def count_job(self, job_id: str, incarnation: str) -> dict[str, int]:
-        """The tally of a job: of all its batches, and of all callbacks about them, at one moment."""
-        pipeline: list[Document] = [
-            {"$match": {"job_id": job_id, "tally": {"$exists": True}}},
-            {"$project": {"tally": 1}},
-            {
-                "$unionWith": {
-                    "coll": self._tallies.name,
-                    "pipeline": [
-                        {"$match": beginning_with(f"{incarnation}.")},
-                        {"$project": {"tally": "$$ROOT"}},
-                    ],
-                }
-            },
-        ]
-        snapshot = self._batches.with_options(read_concern=ReadConcern("snapshot"))
-        with translate_errors():
-            found = await (await snapshot.aggregate(pipeline)).to_list()
-        return add_tallies(flatten_tally(document["tally"]) for document in found)
 
     async def _prepare_events(self, changes: Sequence[EntryChange]) -> list[Document]:
         steps = [step for change in changes for step in pairwise((change.before, *change.between, change.after))]
@@ -279,5 +260,13 @@ def turn_of(owner: str) -> int | None:
     return int(turn) if turn.isdigit() else None
 
 
-def _increments(tally: Mapping[str, int], path: str) -> Document:
-    return {"$inc": {f"{path}{name}": count for name, count in tally.items()}} if tally else {}
+def _told_of(tally: Mapping[str, int]) -> dict[str, int]:
+    """What a change adds to its batch's receipt, which tells how far the batch is before it is settled."""
+    receipt = receipt_of_states(tally, {})
+    return {"sent": receipt.sent, "failed": receipt.failed, "skipped": receipt.skipped}
+
+
+def _increments(fields: Mapping[str, Mapping[str, int]]) -> Document:
+    """The change that adds these counts to fields of a document; `""` stands for the document itself."""
+    counts = {f"{field}.{name}".lstrip("."): count for field, told in fields.items() for name, count in told.items()}
+    return {"$inc": counts} if any(counts.values()) else {}

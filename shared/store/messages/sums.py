@@ -18,7 +18,7 @@ from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
 
 _NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
-
+_NO_LOOK: Document = {"kept": _NOTHING_KEPT, "round": 0}
 
 # Those of a file's ranges are bits, and are counted in its plan.
 _REPEATS: Document = {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]}
@@ -38,22 +38,25 @@ class MessageSums:
         """The messages of a job, all at one moment; without its duplicates as long as it has its batches."""
         while True:
             found = await self._read(job_key)
-            kept = [document["kept"] for document in found if "kept" in document]
+            looks = [document for document in found if "kept" in document]
             # Not every server reads several collections at one moment. Its first and its last look tell.
-            if len({each["steps"] for each in kept}) <= 1:
-                return _add_up(found, kept[-1] if kept else _NOTHING_KEPT)
+            if len({(look["kept"]["steps"], look["round"]) for look in looks}) <= 1:
+                return _add_up(found, looks[-1] if looks else _NO_LOOK)
 
     async def _read(self, job_key: str) -> list[Document]:
         """What counts, between two looks at what the job keeps."""
-        kept: Document = {"kept": {"$ifNull": ["$tally", {"$literal": _NOTHING_KEPT}]}}
+        look: Document = {
+            "kept": {"$ifNull": ["$tally", {"$literal": _NOTHING_KEPT}]},
+            "round": {"$ifNull": ["$round", {"$literal": 0}]},
+        }
         batches = {"job_id": job_key, "status": {"$ne": END}}
         heard = beginning_with(f"{split_key(job_key)[1]}.")
         pipeline: list[Document] = [
             {"$match": one_job(job_key)},
-            {"$project": {"_id": 0} | kept},
+            {"$project": {"_id": 0} | look},
             _union("batches", batches, {"size": 1, "batch": "$tally", "repeats": _REPEATS}),
             _union("tallies", heard, {"heard": "$$ROOT"}),
-            _union("jobs", one_job(job_key), kept),
+            _union("jobs", one_job(job_key), look),
         ]
         with translate_errors():
             return await (await self._jobs.aggregate(pipeline)).to_list()
@@ -76,12 +79,14 @@ class MessageSums:
         return {document["_id"]: max(document["unsent"], 0) for document in found}
 
 
-def _add_up(found: Sequence[Document], kept: Document) -> MessageCounts:
+def _add_up(found: Sequence[Document], look: Document) -> MessageCounts:
+    kept: Document = look["kept"]
     tallies = [document[part] for document in found for part in ("batch", "heard") if part in document]
     return MessageCounts(
         planned=kept["planned"] + sum(document.get("size", 0) for document in found),
         duplicates=kept["duplicates"] + sum(document.get("repeats", 0) for document in found),
         tally=add_tallies(map(flatten_tally, [kept["counts"], *tallies])),
+        round=look["round"],
     )
 
 

@@ -118,6 +118,29 @@ def test_columns_without_names_are_ignored() -> None:
         assert (rows.ids, rows.others) == ([b"u1", b"u2"], ([b"Ann", b"Bob"],))
 
 
+def test_rows_of_commas_alone_are_skipped_like_blank_lines() -> None:
+    content = b",,\nrecipient,name,\n,,\nu1,Ann,\n\n,\n,,,,\r\nu2,Bob,\n,,"
+    for at in in_every_way(content):
+        reader = RowReader(choose=by_name("recipient", "name"))
+        rows = read(pieces(content, at), reader)
+        assert reader.header == Header(("recipient", "name", ""), 19)
+        assert (rows.ids, rows.others) == ([b"u1", b"u2"], ([b"Ann", b"Bob"],))
+        assert [content[start:end] for start, end in zip(rows.starts, rows.ends, strict=True)] == [
+            b"u1,Ann,\n", b"u2,Bob,\n",
+        ]  # fmt: skip
+    again = rows_in(
+        ByteRange(19, len(content), 2), content[19:], Header(("recipient", "name", ""), 19), Chosen(name="r")
+    )
+    assert again.ids == [b"u1", b"u2"]
+
+
+def test_a_column_that_may_have_been_meant_is_suggested() -> None:
+    assert told(b"name,recipients\nAnn,u1\n").startswith(
+        'the file has no column "recipient" for its recipients; its columns are "name", "recipients"; did you mean '
+        "recipients?"
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

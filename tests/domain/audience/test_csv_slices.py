@@ -60,3 +60,38 @@ def test_the_ids_of_a_slice_may_stand_in_a_named_column() -> None:
     slices = [*slicer.feed(b"Name,Recipient\nAnn,a1\nBob,b2\nAnn,A1\n"), *slicer.finish()]
     assert slices == [Slice(["a1", "b2"], 1, 36)]
     assert slicer.header == Header(("name", "recipient"), 15)
+
+
+@pytest.mark.parametrize(
+    ("content", "lacks"),
+    [
+        (b"u1\nu22\nu3\n", True),
+        (b"17\n4\n", True),
+        (b"6e1d6e0c-0000-4000-8000-000000000001,a\nffffffff-ffff-4fff-bfff-ffffffffffff,b\n", True),
+        (b"ana@example.com\nbob@example.com\n", True),
+        (MARK + b'"u1"\n"u2"\n', True),
+        (b"id\nu1\n", False),
+        (b"user_id\n17\n", False),
+        (b"column1\n17\n", False),
+        (b"ana\nbob\n", False),
+    ],
+)
+def test_a_first_line_that_looks_like_data_is_noticed(content: bytes, lacks: bool) -> None:
+    for at in (range(0), range(len(content))):
+        slicer = Slicer(2)
+        for chunk in pieces(content, at):
+            slicer.feed(chunk)
+        slicer.finish()
+        assert slicer.lacks_header is lacks
+
+
+def test_a_header_that_names_columns_is_no_data() -> None:
+    slicer = Slicer(9, choose=lambda header: choose(header, "r1", ()))
+    slicer.feed(b"r1\nr2\n")
+    assert not slicer.lacks_header
+
+
+def test_the_values_of_other_columns_are_those_of_the_users_of_a_slice() -> None:
+    slicer = Slicer(2, choose=lambda header: choose(header, "recipient", ("name",)))
+    slices = [*slicer.feed(b"Name,Recipient\nAnn,a\nAgain,a\nBob,b\n"), *slicer.finish()]
+    assert slices == [Slice(["a"], 1, 29, ([b"Ann"],)), Slice(["b"], 0, 35, ([b"Bob"],))]

@@ -65,8 +65,8 @@ SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"processes": [a_process(roles=ROLES, oldest_batch_seconds=300)]},
     ),
     "ApiFailing": (
-        {"minutes": [minute(requests=99, server_errors=1)]},
-        {"minutes": [minute(requests=100, server_errors=1)]},
+        {"minutes": [minute(requests=499, server_errors=5)]},
+        {"minutes": [minute(requests=500, server_errors=5)]},
     ),
     "JobTripped": ({"open_jobs": {JobStatus.TRIPPED: 1}}, {"open_jobs": {JobStatus.PAUSED: 1}}),
     "DeadLettersGrow": ({"minutes": [minute(dead_letters=1)]}, {"minutes": [minute(6, dead_letters=1)]}),
@@ -99,6 +99,13 @@ def test_a_sign_shows_by_what_is_known_and_just_below_it_does_not(sign: str) -> 
     assert (verdict, [finding.sign for finding in findings]) == (OverallVerdict.AILING, [sign])
     assert findings[0].seen
     assert judge(overview(**just_below)) == (OverallVerdict.WELL, [])
+
+
+@pytest.mark.parametrize(
+    "minutes", [minute(requests=183, server_errors=2), minute(requests=4, server_errors=4), minute(lateness={"inf": 4})]
+)
+def test_a_few_bad_events_are_no_share(minutes: MinuteCounts) -> None:
+    assert judge(overview(minutes=[minutes])) == (OverallVerdict.WELL, [])
 
 
 def test_a_role_is_missing_since_it_was_heard_of_last() -> None:

@@ -1,7 +1,6 @@
 """What a template becomes is known before anybody makes it."""
 
 import tracemalloc
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.filling import Unrenderable, check_filled, filled_body, filled_bytes, most_filled_bytes
+from shared.domain.jobs.filling import Unrenderable, check_filled, check_tags, filled_body, filled_bytes
 from shared.domain.jobs.templates import Template, dumps
 
 texts = st.text(st.sampled_from('{}ab"\\\n\x01é☃😀'), max_size=12)
@@ -36,14 +35,6 @@ def test_the_size_is_that_of_what_is_made(body: Any, context: Any, defaults: Any
             filled_bytes(template, context)
     else:
         assert filled_bytes(template, context) >= made
-
-
-@given(body=bodies, context=values, defaults=values)
-def test_the_bound_from_sizes_alone_is_never_passed(body: Any, context: Any, defaults: Any) -> None:
-    template = a_template(body, defaults)
-    size = len(dumps(body).encode()) + len(dumps(defaults).encode())
-    with suppress(Unrenderable):
-        assert filled_bytes(template, context) <= most_filled_bytes(size, context)
 
 
 @given(texts_=st.lists(texts, min_size=1), context=values)
@@ -91,12 +82,6 @@ def test_a_record_may_be_just_as_large_as_it_may_be() -> None:
             check_filled([small], {}, metadata, most=most, field="template")
 
 
-def test_a_bound_takes_every_four_bytes_for_a_tag_with_the_longest_value() -> None:
-    assert most_filled_bytes(40, {"a": "x", "b": "x" * 98}) == 40 + 10 * 100
-    assert most_filled_bytes(40, {}) == 40 + 10 * 40, "the defaults may be all of it"
-    assert most_filled_bytes(3, {"a": "x"}) == 3
-
-
 def test_a_tag_that_is_never_closed_has_no_size() -> None:
     with pytest.raises(Unrenderable, match="bad-template"):
         filled_bytes(a_template({"alert": ["Hi", "{{a"]}), {})
@@ -106,3 +91,20 @@ def test_a_tag_that_is_never_closed_has_no_size() -> None:
 
 def test_what_cannot_be_filled_is_not_refused_for_its_size() -> None:
     check_filled([a_template({"alert": "{{a}}"})], {"a": {}}, {}, most=10, field="template")
+
+
+def test_a_tag_that_nothing_fills_is_named_with_the_nearest_name() -> None:
+    template = a_template({"alert": ["Hi {{nmae}}", {"{{k}}": "{{ who }}"}]}, {"k": "x"})
+    with pytest.raises(Invalid) as refused:
+        check_tags([a_template({"alert": "{{k}}"}, {"k": 1}), template], {"name": "Ana", "who": "Bo"})
+    assert refused.value.field == "template"
+    assert refused.value.reason == (
+        "invalid template: 'like' in 'en': context and defaults have no value for {{ who }}, {{nmae}}; "
+        "did you mean who?"
+    )
+    check_tags([template], {"nmae": "", " who ": None})
+
+
+def test_only_some_of_many_tags_that_nothing_fills_are_named() -> None:
+    with pytest.raises(Invalid, match=r"\{\{t09\}\} and 40 more$"):
+        check_tags([a_template({"alert": "".join(f"{{{{t{number:02}}}}}" for number in range(50))})], {})

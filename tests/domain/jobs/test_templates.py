@@ -42,7 +42,7 @@ def nested(depth: int, leaf: Any = "x") -> Any:
         {"body": {"n": 2**63 - 1, "m": [-(2**63), 0.5]}},
         {"defaults": {"n": [2**63 - 1, -(2**63)]}},
         {"body": {"": None, "k" * 1_024: 1}},
-        {"body": {"a": "}} {{{a}} { {{a{{b}} {{}}", "b": [1, 2.5, True, {"{{k}}": -(2**63)}]}},
+        {"body": {"a": "}} {a} { {{ Étage_2 }}{{नाम}}}", "b": [1, 2.5, True, {"{{k}}": -(2**63)}]}},
         {"body": nested(64)},
         {"defaults": {"who": "x" * 65_536, "any": "{{ is data"}},
     ],
@@ -69,6 +69,16 @@ def test_accepted(given: dict[str, Any]) -> None:
         ({"body": None}, "body", "invalid body"),
         ({"body": {"a": {"b": ["x", {"c": "{{who}} {{what"}]}}}, "body.a.b[1].c", "invalid body: body.a.b[1].c opens"),
         ({"body": {"a": {"{{k": 1}}}, "body.a.{{k", "invalid body"),
+        ({"body": {"a": ["{{#if name}}Hi{{/if}}"]}}, "body.a[0]", "invalid body: body.a[0] has {{#if name}}: a tag is"),
+        (
+            {"body": {"a": "{{user.name}}"}},
+            "body.a",
+            "invalid body: body.a has {{user.name}}: a tag is {{name}}, a name",
+        ),
+        ({"body": {"a": "{{{who}}}"}}, "body.a", "invalid body: body.a has {{{who}}: a tag is"),
+        ({"body": {"a": "{{a{{b}}"}}, "body.a", "invalid body: body.a has {{a{{b}}: a tag is"),
+        ({"body": {"a": "{{ }}"}}, "body.a", "invalid body: body.a has {{ }}: a tag is"),
+        ({"body": {"a": {"{{first name}}": 1}}}, "body.a.{{first name}}", "invalid body"),
         ({"body": {"a": "a\0b"}}, "body.a", "invalid body: body.a holds a NUL"),
         ({"body": {"a": "x" * 65_537}}, "body.a", "invalid body: body.a is longer than"),
         ({"body": {"a": 2**63}}, "body.a", "invalid body: body.a does not fit"),
@@ -89,6 +99,13 @@ def test_refused(given: dict[str, Any], field: str, reason: str) -> None:
         check_template(**(GOOD | given))
     assert refused.value.field == field
     assert refused.value.reason.startswith(reason)
+
+
+def test_marathons_tags_have_any_name_but_are_closed() -> None:
+    for text in ("}} {{{a}} { {{a{{b}} {{}}", "{{#if name}}", "{{user.name}}"):
+        check_template(**(GOOD | {"body": {"a": text, text: 1}}), lenient=True)
+    with pytest.raises(Invalid, match="never closes it"):
+        check_template(**(GOOD | {"body": {"a": "{{who"}}), lenient=True)
 
 
 def test_a_job_copies_eight_megabytes_of_templates_at_most() -> None:

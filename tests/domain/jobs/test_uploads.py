@@ -66,10 +66,13 @@ def test_parts_stand_in_the_order_of_their_numbers() -> None:
     assert [number for number, _ in upload(parts=parts).in_order] == [1, 9, 10]
 
 
-@pytest.mark.parametrize("size", [0, MAX_PART_BYTES + 1])
-def test_a_part_has_a_size(size: int) -> None:
-    with pytest.raises(Invalid, match="a part has 1 to 8,388,608 bytes") as caught:
-        check_part(upload(), 1, bytes(size), most=MAX_BYTES)
+@pytest.mark.parametrize(
+    ("number", "size", "rule"),
+    [(1, 0, "^the file is empty$"), (2, 0, "1 to 8,388,608 bytes"), (1, MAX_PART_BYTES + 1, "1 to 8,388,608 bytes")],
+)
+def test_a_part_has_a_size(number: int, size: int, rule: str) -> None:
+    with pytest.raises(Invalid, match=rule) as caught:
+        check_part(upload(), number, bytes(size), most=MAX_BYTES)
     assert caught.value.field == "body"
     check_part(upload(), 1, bytes(MAX_PART_BYTES), most=MAX_BYTES)
 

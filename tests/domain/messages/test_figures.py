@@ -30,6 +30,8 @@ def test_the_states_add_up_to_what_is_planned(tally: dict[str, int], more: int) 
     assert counts.unsent == more
     assert counts.unsent + sum(counts.by_state.values()) == counts.planned
     assert sum(counts.reasons.values()) == tally.get("reasons.refused", 0)
+    assert counts.receipt.recipients == called - tally.get("sending", 0)
+    assert counts.receipt.reasons.get("unknown", 0) == tally.get("unknown", 0) <= counts.receipt.failed
 
 
 def test_a_running_job_begins_behind_what_is_ahead() -> None:

@@ -2,6 +2,7 @@
 used while there is work."""
 
 from datetime import timedelta
+from functools import partial
 from math import ceil
 from random import Random
 
@@ -128,7 +129,9 @@ def test_who_is_first_in_line_is_not_so_for_ever() -> None:
 @pytest.mark.parametrize("rate", [0.5, 10.0, 30.0, 500.0, 2_500.0])
 def test_who_comes_behind_asks_later_and_loses_nothing(rate: float) -> None:
     pace, first = take(Pace(clock=CLOCK), rate=rate)
-    told = wait(pace, rate=rate)
+    ask = partial(reserve, rate=rate, count=1_000, now_us=NOW, clock=CLOCK, ahead_us=0, guard=GUARD)
+    while not isinstance(told := ask(pace), Wait):
+        pace, first = told
     later = wait(pace, rate=rate, behind=True)
     assert later.until_us == told.until_us + BEHIND_US
     assert wait(pace, rate=rate, now_us=later.until_us - 1, behind=True) == later

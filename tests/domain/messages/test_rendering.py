@@ -14,7 +14,7 @@ from shared.domain.jobs.templates import Template
 from shared.domain.messages.rendering import Body, CompiledBody, MessageTexts, decode_column
 
 MAIL = {"subject": "Hi {{name}}", "text": "{{name}}: {{code}}", "html": "<p title='{{name}}'>{{ CODE }}</p>"}
-LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+LINE_END = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 values = st.text(max_size=12) | st.text(st.sampled_from("<>&\"'\r\n\u2028\0{}ab"), max_size=12)
 
@@ -60,6 +60,7 @@ def test_html_has_no_value_as_it_stands_and_a_subject_no_line_end(rows: list[tup
 def test_a_subject_of_the_template_itself_has_no_line_end_either() -> None:
     body = CompiledBody({"subject": "a\r\nb{{x}}\n", "text": "a\n{{x}}"})
     assert body.render({"x": ["\r"]}, 1) == [{"subject": "a b  ", "text": "a\n\r"}]
+    assert body.render({"x": ["1\t2"]}, 1) == [{"subject": "a b1 2 ", "text": "a\n1\t2"}]
     assert CompiledBody({"subject": "a\nb"}).render({}, 1) == [{"subject": "a b"}]
 
 

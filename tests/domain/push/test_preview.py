@@ -223,9 +223,18 @@ def test_one_more_is_told_as_one() -> None:
 def test_the_devices_of_zones_that_start_otherwise_are_told_and_a_start_at_this_moment_has_passed() -> None:
     job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
     group = zone_starts(NOW_NS, NOW_NS, "skip", published_sign=False)
-    devices = {"+0000": 7, "+0100": 1, "-0300": 100}
-    [about] = notices.of_zones(job, group, devices, published_sign=False, now_ns=NOW_NS)
+    counted = Counted(devices=108, zones={"+0000": 7, "+0100": 1, "-0300": 100})
+    [about] = notices.of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)
     assert (about.code, "(8 devices counted)" in about.message) == ("zone-skipped", True)
+    [exact] = notices.of_zones(job, group, replace(counted, exact=True), published_sign=False, now_ns=NOW_NS)
+    assert exact.message == "+0000, +0100 (8 devices counted): their start has passed, and they get nothing."
+
+
+def test_zones_without_devices_are_not_worth_a_notice() -> None:
+    job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
+    group = zone_starts(NOW_NS, NOW_NS, "", published_sign=False)
+    counted = Counted(exact=True, devices=100, zones={"-0300": 100})
+    assert list(notices.of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)) == []
 
 
 def test_a_file_over_which_the_job_would_fail_is_noticed() -> None:
@@ -284,7 +293,8 @@ def test_zones_that_start_otherwise_than_asked_for_are_noticed(
     expires_at = NOW_NS + expires_hours * HOUR_NS if expires_hours else 0
     job = draft(template("a", "en"), localized=True, starts_at=starts_at, expires_at=expires_at)
     group = zone_starts(starts_at, NOW_NS, strategy, published_sign=sign)
-    found = list(notices.of_zones(job, group, {"+0000": 7}, published_sign=sign, now_ns=NOW_NS))
+    counted = Counted(devices=7, zones={"+0000": 7})
+    found = list(notices.of_zones(job, group, counted, published_sign=sign, now_ns=NOW_NS))
     assert codes(found) == expected
     assert all("devices counted" in notice.message for notice in found)
     of_a_file = list(notices.of_zones(job, group, None, published_sign=sign, now_ns=NOW_NS))

@@ -18,7 +18,8 @@ async def stored(store: Store) -> dict[str, object]:
     return {
         "requests": sum(minute.requests for minute in minutes),
         "errors": sum(minute.server_errors for minute in minutes),
-        "fired": sum(minute.fired.get("http/delivered", 0) for minute in minutes),
+        "fired": sum(minute.fired.get("http/fired", 0) for minute in minutes),
+        "messages": sum(minute.messages.get("accepted", 0) for minute in minutes),
         "late": sum(sum(minute.lateness.values()) for minute in minutes),
     }
 
@@ -30,12 +31,13 @@ async def test_what_was_counted_since_the_start_is_stored_once(store: Store) -> 
     assert await store.minutes.since(await store.now() - timedelta(hours=1)) == []
     metrics.HTTP_REQUESTS.labels("/x", "GET", "200").inc(2)
     metrics.HTTP_REQUESTS.labels("/x", "GET", "503").inc()
-    metrics.FIRED.labels("http", "delivered").inc(3)
+    metrics.FIRED.labels("http", "fired").inc(3)
+    metrics.PROVIDER_CALLS.labels("smtp", "accepted").inc(4)
     await counting.store_counts()
     metrics.LATENESS.observe(0.2)
     await counting.store_counts()
     await counting.store_counts()
-    assert await stored(store) == {"requests": 3, "errors": 1, "fired": 3, "late": 1}
+    assert await stored(store) == {"requests": 3, "errors": 1, "fired": 3, "messages": 4, "late": 1}
 
 
 async def test_what_could_not_be_stored_is_stored_later_and_the_rest_at_the_end(

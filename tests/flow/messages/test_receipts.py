@@ -114,7 +114,7 @@ async def entry_of(store: Store, row: int = 0, ordinal: int = 0) -> Message:
 
 
 async def tally(store: Store) -> dict[str, int]:
-    return await store.messages.count_job(JOB, INCARNATION)
+    return (await store.message_sums.count(JOB)).tally
 
 
 def answered(entry: Message, given: Answer, *, at: datetime, attempt: int = 1) -> Note:

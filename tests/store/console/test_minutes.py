@@ -10,14 +10,20 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 async def test_counts_of_many_processes_add_up(store: Store) -> None:
-    counts: Counts = {"requests": 2, "fired": {"http/delivered": 3}, "lateness": {"2500": 1, "inf": 1}}
+    counts: Counts = {
+        "requests": 2,
+        "fired": {"http/fired": 3},
+        "messages": {"accepted": 2},
+        "lateness": {"2500": 1, "inf": 1},
+    }
     await asyncio.gather(*(store.minutes.add(NOON + timedelta(seconds=n), counts) for n in range(20)))
     await store.minutes.add(NOON + timedelta(minutes=1), {"retries": 1})
     assert await store.minutes.since(NOON + timedelta(seconds=30)) == [
         MinuteCounts(
             id="2030-01-01T12:00",
             requests=40,
-            fired={"http/delivered": 60},
+            fired={"http/fired": 60},
+            messages={"accepted": 40},
             lateness={"2500": 20, "inf": 20},
         ),
         MinuteCounts(id="2030-01-01T12:01", retries=1),

@@ -67,6 +67,7 @@ async def test_names_with_their_locales_and_sizes(store: Store) -> None:
     outlines = await store.templates.outlines("app", ["a", "b", "none"])
     assert sorted(outlines) == [("a", "en", size), ("a", "pt", size), ("b", "pt", size)]
     assert {one.id for one in await store.templates.find_named("app", ["a", "b"])} == {"001", "002", "003"}
+    assert await store.templates.find_names("app") == {"a", "b", "c"}
 
 
 async def test_update_keeps_defaults_unless_some_are_given_and_looks_at_the_app(store: Store) -> None:

@@ -221,7 +221,7 @@ async def test_a_flush_is_durable_when_it_is_answered(ready_database: str) -> No
         def failed(self, event: CommandFailedEvent) -> None: ...
 
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(ready_database, event_listeners=[Commits()])
-    feedbacks = Feedbacks(client, client.get_default_database().with_options(write_concern=DURABLE))
+    feedbacks = Feedbacks(client.get_default_database().with_options(write_concern=DURABLE))
     await feedbacks.setup()
     assert await feedbacks.flush("topic/0", Position(0), Position(5), {})
     assert seen == [{"w": "majority", "j": True}]

@@ -159,7 +159,7 @@ class Account:
         return [entry.state for batch in entries for entry in batch.values()]
 
     async def tally(self) -> dict[str, int]:
-        return await self.store.messages.count_job(JOB, INCARNATION)
+        return (await self.store.message_sums.count(JOB)).tally
 
 
 @asynccontextmanager

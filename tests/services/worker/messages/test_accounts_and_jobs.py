@@ -123,7 +123,7 @@ async def test_who_goes_on_late_with_a_retry_changes_nothing(post: Post) -> None
     # What comes of that: the batch bears an old round, and no stop of a later one ever drops it.
     flow = post.parts.of(MessagesPart).credentials
     await flow.move(await flow.require(credential.id), CredentialStatus.SUSPENDED)
-    await retry.retry(ended, [MessageState.UNSENT], by=ANA)
+    await retry.retry(ended, [MessageState.FAILED], by=ANA)
     await post.parts.of(JobsPart).flow.stop(job.key)
     await post.closed(job)
     assert batch.settled, f"the job had ended, and its batch is {stands}"

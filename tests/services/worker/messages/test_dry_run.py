@@ -52,6 +52,28 @@ async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> No
     assert await post.called() == []
 
 
+async def test_what_is_too_long_once_it_is_filled_is_judged_as_when_it_is_sent(post: Post) -> None:
+    """Names of two, three and four characters, five hundred times each."""
+    [template] = await post.store.templates.find_named(post.app.id, ["hello"])
+    body = {"text": "{{name}}" * 500}
+    await post.store.templates.update(
+        post.app.id, template.id, name="hello", locale="en", body=body, defaults=None, at=1
+    )
+    credential = await post.credential(
+        kind="twilio",
+        fields={"accountSid": "AC" + "a" * 32, "from": "+6591234567", "apiUrl": post.fake.url},
+        secret={"authToken": "hush"},
+        test_recipient="+6591234567",
+    )
+    numbers = [f"+659123{number:04}" for number in range(105)]
+    for dry_run, kept in ((True, 0), (False, 5)):
+        ended = await post.closed(await post.job(credential, numbers, channel=Channel.SMS, dry_run=dry_run))
+        counts = await post.parts.of(MessagesPart).figures.count(ended)
+        assert (counts.by_state["sent"], counts.by_state["invalid"], counts.reasons) == (100, 5, {"unrendered": 5})
+        details = [entry.detail for entry in await post.entries(ended) if entry.reason]
+        assert details == ["an SMS has 1 to 1,600 characters"] * kept
+
+
 async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> None:
     slow = await post.credential(rate=0.02)
     waiting = await post.job(slow, 3)

@@ -55,7 +55,7 @@ async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
     assert (closed.totals.batches, closed.totals.planned, closed.totals.sent) == (5, 100, 100)
     assert await post.states(job) == {MessageState.SENT: 100}
     assert Counter(await post.called()) == {entry.id: 1 for entry in await post.entries(job)}
-    tally = await post.store.messages.count_job(job.key, job.incarnation)
+    tally = (await post.store.message_sums.count(job.key)).tally
     assert tally == {"sent": 100}
     bodies = {one.body for one in (await post.fake.tell()).arrived}
     assert bodies == {f'{{"text":"Hi n{row}"}}' for row in range(100)}
@@ -119,7 +119,7 @@ async def test_what_nobody_knows_is_sent_again_where_the_job_wants_it(post: Post
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 10}
     assert sorted(entry.repeated for entry in await post.entries(job)) == [0] * 8 + [1] * 2
-    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 10, "repeated": 2}
+    assert (await post.store.message_sums.count(job.key)).tally == {"sent": 10, "repeated": 2}
     await post.fake.answer(always=Rule(status=500))
     job = await post.job(credential, 3, on_unknown=OnUnknown.RETRY)
     await post.closed(job)
@@ -158,7 +158,7 @@ async def test_a_stopped_job_leaves_the_rest_unsent(post: Post) -> None:
     assert closed.status is JobStatus.STOPPED
     called = await post.called()
     assert len(called) < 200
-    tally = await post.store.messages.count_job(job.key, job.incarnation)
+    tally = (await post.store.message_sums.count(job.key)).tally
     assert tally == {"sent": len(called)}
     assert closed.totals is not None
     assert (closed.totals.planned, closed.totals.sent) == (200, len(called))
@@ -244,7 +244,7 @@ async def test_what_failed_is_sent_again_and_nothing_else(post: Post) -> None:
         await retry.retry(ended, [MessageState.FAILED], by=ANA)
     await retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
     await post.closed(job)
-    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 30, "repeated": 1}
+    assert (await post.store.message_sums.count(job.key)).tally == {"sent": 30, "repeated": 1}
     assert Counter(Counter(await post.called()).values()) == {1: 27, 2: 3}
 
 

@@ -1,0 +1,118 @@
+"""Plain words for a wrong value, in place of msgspec's; and a walk through the parts of a type, which tells what may
+stand in a field."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from msgspec import inspect
+
+from shared.domain.errors import suggest
+
+_MISTAKE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
+_MISMATCH = re.compile(r"Expected `(?P<wanted>.+)`, got `(?P<got>.+?)`")
+_RULE = re.compile(r"Expected `(?P<wanted>[^`]+)`(?P<rule> .+)", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+_VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.+)", re.DOTALL)
+_STEP = re.compile(r"[^.\[\]]+")
+_NAMES = {
+    "array": "an array",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "an integer",
+    "null": "null",
+    "object": "an object",
+    "str": "a string",
+}
+
+Types = Sequence[inspect.Type]
+
+
+def read_mistake(text: str, kind: Any = None, *, subject: str = "the body") -> tuple[str, str]:
+    """The sentence, and the path of the value that it is about; `""` for the `subject`, which is all that was read. By
+    the `kind` that was to be read, the sentence lists choices and suggests the nearest field."""
+    match = _MISTAKE.fullmatch(text)
+    what, path = (match["what"], match["path"] or "") if match else (text, "")
+    subject = path or subject
+    if field := _FIELD.fullmatch(what):
+        name = f"{path}.{field['name']}" if path else field["name"]
+        if field["fault"] == "missing required":
+            return f"the field {name!r} is needed", name
+        return f"there is no field {name!r}{suggest(field['name'], _field_names(kind, path))}", name
+    if mismatch := _MISMATCH.fullmatch(what):
+        return f"{subject} must be {_name(mismatch['wanted'])}, not {_name(mismatch['got'])}", path
+    if rule := _RULE.fullmatch(what):
+        return f"{subject} must be {_name(rule['wanted'])}{rule['rule'].replace('`', '')}", path
+    if value := _VALUE.fullmatch(what):
+        choices = ", ".join(_choices(kind, path))
+        told = f"must be one of {choices}, not" if choices else "cannot be"
+        return f"{subject} {told} {value['value']}", path
+    return what, path
+
+
+@lru_cache(maxsize=1_024)
+def types_of(kind: Any) -> Types:
+    """What a value of this kind may be: each type of a union by itself."""
+    return tuple(_alternatives(inspect.type_info(kind)))
+
+
+def types_within(types: Types, name: str) -> Types:
+    """What may stand in the field, under the key or at the place of this name in a value of one of these types."""
+    return [within for each in types for part in _parts(each, name) for within in _alternatives(part)]
+
+
+def _parts(kind: inspect.Type, name: str) -> Iterator[inspect.Type]:
+    match kind:
+        case inspect.StructType():
+            if name == kind.tag_field:
+                yield inspect.LiteralType((kind.tag,))
+            yield from (field.type for field in kind.fields if field.encode_name == name)
+        case inspect.DictType():
+            yield kind.value_type
+        case inspect.ListType() | inspect.VarTupleType():
+            yield kind.item_type
+        case _:
+            pass
+
+
+def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+    match kind:
+        case inspect.UnionType():
+            for each in kind.types:
+                yield from _alternatives(each)
+        case inspect.Metadata():
+            yield from _alternatives(kind.type)
+        case _:
+            yield kind
+
+
+def _types_at(kind: Any, path: str) -> Types:
+    types: Types = () if kind is None else types_of(kind)
+    for name in _STEP.findall(path):
+        types = types_within(types, name)
+    return types
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    choices: list[str] = []
+    for each in _types_at(kind, path):
+        match each:
+            case inspect.EnumType():
+                choices += [str(member.value) for member in each.cls]
+            case inspect.LiteralType():
+                choices += map(str, each.values)
+            case inspect.StructType() | inspect.DictType():
+                choices.append("an object")
+            case _:
+                pass
+    return choices
+
+
+def _field_names(kind: Any, path: str) -> list[str]:
+    structs = (each for each in _types_at(kind, path) if isinstance(each, inspect.StructType))
+    return [field.encode_name for each in structs for field in each.fields]
+
+
+def _name(kinds: str) -> str:
+    return " or ".join(_NAMES.get(kind, kind) for kind in kinds.split(" | ") if kind != "null" or kinds == "null")
