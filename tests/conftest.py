@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import secrets
+import signal
 import urllib.request
 from base64 import b64encode
 from collections.abc import Generator, Iterator
@@ -191,6 +192,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until the tests are collected
+    # What a shell starts in the background ignores Ctrl-C, and so would all processes that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Rich would show the variables of every frame of each exception that is logged, which takes a tenth of a second.
     shown = ConsoleRenderer(colors=False, exception_formatter=plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], shown])

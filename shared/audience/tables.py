@@ -8,7 +8,7 @@ from msgspec import Struct
 from shared.domain.audience.audiences import Condition
 from shared.domain.audience.column_names import column_name
 from shared.domain.audience.user_ids import NORMAL_FORMS
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, suggest
 
 KEY = "seq_id"
 USER = "user_id"
@@ -52,7 +52,8 @@ class Table(Struct, frozen=True):
         """The type that the condition's values are read as. Raises `Invalid` for a column that is not there."""
         column = self.columns.get(condition.column)
         if column is None:
-            raise Invalid(f'table "{self.name}" has no column "{condition.column}"', field=condition.field)
+            hint = suggest(condition.column, self.columns)
+            raise Invalid(f'table "{self.name}" has no column "{condition.column}"{hint}', field=condition.field)
         return column.type
 
     def names(self) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class Table(Struct, frozen=True):
             return name
         meant = [column for column in self.columns if column_name(column) == name]
         if not meant:
-            raise Invalid(f'table "{self.name}" has no column "{name}"', field=field)
+            raise Invalid(f'table "{self.name}" has no column "{name}"{suggest(name, self.names())}', field=field)
         if len(meant) > 1:
             raise Invalid(f'table "{self.name}" has several columns for the name "{name}"', field=field)
         return meant[0]

@@ -9,7 +9,7 @@ import re
 
 from shared.domain.clock.callbacks import HEADER_BYTES, HEADERS
 from shared.domain.errors import Invalid
-from shared.outgoing.guard import Guard, guard_of
+from shared.outgoing.guard import OUR_API, Guard, guard_of
 
 URL_CHARACTERS = 2_048
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -40,16 +40,30 @@ _IDENTITY_PREFIXES = (
 )  # fmt: skip
 
 
+CALLBACK_NETWORKS, PROVIDER_NETWORKS = "callbacks.allowed_networks", "providers.allowed_networks"
+"""The settings that open networks to callbacks, and to providers."""
+
+
 class BadUrl(ValueError):
     """The text breaks the rule that the error tells."""
 
 
-def check_url(url: str, *, allowed_networks: tuple[str, ...], field: str) -> None:
-    """Raise `Invalid` unless this is a URL that may be called, as far as can be told without asking DNS."""
+class GuardedUrl(BadUrl):
+    """The text names an address in a network that is closed to calls; a setting may open it."""
+
+    def advise(self, setting: str) -> str:
+        """What is wrong, and the setting."""
+        return f"{self}; the setting {setting} can allow its network"
+
+
+def check_url(url: str, *, allowed_networks: tuple[str, ...], field: str, setting: str = CALLBACK_NETWORKS) -> None:
+    """Raise `Invalid` unless this is a URL that may be called, as far as can be told without asking DNS. `setting` is
+    the name of `allowed_networks`."""
     try:
         authority_of(url, guard_of(allowed_networks))
     except BadUrl as error:
-        raise Invalid(f"invalid URL: {error}", field=field, value=url) from None
+        told = error.advise(setting) if isinstance(error, GuardedUrl) else error
+        raise Invalid(f"invalid URL: {told}", field=field, value=url) from None
 
 
 def check_method(method: str, field: str) -> None:
@@ -129,13 +143,13 @@ def _check_literal(host: str, port: int, guard: Guard, version: int) -> None:
     except ValueError:
         raise BadUrl("its host is no address: IPv4 is written as four decimal numbers, IPv6 in brackets") from None
     if objection := guard.objection(str(known), port):
-        raise BadUrl(f"{host} is {objection}")
+        raise (BadUrl if objection == OUR_API else GuardedUrl)(f"{host} is {objection}")
 
 
 def _refuse_loopback(guard: Guard, port: int) -> None:
     objections = [guard.objection("127.0.0.1", port), guard.objection("::1", port)]
     if all(objections):
-        raise BadUrl(f"localhost is {objections[0]}")
+        raise (BadUrl if OUR_API in objections else GuardedUrl)(f"localhost is {objections[0]}")
 
 
 def _header_fault(name: str, value: str, seen: set[str]) -> str | None:

@@ -11,6 +11,7 @@ its mind between patch releases.
 
 import ipaddress
 import socket
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -94,6 +95,14 @@ NO_API = OwnApi()
 
 class Blocked(CarillonError):
     """The target must not be called, and was not: its address is guarded, or its URL cannot be one of ours."""
+
+
+def block(host: str, objections: Iterable[str | None]) -> Blocked:
+    """The error for a name that leads to no address that may be called. It shows none of them: users are not to explore
+    our network's names."""
+    kinds = sorted({objection for objection in objections if objection})
+    hint = "; allowed_networks can allow it" if {*kinds} - {OUR_API} else ""
+    return Blocked(f"{host} leads to {' and '.join(kinds) or 'no address'}{hint}")
 
 
 class Guard:

@@ -8,7 +8,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from shared.outgoing.guard import Blocked, Guard
+from shared.outgoing.guard import Guard, block
 from shared.outgoing.lookups import NameLookups
 
 
@@ -35,9 +35,7 @@ class GuardedResolver(AbstractResolver):
         allowed = [address for address, objection in objections.items() if objection is None]
         if not allowed:
             self._names.forget(host)
-            kinds = sorted({objection for objection in objections.values() if objection})
-            # Which address it is stays here: the text goes to users, who are not to explore our network's names.
-            raise Blocked(f"{host} leads to {' and '.join(kinds) or 'no address'}")
+            raise block(host, objections.values())
         return [_result(host, address, port) for address in allowed]
 
     async def close(self) -> None:

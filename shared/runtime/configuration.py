@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError, suggest
+from shared.domain.plain_words import read_mistake
 from shared.runtime.masking import without_secrets
 from shared.runtime.sections import RARELY, Section
 from shared.runtime.settings import Settings
@@ -142,7 +143,8 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
             try:
                 values[field] = msgspec.convert(chosen.value, hint, strict=False)
             except msgspec.ValidationError as error:
-                faults.append(f"{name}.{field} ({chosen.origin}): {error}")
+                what, _ = read_mistake(str(error), hint, subject="it")
+                faults.append(f"{name}.{field} ({chosen.origin}): {what}")
     try:
         return kind(**values)
     except ValueError as error:

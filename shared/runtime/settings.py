@@ -123,7 +123,8 @@ class ApiSettings(Section, frozen=True):
         ),
     ] = "subtracted"
     lenient_jobs: Annotated[
-        bool, rarely("Whether fields of a job that nobody knows are ignored, as Marathon does, and not refused.")
+        bool,
+        rarely("As Marathon does, ignore unknown fields of jobs, send unfilled tags as nothing, and take any {{tag}}."),
     ] = False
     requests_per_second: Annotated[
         Count, says("Of a namespace, in each process: N allow N times as many. To stop something is always free.")

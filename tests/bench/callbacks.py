@@ -86,7 +86,7 @@ class Scene:
 
     async def check(self, counts: dict[str, int]) -> None:
         """Raise `Wrong` unless this is what the tallies say."""
-        found = await self._house.capabilities.store.messages.count_job(_JOB, _INCARNATION)
+        found = (await self._house.capabilities.store.message_sums.count(_JOB)).tally
         if found != counts:
             raise Wrong(f"the tallies say {found}")
 

@@ -136,7 +136,7 @@ async def closed(post: Post, job: Job, *, seconds: float) -> None:
         if found is not None and not found.open:
             return
         await asyncio.sleep(0.2)
-    raise Wrong(f"the job took over {seconds:g} s: {await post.store.messages.count_job(job.key, job.incarnation)}")
+    raise Wrong(f"the job took over {seconds:g} s: {(await post.store.message_sums.count(job.key)).tally}")
 
 
 async def _arrivals(post: Post) -> list[tuple[int, str]]:

@@ -97,7 +97,7 @@ async def test_who_is_killed_behind_the_fold_is_told_again_and_nothing_changes(h
         assert stored.state is MessageState.INVALID
         assert await tell(web, second, [bounce(entry)]) == 204
     assert await store.messages.get(entry.id) == stored
-    assert await store.messages.count_job(JOB, INCARNATION) == {"invalid": 1, "reasons.hard-bounce": 1}
+    assert (await store.message_sums.count(JOB)).tally == {"invalid": 1, "reasons.hard-bounce": 1}
     assert set(await store.suppressions.find(APP, Channel.OTHER, [entry.to])) == {entry.to}
 
 
@@ -116,7 +116,7 @@ async def test_who_is_stopped_in_the_fold_and_goes_on_later_changes_nothing(hous
     assert found is not None
     assert found.state is MessageState.READ
     counted = {"read": 1, "invalid": 1, "reasons.hard-bounce": 1}
-    assert await store.messages.count_job(JOB, INCARNATION) == counted
+    assert (await store.message_sums.count(JOB)).tally == counted
 
 
 async def test_two_processes_are_told_all_in_any_order_while_one_is_killed(house: House) -> None:
@@ -144,7 +144,7 @@ async def test_two_processes_are_told_all_in_any_order_while_one_is_killed(house
     assert {entry.id: entry.state for entry in found.values()} == final
     counted = Counter(entry.state.value for entry in found.values())
     counted.update(f"reasons.{entry.reason}" for entry in found.values() if entry.reason)
-    assert await store.messages.count_job(JOB, INCARNATION) == dict(counted)
+    assert (await store.message_sums.count(JOB)).tally == dict(counted)
 
 
 def _news(entry: Message, state: MessageState) -> dict[str, str]:

@@ -91,7 +91,7 @@ async def count_calls(post: Post) -> Counter[str]:
 async def add_up(post: Post, job: Job, planned: int) -> dict[MessageState, int]:
     """The states of the job's messages: all are accounted for, by the rows and by the tally alike."""
     states = await post.states(job)
-    tally = await post.store.messages.count_job(job.key, job.incarnation)
+    tally = (await post.store.message_sums.count(job.key)).tally
     assert {name: count for name, count in tally.items() if "." not in name and name != "repeated"} == dict(states)
     assert sum(states.values()) == planned
     return dict(states)

@@ -71,7 +71,8 @@ async def test_a_name_that_leads_inside_is_blocked(inner: Receiver) -> None:
         with pytest.raises(Blocked) as caught:
             await outgoing.call(a_call(f"http://hooks.example:{_port(inner)}/"))
     assert str(caught.value) == (
-        "hooks.example leads to a link-local address and a loopback address and a private address"
+        "hooks.example leads to a link-local address and a loopback address and a private address; "
+        "allowed_networks can allow it"
     )
     assert inner.received == []
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from shared.domain.errors import Invalid
-from shared.outgoing.checks import check_headers, check_method, check_url
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_headers, check_method, check_url
 from shared.outgoing.guard import Guard
 from shared.outgoing.signing import check_secret
 
@@ -131,6 +131,14 @@ def test_urls_that_may_not(url: str, reason: str) -> None:
     refused = _refused(lambda: check_url(url, allowed_networks=(), field="callback.data.url"))
     assert reason in refused.reason
     assert (refused.field, refused.value) == ("callback.data.url", url)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/", "http://localhost/", "http://10.0.0.1/"])
+def test_a_closed_network_is_refused_with_the_setting_that_opens_it(url: str) -> None:
+    refused = _refused(lambda: check_url(url, allowed_networks=(), field="callback.data.url"))
+    assert refused.reason.endswith("; the setting callbacks.allowed_networks can allow its network")
+    refused = _refused(lambda: check_url(url, allowed_networks=(), field="url", setting=PROVIDER_NETWORKS))
+    assert "providers.allowed_networks" in refused.reason
 
 
 def test_an_allowed_network_may_be_named_in_a_url() -> None:

@@ -1,7 +1,7 @@
 """Schedules and what became of them as the API shows them. Instants are RFC 3339 in UTC."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import assert_never
 
@@ -29,7 +29,7 @@ NEXT = 20
 
 
 class OutcomeView(Struct, frozen=True, kw_only=True):
-    """One attempt: when it was due, when it was made, and how it ended."""
+    """One attempt: when it was due, when it was made, by how much later, and how it ended."""
 
     due: Timestamp
     at: Timestamp
@@ -142,7 +142,7 @@ def _outcome(outcome: Outcome, *, personal: bool) -> OutcomeView:
     return OutcomeView(
         due=format_instant(outcome.due),
         at=format_instant(outcome.at),
-        late_ms=outcome.late_ms,
+        late_ms=max(0, (outcome.at - outcome.due) // timedelta(milliseconds=1)),
         attempt=outcome.attempt,
         result=outcome.result,
         error=outcome.error if personal else hide(outcome.error),

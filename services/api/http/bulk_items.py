@@ -1,6 +1,7 @@
 """Bodies of many items: an array, or NDJSON, which is an item a line with empty lines left out. Each item has an answer
 of its own, and these come in the form in which the items came."""
 
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from functools import lru_cache
 from http import HTTPStatus
@@ -57,6 +58,7 @@ class ItemsBody(Struct, frozen=True):
 
 def read_items(request: Request[Any, Any, Any], content: bytes, *, most: int) -> ItemsBody:
     """The items of a body. Raises `Invalid` where there are none, or more than `most`."""
+    content = content.removeprefix(BOM_UTF8)
     in_lines = _is_ndjson(request, content)
     items = _lines(content, most + 1) if in_lines else _elements(content, most + 1)
     if not 1 <= len(items) <= most:
@@ -66,6 +68,7 @@ def read_items(request: Request[Any, Any, Any], content: bytes, *, most: int) ->
 
 def read_lone_item(request: Request[Any, Any, Any], content: bytes) -> bytes | None:
     """The one item that the body is, where it is an object and not said to be lines; else `None`."""
+    content = content.removeprefix(BOM_UTF8)
     if _kind(request) in _NDJSON_TYPES or content.lstrip()[:1] != b"{":
         return None
     try:

@@ -4,12 +4,13 @@ case matters, and no type stands in for another. So do the routes that Marathon 
 import json
 from codecs import BOM_UTF8
 from collections import Counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
-from services.api.http.plain_words import read_mistake
 from shared.domain.errors import Invalid
+from shared.domain.plain_words import Types, read_mistake, types_of, types_within
 
 T = TypeVar("T")
 
@@ -22,24 +23,52 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
         content.decode()
         body = decoder.decode(content)
         if not is_checked_later:
-            _check_keys(content)
+            _check_keys(content, decoder.type)
         return body
     except UnicodeDecodeError:
         raise Invalid("the body is not UTF-8") from None
     except RecursionError:
         raise Invalid("the body is nested too deeply") from None
     except msgspec.ValidationError as error:
-        what, path = read_mistake(str(error))
+        what, path = read_mistake(str(error), decoder.type)
         raise Invalid(what, field=path or None) from None
     except msgspec.DecodeError as error:
         raise Invalid(f"the body is not JSON: {error}" if content.strip() else "the body is empty") from None
 
 
-def _check_keys(content: bytes) -> None:
-    """Raise `Invalid` where one key of the body has two values, as readers disagree about which of them counts.
-    Deeper objects may be a caller's own text, and are not looked at."""
-    whole = json.loads(content, object_pairs_hook=list, parse_int=str, parse_float=str)
-    counts = Counter(entry[0] for entry in whole if isinstance(entry, tuple))
-    for key, count in counts.items():
-        if count > 1:
-            raise Invalid(f"the body has the key {key!r} twice: remove one", field=key)
+def _check_keys(content: bytes, kind: Any) -> None:
+    """Raise `Invalid` if one key of the body has two values, as readers disagree about which of them counts. Objects
+    whose fields the caller chooses, such as a payload, are passed on as they came."""
+    seen = False
+
+    def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+        nonlocal seen
+        seen = seen or len({key for key, _ in pairs}) < len(pairs)
+        return tuple(pairs)
+
+    whole = json.loads(content, object_pairs_hook=note, parse_int=str, parse_float=str)
+    if seen:
+        _check_objects(whole, types_of(kind), "")
+
+
+def _check_objects(value: Any, types: Types, path: str) -> None:
+    """Look at an object (a tuple of pairs) or an array, and at what lies in it."""
+    own = [each for each in types if not _is_callers(each)]
+    if not own:
+        return
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            _check_objects(each, types_within(own, ""), f"{path}[{index}]")
+    elif isinstance(value, tuple):
+        counts = Counter(key for key, _ in value)
+        for key, inner in value:
+            name = f"{path}.{key}" if path else key
+            if counts[key] > 1:
+                raise Invalid(f"the body has the key {name!r} twice: remove one", field=name)
+            _check_objects(inner, types_within(own, key), name)
+
+
+def _is_callers(kind: inspect.Type) -> bool:
+    """Whether the caller chooses what lies in it."""
+    free = inspect.AnyType | inspect.RawType
+    return isinstance(kind, free) or (isinstance(kind, inspect.DictType) and isinstance(kind.value_type, free))

@@ -12,7 +12,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -22,9 +22,9 @@ from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
 from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
-from services.api.http.plain_words import read_mistake
 from shared.domain.errors import Invalid, suggest
 from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
+from shared.domain.plain_words import read_mistake
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
@@ -42,13 +42,13 @@ class Body(Struct, frozen=True, kw_only=True, rename="camel"):
     it is `UNSET`, that stands for absence alone."""
 
 
-def read(body: bytes, kind: type[T]) -> T:
-    """The body as an object of this kind.
+def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
+    """The body as an object of this kind. `amend` may replace values that a field takes in another form.
 
     Raises:
         Invalid: it is no JSON object, or a field is of the wrong type or cannot be kept; `field` names it.
     """
-    return _object(_first_value(body), kind)
+    return _object(_first_value(body), kind, amend)
 
 
 def check_keys(body: bytes, known: Collection[str]) -> None:
@@ -152,7 +152,7 @@ def _constant(text: str) -> NoReturn:
 _decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, parse_constant=_constant)
 
 
-def _object(raw: Any, kind: type[T]) -> T:
+def _object(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
     if raw is None:
         return kind()
     if not isinstance(raw, dict):
@@ -160,10 +160,13 @@ def _object(raw: Any, kind: type[T]) -> T:
     fields = _known_fields(raw, kind)
     for field, value in fields.items():
         check_json(field, value)
+    if amend is not None:
+        amend(fields)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise _mismatch(str(error), fields) from None
+        what, path = read_mistake(str(error), kind)
+        raise Invalid(what, field=path or None, value=fields.get(path)) from None
 
 
 def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
@@ -189,11 +192,6 @@ def _fields_with_null(kind: type[Struct]) -> frozenset[str]:
 @functools.cache
 def _folded_names(kind: type[Struct]) -> dict[str, str]:
     return {field.encode_name.casefold(): field.encode_name for field in msgspec.structs.fields(kind)}
-
-
-def _mismatch(text: str, fields: dict[str, Any]) -> Invalid:
-    what, path = read_mistake(text)
-    return Invalid(what, field=path or None, value=fields.get(path))
 
 
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "examples": ["2026-12-24T14:00:00Z"]})]

@@ -12,6 +12,7 @@ from services.api.http import wire
 from services.api.jobs.job_body import JobBody
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid
+from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import Job
 
 
@@ -45,21 +46,32 @@ class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AccountFigures(Struct, frozen=True, kw_only=True):
-    """How such a job stands: its messages, their `reasons`, what is ahead of it, and when it ends, as far as anybody
-    can tell. `options` are what it has of its own, by the names in the body of POST."""
+    """How such a job stands in this `round`: its messages, the same as a `receipt`, what is ahead of it, and when it
+    ends, as far as anybody can tell. `options` are what it has of its own, by the names in the body of POST."""
 
+    round: int
     messages: MessageCountsView
-    reasons: dict[str, int]
+    receipt: Receipt
     queue: JobQueueView
     ends_at: datetime | None
     options: dict[str, Any]
 
 
+class MessageSampleView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the template of one locale makes. Where recipients have values of their own, it has the tag, as in
+    `{{name}}`. `bytes` is its size as JSON; `content` is `null` if it is too long to be shown."""
+
+    locale: str
+    bytes: int
+    content: dict[str, Any] | None
+
+
 class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a job with a credential would send, and when. So many `recipients` were counted who would be called, in as
     much of the audience as there was time for: `exact` says that this was all, else the estimate takes the rest to be
-    like it. Messages to `malformed` addresses and to `suppressed` ones would never be called; rows that are `repeated`
-    get no message. With `unfilledTags` the job would be stopped.
+    like it. Messages to `malformed` addresses and to `suppressed` ones would never be called, nor `unrendered` ones,
+    which would be empty or too long; rows that are `repeated` get no message. With `unfilledTags` the job would be
+    stopped. `samples` are of the first 20 locales.
 
     `queue` and `estimatedEnd` are estimates: they take the rate that the credential has now, and no other job to come.
     `estimatedEnd` is in nanoseconds since the epoch; 0 where nobody can tell."""
@@ -69,9 +81,11 @@ class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
     estimated_recipients: int | None
     malformed: int
     suppressed: int
+    unrendered: int
     repeated: int
     columns: list[str]
     unfilled_tags: list[str]
+    samples: list[MessageSampleView]
     queue: JobQueueView
     estimated_end: int
 
@@ -125,7 +139,8 @@ class AccountJobs(Protocol):
         """What a job would send that is not stored; its recipients are counted for so long at most."""
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
-        """How the job stands, at most a second ago while it is open; now, if that must be `exact`."""
+        """How the job stands, at most a second ago while it is open; now, if that must be `exact`. In another round
+        than the job's where it has been taken up again since it was read."""
 
 
 class NoAccountJobs(AccountJobs):

@@ -14,7 +14,7 @@ from shared.blobs import Blobs
 from shared.domain.audience.counts import Counted
 from shared.domain.audience.csv_slices import Slice, Slicer
 from shared.domain.audience.sources import File
-from shared.domain.audience.user_ids import NORMAL_FORMS, Normalize
+from shared.domain.audience.user_ids import NORMAL_FORMS
 
 SLICE_ROWS = 5_000
 
@@ -33,18 +33,17 @@ class FileCounting:
             Invalid: a job over this file would fail; the reason says why and, of a broken file, where.
             Unavailable: the file or the table cannot be read now.
         """
-        normalize = NORMAL_FORMS[await self._audience.user_type(table)]
+        slicer = Slicer(SLICE_ROWS, NORMAL_FORMS[await self._audience.user_type(table)])
         counted = Counted(total=file.size)
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds), aclosing(self._slices(file, normalize)) as slices:
+            async with asyncio.timeout(seconds), aclosing(self._slices(file, slicer)) as slices:
                 async for each in slices:
                     found = await self._audience.count_users(table, each.users)
                     counted = counted.with_slice(found, repeated=each.repeated, upto=each.upto)
                 counted = replace(counted, scanned=file.size, exact=True)
-        return counted
+        return replace(counted, lacks_header=slicer.lacks_header)
 
-    async def _slices(self, file: File, normalize: Normalize | None) -> AsyncGenerator[Slice]:
-        slicer = Slicer(SLICE_ROWS, normalize)
+    async def _slices(self, file: File, slicer: Slicer) -> AsyncGenerator[Slice]:
         async with aclosing(self._blobs.read(file, 0, file.size)) as chunks:
             async for chunk in chunks:
                 # A chunk of 100,000 ids takes a tenth of a second.

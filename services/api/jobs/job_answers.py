@@ -9,12 +9,14 @@ from shared.domain.accounts.apps import App
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.watch import JobWatch
+from shared.store import Store
 
 
 class JobAnswers:
     """Answers with jobs. What they tell of an open one is up to a second old."""
 
-    def __init__(self, watch: JobWatch, account_jobs: AccountJobs) -> None:
+    def __init__(self, store: Store, watch: JobWatch, account_jobs: AccountJobs) -> None:
+        self._store = store
         self._watch = watch
         self._account_jobs = account_jobs
 
@@ -23,8 +25,12 @@ class JobAnswers:
     ) -> Response[bytes]:
         """The job and its progress, without personal data unless `personal`; `exact` is as of this moment what the
         ledger tells of its messages."""
+        figures = await self._account_jobs.measure(job, exact=exact) if job.credential_id else None
+        # A job that was taken up again in between sends, and its state must say so.
+        while figures and figures.round != job.round and (now := await self._store.jobs.view(job.key)) is not None:
+            job, figures = now, await self._account_jobs.measure(now, exact=exact)
         measured = (await self._watch.measure([job]))[job.id]
         view = job_view(job, app, measured.totals, group, progress=measured.progress)
-        if job.credential_id:
-            view = with_account(view, await self._account_jobs.measure(job, exact=exact))
+        if figures is not None:
+            view = with_account(view, figures)
         return wire.answer(view if personal else redact(view))

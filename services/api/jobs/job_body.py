@@ -21,7 +21,7 @@ Nanoseconds = Meta(extra_json_schema={"format": "int64"})
 
 
 class JobBody(wire.Body, frozen=True, kw_only=True):
-    """A job to be made. Times in nanoseconds since the epoch; 0 and `""` stand for unset."""
+    """A job to be made. A time is nanoseconds since 1970 or a text as `2026-12-24T09:00:00Z`; 0 and `""` are unset."""
 
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
     service: Annotated[str, Meta(extra_json_schema={"enum": list(SERVICES)})] = ""
@@ -55,8 +55,8 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     localized: Annotated[
         bool,
         Meta(
-            description="One job for each time zone, which starts when its clocks show what `startsAt` reads in UTC. "
-            "The answer is the last zone's job, with all of them as `zones`."
+            description="One job for each time zone, which starts when its clocks show what `startsAt` reads in UTC, "
+            "or as a text without a zone. The answer is the last zone's job, with all of them as `zones`."
         ),
     ] = False
     past_time_strategy: Annotated[
@@ -110,9 +110,9 @@ def check(body: JobBody, *, now: int) -> None:
     _check_unit("expiresAt", body.expires_at)
     _check_unit("startsAt", body.starts_at)
     if body.expires_at != 0 and body.expires_at <= now:
-        raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
+        raise _invalid("expiresAt", "it must lie in the future, or be left out", body.expires_at)
     if body.starts_at != 0 and not body.localized and body.starts_at <= now:
-        raise _invalid("startsAt", "it must be 0 or lie in the future", body.starts_at)
+        raise _invalid("startsAt", "it must lie in the future, or be left out to start at once", body.starts_at)
     if body.starts_at > _LATEST_NS:
         raise _invalid("startsAt", "it must lie before the year 2201", body.starts_at)
     if 0 < body.expires_at <= body.starts_at:
@@ -133,7 +133,7 @@ def check(body: JobBody, *, now: int) -> None:
 def check_localized(body: JobBody) -> None:
     """Raise `Invalid` for a localized job without a start."""
     if body.localized and body.starts_at == 0:
-        raise Invalid("Job can not be localized and don't have an start time", field="localized")
+        raise Invalid("a localized job needs a start: send `startsAt`", field="localized")
 
 
 def _check_unit(field: str, value: int) -> None:
@@ -143,7 +143,7 @@ def _check_unit(field: str, value: int) -> None:
             rule = f"it must be in nanoseconds since 1970; this looks like {unit}: send {value * factor}"
             raise _invalid(field, rule, value)
     if value and value < _SOME_NS:
-        raise _invalid(field, "it must be in nanoseconds since 1970 and lie in the future", value)
+        raise _invalid(field, "it must lie in the future, in nanoseconds since 1970 or as 2026-12-24T09:00:00Z", value)
 
 
 def _invalid(field: str, rule: str, value: Any) -> Invalid:

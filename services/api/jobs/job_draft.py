@@ -11,33 +11,32 @@ from services.api.http.ids import fresh_id
 from services.api.jobs import job_body
 from services.api.jobs.account_jobs import AccountJobs, Foreseen
 from services.api.jobs.job_body import JobBody
+from services.api.jobs.job_files import JobFiles
 from services.api.jobs.strict_body import read_body
 from shared.audience import KEY, USER, Audience
-from shared.blobs import Blobs
 from shared.domain.accounts.apps import App
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import File
 from shared.domain.audience.zones import zone_starts
-from shared.domain.errors import Invalid, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import DueMail
-from shared.domain.jobs.filling import check_filled, most_filled_bytes
+from shared.domain.jobs.filling import check_filled, check_tags
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import arrival
-from shared.domain.jobs.templates import dumps
+from shared.domain.jobs.templates import Template
 from shared.flow.jobs.jobs import fresh_incarnation
-from shared.flow.jobs.template_names import check_templates
+from shared.flow.jobs.template_names import find_templates
 from shared.runtime.clock import Clock
 from shared.store import Store
-from shared.store.jobs.templates import Outline
 
 
 class JobDraft(Struct, frozen=True):
-    """A job, and the file of its users as it was found, if they stand in one."""
+    """A job, the file of its users as it was found, if they stand in one, and what may not be meant."""
 
     job: Job
     file: File | None
+    warnings: Sequence[str] = ()
 
 
 class JobDrafts:
@@ -47,24 +46,22 @@ class JobDrafts:
         self,
         store: Store,
         audience: Audience,
-        blobs: Blobs,
+        files: JobFiles,
         clock: Clock,
         account_jobs: AccountJobs,
         *,
         published_sign: bool,
-        max_file_bytes: int,
         max_record_bytes: int,
         mails: bool,
         lenient: bool,
     ) -> None:
         self._store = store
         self._audience = audience
-        self._blobs = blobs
+        self._files = files
         self._clock = clock
         self._account_jobs = account_jobs
         self.body = account_jobs.body
         self._published_sign = published_sign
-        self._max_file_bytes = max_file_bytes
         self._max_record_bytes = max_record_bytes
         self._mails = mails
         self._lenient = lenient
@@ -73,24 +70,25 @@ class JobDrafts:
         """The body of a job. Raises `Invalid`."""
         return read_body(content, self.body, lenient=self._lenient)
 
-    async def job(
+    async def prepare(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
-    ) -> Job:
-        """The job of whatever kind; `content` is the body in bytes. Raises as `draft` and `AccountJobs.read` do."""
-        if not body.credential:
-            return (await self.draft(app, names, body, created_by=created_by, key=key)).job
-        job_body.check(body, now=self._clock.now_ns())
-        own = await self._account_jobs.read(app, names, body, content)
-        if body.csv_path:
-            await self._file(body.csv_path)
-        return self._with_mail(own.put_into(self._make_job(app, names, body, created_by, key)))
+    ) -> JobDraft:
+        """The job of whatever kind, whose file is no broken one as far as it is read; `content` is the body in bytes.
+        Raises as `draft`, `AccountJobs.read` and `JobFiles.check` do."""
+        if body.credential:
+            draft = await self._draft_by_account(app, names, body, content, created_by, key)
+        else:
+            draft = await self.draft(app, names, body, created_by=created_by, key=key)
+        if draft.file is None:
+            return draft
+        return replace(draft, warnings=await self._files.check(draft.job, draft.file))
 
     async def foresee(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, *, seconds: float
     ) -> Foreseen:
-        """What a job with a credential would send. Raises as `job` does."""
-        job = await self.job(app, names, body, content, created_by="", key=None)
-        return await self._account_jobs.foresee(job, seconds=seconds)
+        """What a job with a credential would send. Raises as `draft` and `AccountJobs.read` do."""
+        draft = await self._draft_by_account(app, names, body, content, created_by="", key=None)
+        return await self._account_jobs.foresee(draft.job, seconds=seconds)
 
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
@@ -98,12 +96,11 @@ class JobDrafts:
         """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
-        outlines = await self._store.templates.outlines(app.id, names)
-        check_templates(names, outlines)
-        await self._check_sizes(app, names, body, outlines)
+        templates = await find_templates(self._store, app.id, names, in_english=True)
+        await asyncio.to_thread(self._check_texts, templates, body)
         job_body.check_localized(body)
         await self._audience.check(table, body.filters, walks=USER if body.csv_path else KEY)
-        file = await self._file(body.csv_path) if body.csv_path else None
+        file = await self._files.find(body.csv_path) if body.csv_path else None
         return JobDraft(self._with_mail(self._make_job(app, names, body, created_by, key)), file)
 
     async def confirm(self, job: Job) -> None:
@@ -118,27 +115,19 @@ class JobDrafts:
         )
         return make_group(job, starts)
 
-    async def _check_sizes(self, app: App, names: tuple[str, ...], body: JobBody, outlines: Sequence[Outline]) -> None:
-        """Raise `Invalid` where the context makes too much of a template. Few are so large that they must be read."""
-        largest = max(outline.size for outline in outlines)
-        around = len(dumps(body.metadata).encode())
-        if most_filled_bytes(largest, body.context) + around <= self._max_record_bytes:
-            return
-        templates = await self._store.templates.find_named(app.id, names)
-        most = self._max_record_bytes
-        await asyncio.to_thread(check_filled, templates, body.context, body.metadata, most=most, field="template")
+    async def _draft_by_account(
+        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
+    ) -> JobDraft:
+        job_body.check(body, now=self._clock.now_ns())
+        own = await self._account_jobs.read(app, names, body, content)
+        file = await self._files.find(body.csv_path) if body.csv_path else None
+        return JobDraft(self._with_mail(own.put_into(self._make_job(app, names, body, created_by, key))), file)
 
-    async def _file(self, path: str) -> File:
-        try:
-            file = await self._blobs.stat(path)
-        except NotFound as error:
-            raise Invalid(error.reason, field="csvPath", value=path) from error
-        if not file.size:
-            raise Invalid("invalid csvPath: the file is empty", field="csvPath", value=path)
-        if file.size > self._max_file_bytes:
-            reason = f"invalid csvPath: the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed"
-            raise Invalid(reason, field="csvPath", value=path)
-        return file
+    def _check_texts(self, templates: Sequence[Template], body: JobBody) -> None:
+        """Raise `Invalid` where nothing fills a tag of a template, or the context makes too much of one."""
+        if not self._lenient:
+            check_tags(templates, body.context)
+        check_filled(templates, body.context, body.metadata, most=self._max_record_bytes, field="template")
 
     def _with_mail(self, job: Job) -> Job:
         return replace(job, mails=(DueMail(arrival(job), job.created_at),)) if self._mails else job

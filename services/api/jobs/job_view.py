@@ -80,7 +80,11 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     caller is a viewer.
 
     Of jobs that send by a provider account, `credentialId` names it. A single one also has `options`, what it was made
-    with besides, `messages`, which is exact, and `queue`; its `reasons` and `estimatedEnd` come from the same.
+    with besides, `messages`, which is exact, and `queue`; its sums, `reasons` and `estimatedEnd` come from the same.
+    `completedTokens` are then all messages but `unsent` and `sending` ones, `failed` has the `unknown` ones, and
+    `skipped` are the `invalid` ones. Lists leave out what callbacks have told since its batches were settled.
+
+    `warnings` are only in the answer to POST, and tell what is allowed and may not be meant.
     """
 
     id: str
@@ -129,17 +133,26 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     options: dict[str, Any] | UnsetType = UNSET
     messages: MessageCountsView | UnsetType = UNSET
     queue: JobQueueView | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
     redacted: bool = False
 
 
 def with_account(view: JobView, figures: AccountFigures) -> JobView:
-    """The job with what is told of those that send by a provider account."""
+    """The job with what is told of those that send by a provider account. All its sums come from one look at the
+    ledger, so that they add up."""
+    receipt = figures.receipt
     return replace(
         view,
+        total_users=figures.messages.planned,
+        total_tokens=figures.messages.planned,
+        completed_tokens=receipt.recipients,
+        sent=receipt.sent,
+        failed=receipt.failed,
+        skipped=receipt.skipped,
         options=figures.options,
         messages=figures.messages,
         queue=figures.queue,
-        reasons=figures.reasons,
+        reasons=receipt.reasons,
         estimated_end=0 if figures.ends_at is None else ns(figures.ends_at),
     )
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
@@ -90,17 +92,18 @@ class JobsResource(Resource):
         if earlier := await self._earlier(key):
             return await self._answer_known(*earlier, app)
         check_not_deleting(app, app.id)
-        job = await self._drafts.job(app, names, body, content, caller_of(request).name, key)
-        group = self._drafts.group(job) if job.localized else None
+        draft = await self._drafts.prepare(app, names, body, content, caller_of(request).name, key)
+        group = self._drafts.group(draft.job) if draft.job.localized else None
         if group is not None:
             group, fresh = await self._groups.start(group)
             job = zone_jobs(group)[-1]
         else:
-            job, fresh = await self._flow.start(job)
+            job, fresh = await self._flow.start(draft.job)
         if not fresh:
             return await self._answer_known(job, group, app)
         await self._confirm(app, job, group)
-        return wire.answer(job_view(job, app, Totals(), group), HTTPStatus.CREATED)
+        view = job_view(job, app, Totals(), group)
+        return wire.answer(replace(view, warnings=list(draft.warnings) or UNSET), HTTPStatus.CREATED)
 
     @Route(
         "GET", JOB, summary="Show a job and its progress.",

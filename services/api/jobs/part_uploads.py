@@ -2,7 +2,7 @@
 reach, a browser's for instance, or where the way is long and breaks off.
 
     PUT  /apps/{appId}/uploads?part=1              begins an upload, which the answer names
-    PUT  /apps/{appId}/uploads?part=2&upload=…     any order, any process; what comes again replaces itself
+    PUT  /apps/{appId}/uploads?part=2&upload=…     after it, in any order, at any process; a repeat replaces itself
     GET  /apps/{appId}/uploads/{uploadId}          which parts are there, for whoever goes on
     POST /apps/{appId}/uploads/{uploadId}/complete gives the csvPath for a job
 """
@@ -47,7 +47,7 @@ PART_SECONDS = 120.0
 _SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
 _PART = Parameter(
     name="part",
-    description="The number of the part.",
+    description="The number of the part. The first one begins the upload; after it, the others come in any order.",
     schema={"type": "integer", "minimum": 1, "maximum": MAX_PARTS},
     required=True,
 )

@@ -112,10 +112,11 @@ def template_view(template: Template, app: App) -> TemplateView:
 class TemplatesResource(Resource):
     """The routes of templates."""
 
-    def __init__(self, store: Store, clock: Clock, *, max_record_bytes: int) -> None:
+    def __init__(self, store: Store, clock: Clock, *, max_record_bytes: int, lenient: bool) -> None:
         self._store = store
         self._clock = clock
         self._max_record_bytes = max_record_bytes
+        self._lenient = lenient
 
     @Route(
         "GET", TEMPLATES, summary="List an app's templates, the oldest first; an unknown app has none.",
@@ -140,7 +141,7 @@ class TemplatesResource(Resource):
         wanted = read_uuid(app_id, field="appId")
         content = await request.body()
         several = paging.first(request, "multiple") == "true"
-        bodies = await asyncio.to_thread(_read_many if several else _read_alone, content)
+        bodies = await asyncio.to_thread(_read_many if several else _read_alone, content, lenient=self._lenient)
         app = await self._store.apps.get(wanted)
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
@@ -176,7 +177,7 @@ class TemplatesResource(Resource):
     async def update_template(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], template_id: FromPath[str]
     ) -> Response[bytes]:
-        [body] = await asyncio.to_thread(_read_alone, await request.body())
+        [body] = await asyncio.to_thread(_read_alone, await request.body(), lenient=self._lenient)
         wanted = read_uuid(template_id, field="templateId")
         app = await app_of(self._store, app_id)
         await self._check_size(self._make_templates([body], app, ""))
@@ -227,23 +228,23 @@ class TemplatesResource(Resource):
         ]
 
 
-def _read_alone(content: bytes) -> list[TemplateBody]:
+def _read_alone(content: bytes, *, lenient: bool) -> list[TemplateBody]:
     """One template, checked. A third of a million texts takes long: whoever asks does not wait in the loop."""
-    return [_check(wire.read(content, TemplateBody))]
+    return [_check(wire.read(content, TemplateBody), lenient=lenient)]
 
 
-def _read_many(content: bytes) -> list[TemplateBody]:
+def _read_many(content: bytes, *, lenient: bool) -> list[TemplateBody]:
     bodies = list(wire.read_list(content, TemplateBody))
     if not bodies:
         raise Invalid("the array must hold at least one template")
     for index, body in enumerate(bodies):
         with wire.name_element(index):
-            _check(body)
+            _check(body, lenient=lenient)
     return bodies
 
 
-def _check(body: TemplateBody) -> TemplateBody:
-    check_template(name=body.name, locale=body.locale, body=body.body, defaults=body.defaults)
+def _check(body: TemplateBody, *, lenient: bool) -> TemplateBody:
+    check_template(name=body.name, locale=body.locale, body=body.body, defaults=body.defaults, lenient=lenient)
     return body
 
 

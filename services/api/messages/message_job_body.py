@@ -22,6 +22,7 @@ from shared.domain.messages.jobs import (
 )
 from shared.domain.messages.phone_numbers import check_region
 from shared.domain.messages.suppressions import LIST_CHARACTERS, check_list
+from shared.domain.plain_words import read_mistake
 from shared.flow.jobs.template_names import ENGLISH
 
 _HALT = {
@@ -166,4 +167,5 @@ def _read_halt(written: dict[str, Any] | UnsetType | None) -> Halt | None:
     try:
         return msgspec.convert(written, Halt)
     except msgspec.ValidationError as error:
-        raise Invalid(f"invalid haltOn: {error}", field="haltOn", value=written) from None
+        what, _ = read_mistake(str(error), Halt)
+        raise Invalid(f"invalid haltOn: {what}", field="haltOn", value=written) from None

@@ -13,12 +13,13 @@ from services.api.jobs.account_jobs import (
     Foreseen,
     JobQueueView,
     MessageCountsView,
+    MessageSampleView,
     OwnFields,
     body_with,
 )
 from services.api.jobs.job_body import JobBody
 from services.api.messages.message_job_body import MessageJobFields, read_options, show_options
-from services.api.messages.recipient_counting import RecipientCounting
+from services.api.messages.recipient_counting import Previewed, RecipientCounting
 from shared.audience.recipient_tables import RecipientTables
 from shared.domain.accounts.apps import App
 from shared.domain.audience.audiences import table_name
@@ -26,12 +27,13 @@ from shared.domain.audience.named_columns import check_count
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.templates import Template, check_copies
-from shared.domain.messages.counting import RecipientCount
+from shared.domain.jobs.templates import Template
+from shared.domain.messages.counting import RecipientCount, sample_messages
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields, options_of
 from shared.domain.messages.rendering import MessageTexts
 from shared.domain.messages.tags import UNSUBSCRIBE_URL, check_filled_tags, find_tag
+from shared.flow.jobs.template_names import find_templates
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.references import find_credential
@@ -85,23 +87,32 @@ class MessageAccountJobs(AccountJobs):
             raise Conflict("the credential is being deleted", field="credential")
 
     async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
+        templates = await self._store.templates.find_named(job.app_id, job.template_names)
+        texts = await asyncio.to_thread(MessageTexts, templates, job.context, locale=options_of(job).locale)
+        credential = await find_credential(self._store, job.app_id, job.credential_id)
         try:
-            counted = await self._counting.count(job, seconds=seconds)
+            counted = await self._counting.count(Previewed(job, texts, credential), seconds=seconds)
         except Invalid as flaw:
             return Foreseen(None, flaw)
         estimated = counted.estimate(counted.recipients)
         ready = replace(job, plan=Plan(end=1))
         forecast = await self._figures.foresee(ready, counted.recipients if estimated is None else estimated)
-        unfilled = await self._find_unfilled_tags(job, counted.columns)
+        # Where nothing was read, nobody knows the columns.
+        unfilled = texts.unfilled_tags(counted.columns) if counted.columns else ()
+        samples = await asyncio.to_thread(
+            sample_messages, templates, job.context, locale=options_of(job).locale, columns=counted.columns
+        )
         preview = AccountPreview(
             exact=counted.exact,
             recipients=counted.recipients,
             estimated_recipients=estimated,
             malformed=counted.malformed,
             suppressed=counted.suppressed,
+            unrendered=counted.unrendered,
             repeated=counted.repeated,
             columns=list(counted.columns),
             unfilled_tags=list(unfilled),
+            samples=[MessageSampleView(locale=each.locale, bytes=each.size, content=each.content) for each in samples],
             queue=JobQueueView(jobs=forecast.jobs, messages=forecast.messages, starts_in=forecast.starts_in),
             estimated_end=0 if forecast.ends_at is None else ns(forecast.ends_at),
         )
@@ -111,6 +122,7 @@ class MessageAccountJobs(AccountJobs):
         figures = await self._figures.measure(job, exact=exact)
         counts, forecast = figures.counts, figures.forecast
         return AccountFigures(
+            round=counts.round,
             messages=MessageCountsView(
                 planned=counts.planned,
                 unsent=counts.unsent,
@@ -119,29 +131,17 @@ class MessageAccountJobs(AccountJobs):
                 duplicates=counts.duplicates,
                 **counts.by_state,
             ),
-            reasons=counts.reasons,
+            receipt=counts.receipt,
             queue=JobQueueView(jobs=forecast.jobs, messages=forecast.messages, starts_in=forecast.starts_in),
             ends_at=forecast.ends_at,
             options=show_options(options_of(job)),
         )
 
-    async def _find_unfilled_tags(self, job: Job, columns: tuple[str, ...]) -> tuple[str, ...]:
-        """The tags that nothing fills; none where nobody has come to know the columns."""
-        if not columns:
-            return ()
-        templates = await self._store.templates.find_named(job.app_id, job.template_names)
-        texts = await asyncio.to_thread(MessageTexts, templates, job.context, locale=options_of(job).locale)
-        return texts.unfilled_tags(columns)
-
     async def _read_texts(
         self, app: App, name: str, body: JobBody, credential: Credential, options: MessageOptions
     ) -> MessageTexts:
         """The texts of the job, which the account's provider takes. Raises `Invalid`."""
-        outlines = await self._store.templates.outlines(app.id, (name,))
-        if not outlines:
-            raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
-        check_copies(sum(outline.size for outline in outlines))
-        templates = await self._store.templates.find_named(app.id, (name,))
+        templates = await find_templates(self._store, app.id, (name,))
         return await asyncio.to_thread(self._compile, templates, body.context, credential, options)
 
     def _compile(

@@ -2,8 +2,9 @@
 up part by part. What is held is a part, and a hash of each recipient, to tell who stands there twice."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from itertools import compress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,28 +13,56 @@ from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
 from shared.domain.audience.audiences import BEGINNING
 from shared.domain.audience.csv_header import Chosen, Header, choose
-from shared.domain.audience.csv_slices import Slicer
+from shared.domain.audience.csv_slices import Slice, Slicer
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.jobs.jobs import Job
+from shared.domain.messages.contents import find_flaws
 from shared.domain.messages.counting import RecipientCount
+from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import Duplicates, MessageOptions, options_of
 from shared.domain.messages.recipients import Malformed, address_reader, repeat_form
+from shared.domain.messages.rendering import MessageTexts, TextColumn, decode_column
+from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.flow.messages.barring import find_barred
 from shared.store import Store
 
 _ROWS = 1_000
 _BATCHES = 10
+_SOME_LINK = "https://example.com/u/" + "x" * 100
 
 
 class _Part(Struct, frozen=True):
-    """The next rows: the `recipients` who repeat none before them, how many are `repeated`, and where they end."""
+    """The next rows: the `recipients` who repeat none before them, with the `values` of the columns that their messages
+    need, how many rows are `repeated`, and where they end."""
 
     recipients: Sequence[str]
+    values: Mapping[str, TextColumn]
     repeated: int
     scanned: int
     total: int
     columns: tuple[str, ...]
+
+
+class Previewed(Struct, frozen=True):
+    """A job that is not stored, its texts, and the account that would send it."""
+
+    job: Job
+    texts: MessageTexts
+    credential: Credential
+
+    @property
+    def options(self) -> MessageOptions:
+        """What the job was made with."""
+        return options_of(self.job)
+
+    def find_flaws(self, values: Mapping[str, TextColumn], count: int) -> dict[int, str]:
+        """Why some messages with these values cannot be sent, by their places."""
+        links = {UNSUBSCRIBE_URL: [_SOME_LINK] * count} if UNSUBSCRIBE_URL in self.texts.tags else {}
+        columns = {**values, **links}
+        lengths = self.texts.measure(columns, count)
+        flaws = find_flaws(self.texts, columns, lengths, self.credential)
+        return {place: why for some in flaws for place, why in some.items()}
 
 
 class RecipientCounting:
@@ -44,82 +73,95 @@ class RecipientCounting:
         self._load_tables = load_tables
         self._blobs = blobs
 
-    async def count(self, job: Job, *, seconds: float) -> RecipientCount:
+    async def count(self, previewed: Previewed, *, seconds: float) -> RecipientCount:
         """As many of the job's recipients as can be looked at in so many seconds.
 
         Raises:
             Invalid: a job over this file or table would fail; the reason says why.
             Unavailable: the file, the table or the store cannot be read now.
         """
-        options, counted = options_of(job), RecipientCount()
+        counted = RecipientCount()
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds) as limit, aclosing(self._parts(job, options)) as parts:
+            async with asyncio.timeout(seconds) as limit, aclosing(self._parts(previewed)) as parts:
                 async for part in parts:
-                    counted = await self._add(counted, job, options, part)
+                    counted = await self._add(counted, previewed, part)
                     # A driver may take the time-out for its own, where its answer comes at the same moment.
                     if limit.expired():
                         return counted
                 counted = replace(counted, exact=True)
         return counted
 
-    async def _add(self, counted: RecipientCount, job: Job, options: MessageOptions, part: _Part) -> RecipientCount:
+    async def _add(self, counted: RecipientCount, previewed: Previewed, part: _Part) -> RecipientCount:
+        job, options = previewed.job, previewed.options
         read = address_reader(options.channel, options.default_region, kind=job.table_kind)
         addresses = [read(recipient) for recipient in part.recipients]
         known = [address for address in addresses if not isinstance(address, Malformed)]
         barred = await find_barred(self._store, job.app_id, options, known)
+        flaws = await asyncio.to_thread(previewed.find_flaws, part.values, len(addresses))
+        called = [not isinstance(address, Malformed) and address not in barred for address in addresses]
         counted = counted.with_part(
             rows=len(part.recipients) + part.repeated,
             malformed=len(addresses) - len(known),
-            suppressed=sum(address in barred for address in known),
+            suppressed=len(known) - sum(called),
+            unrendered=sum(called[place] for place in flaws),
             repeated=part.repeated,
             scanned=part.scanned,
         )
         return replace(counted, total=part.total, columns=part.columns)
 
-    def _parts(self, job: Job, options: MessageOptions) -> AsyncGenerator[_Part]:
-        return self._read_file(job, options) if job.csv_path else self._read_table(job, options)
+    def _parts(self, previewed: Previewed) -> AsyncGenerator[_Part]:
+        return self._read_file(previewed) if previewed.job.csv_path else self._read_table(previewed)
 
-    async def _read_file(self, job: Job, options: MessageOptions) -> AsyncGenerator[_Part]:
-        def choose_recipients(header: Header) -> Chosen:
-            return choose(header, options.recipient_column, ())
+    async def _read_file(self, previewed: Previewed) -> AsyncGenerator[_Part]:
+        options, texts = previewed.options, previewed.texts
 
-        file = await self._blobs.stat(job.csv_path)
+        def choose_columns(header: Header) -> Chosen:
+            return choose(header, options.recipient_column, texts.used_columns(header.names))
+
+        file = await self._blobs.stat(previewed.job.csv_path)
         normalize = repeat_form(options.channel, options.default_region)
         once = options.duplicates is Duplicates.ONCE
-        slicer = Slicer(_ROWS, normalize, choose=choose_recipients, once=once)
+        slicer = Slicer(_ROWS, normalize, choose=choose_columns, once=once)
+
+        def part_of(found: Slice) -> _Part:
+            names = () if slicer.header is None else slicer.header.names
+            values = dict(zip(texts.used_columns(names), map(decode_column, found.others), strict=True))
+            return _Part(found.users, values, found.repeated, found.upto, file.size, names)
+
         async with aclosing(self._blobs.read(file, 0, file.size)) as chunks:
             async for chunk in chunks:
                 # To normalise a chunk of phone numbers takes a second.
-                for slice_ in await asyncio.to_thread(slicer.feed, chunk):
-                    yield _Part(slice_.users, slice_.repeated, slice_.upto, file.size, _names(slicer))
-        for slice_ in await asyncio.to_thread(slicer.finish):
-            yield _Part(slice_.users, slice_.repeated, slice_.upto, file.size, _names(slicer))
+                for found in await asyncio.to_thread(slicer.feed, chunk):
+                    yield part_of(found)
+        for found in await asyncio.to_thread(slicer.finish):
+            yield part_of(found)
 
-    async def _read_table(self, job: Job, options: MessageOptions) -> AsyncGenerator[_Part]:
+    async def _read_table(self, previewed: Previewed) -> AsyncGenerator[_Part]:
+        job, options = previewed.job, previewed.options
         tables, table, after = self._load_tables(), job.table, BEGINNING
         columns, highest = await tables.columns(table), await tables.highest(table)
+        used = previewed.texts.used_columns(columns)
         repeats = Repeats() if options.duplicates is Duplicates.ONCE else None
         normalize = repeat_form(options.channel, options.default_region)
         lowest: int | None = None
         while cuts := await tables.cut(table, job.filters, after=after, upto=highest, size=_ROWS, batches=_BATCHES):
             for cut in cuts:
-                rows = await tables.read(table, job.filters, KeyRange(after, cut.upto), [options.recipient_column])
-                after, [spelled] = cut.upto, rows.columns
+                keys = KeyRange(after, cut.upto)
+                rows = await tables.read(table, job.filters, keys, [options.recipient_column, *used])
+                after, (spelled, *others) = cut.upto, rows.columns
                 if not spelled:
                     continue
                 lowest = int(rows.keys[0]) if lowest is None else lowest
-                fresh = spelled
+                fresh = [True] * len(spelled)
                 if repeats is not None:
-                    flags = repeats.mark(await asyncio.to_thread(hashes_of, spelled, normalize)).tolist()
-                    fresh = [text for text, flag in zip(spelled, flags, strict=True) if not flag]
+                    repeated = repeats.mark(await asyncio.to_thread(hashes_of, spelled, normalize)).tolist()
+                    fresh = [not flag for flag in repeated]
+                recipients, *values = (decode_column([*compress(column, fresh)]) for column in (spelled, *others))
                 yield _Part(
-                    [str(text, "utf-8") for text in fresh],
-                    len(spelled) - len(fresh),
+                    recipients,
+                    dict(zip(used, values, strict=True)),
+                    len(spelled) - len(recipients),
                     after - lowest + 1,
                     highest - lowest + 1,
                     columns,
                 )
-
-
-def _names(slicer: Slicer) -> tuple[str, ...]:
-    return () if slicer.header is None else slicer.header.names

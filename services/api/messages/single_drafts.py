@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from services.api.messages.single_body import SingleBody, read_times
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template, check_copies
+from shared.domain.jobs.templates import Template
 from shared.domain.messages.channels import Channel
+from shared.domain.messages.contents import content_flaw
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.phone_numbers import check_region
@@ -21,7 +22,7 @@ from shared.domain.messages.rendering import MessageTexts
 from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.domain.messages.unsubscribing import URL_FIELD, listing_of
-from shared.flow.jobs.template_names import ENGLISH
+from shared.flow.jobs.template_names import ENGLISH, find_templates
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.references import find_credential
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
@@ -112,11 +113,7 @@ class SingleDrafts:
             return [inline]
         name = body.template
         if name not in self._templates:
-            outlines = await self._store.templates.outlines(self._app.id, (name,))
-            if not outlines:
-                raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
-            check_copies(sum(outline.size for outline in outlines))
-            self._templates[name] = await self._store.templates.find_named(self._app.id, (name,))
+            self._templates[name] = await find_templates(self._store, self._app.id, (name,))
         return self._templates[name]
 
     def _render(
@@ -133,6 +130,8 @@ class SingleDrafts:
         [content] = texts.render({UNSUBSCRIBE_URL: [url]}, 1)
         if content is None:
             raise Invalid("the message would be too large", field="parameters")
+        if flaw := content_flaw(content, credential):
+            raise Invalid(f"the message cannot be sent with its tags filled: {flaw}", field="parameters")
         has_button = channel is Channel.MAIL and not body.transactional and url
         written = msgspec.json.encode({**content, URL_FIELD: url} if has_button else content)
         if len(written) > CONTENT_BYTES:

@@ -155,21 +155,19 @@ class PreviewResource(Resource):
         self, draft: JobDraft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
     ) -> JobPreview:
         job, rules, now = draft.job, self._rules, self._clock.now_ns()
-        devices = None if counted is None else counted.by_zone()
         used = preview.uses(job, (counted or Counted()).locales)
         leaves_at = from_ns(max(now, job.starts_at))
         samples = preview.samples(job, used, counted or Counted(), rules.records, leaves_at)
         about = [*about, *notices.of_templates(job, used, samples, rules.records.max_record_bytes)]
         if job.localized:
             sign = rules.published_sign
-            about += notices.of_zones(job, group, devices, published_sign=sign, now_ns=now)
+            about += notices.of_zones(job, group, counted, published_sign=sign, now_ns=now)
         return preview_view(
             topic=topic_name(rules.topic_template, job.app_name, job.service),
             counted=counted,
             control_group=job.control_group,
             file_bytes=None if draft.file is None else draft.file.size,
             group=group,
-            devices=devices,
             samples=samples,
             rules=rules.records,
             notices=about,

@@ -1,6 +1,5 @@
 """A preview as clients see it. `null` is what cannot be known: an estimate of what nobody looked at, a NULL column."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -55,8 +54,8 @@ class AudienceView(View, frozen=True):
 
 
 class ZoneStart(View, frozen=True):
-    """One job of a localized group: its zone, an offset or `rest` (all whose `tz` is missing or unreadable), its start
-    in nanoseconds since the epoch, and the counted devices; `null` where the audience is."""
+    """A zone of a localized job, an offset or `rest` (all whose `tz` is missing or unreadable), its start in
+    nanoseconds since the epoch, and the counted devices; `null` where the audience is."""
 
     zone: str
     starts_at: int
@@ -90,7 +89,9 @@ class JobPreview(View, frozen=True):
     topic: str
     audience: AudienceView | None
     file_bytes: int | None
-    zones: Annotated[list[ZoneStart], Meta(description="Of a localized job: the group.")]
+    zones: Annotated[
+        list[ZoneStart], Meta(description="Of a localized job. If the count is exact, only those with devices.")
+    ]
     samples: Annotated[list[SampleView], Meta(description=f"At most {SHOWN_SAMPLES}, most devices first.")]
     largest_record_bytes: int
     max_record_bytes: Annotated[int, Meta(description="A larger record would not be sent.")]
@@ -122,17 +123,16 @@ def preview_view(
     control_group: float,
     file_bytes: int | None,
     group: list[tuple[str, int]],
-    devices: Mapping[str, int] | None,
     samples: list[Sample],
     rules: RecordRules,
     notices: list[Notice],
 ) -> JobPreview:
-    """All of it; `devices` are those of each zone, where they are known."""
+    """All of it."""
     return JobPreview(
         topic=topic,
         audience=None if counted is None else audience_view(counted, control_group),
         file_bytes=file_bytes,
-        zones=[_zone_start(zone, start, devices) for zone, start in group],
+        zones=_zone_starts(group, counted),
         samples=[sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],
         largest_record_bytes=max((sample.size for sample in samples), default=0),
         max_record_bytes=rules.max_record_bytes,
@@ -161,8 +161,15 @@ def _show_notices(notices: list[Notice]) -> list[NoticeView]:
     return [NoticeView(code=notice.code, message=notice.message) for notice in notices[:SHOWN_WARNINGS]]
 
 
-def _zone_start(zone: str, start: int, devices: Mapping[str, int] | None) -> ZoneStart:
-    return ZoneStart(zone=zone, starts_at=start, devices=None if devices is None else devices.get(zone, 0))
+def _zone_starts(group: list[tuple[str, int]], counted: Counted | None) -> list[ZoneStart]:
+    if counted is None:
+        return [ZoneStart(zone=zone, starts_at=start, devices=None) for zone, start in group]
+    devices = counted.by_zone()
+    return [
+        ZoneStart(zone=zone, starts_at=start, devices=devices.get(zone, 0))
+        for zone, start in group
+        if zone in devices or not counted.exact
+    ]
 
 
 def sample_view(sample: Sample) -> SampleView:

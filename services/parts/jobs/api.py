@@ -10,6 +10,7 @@ from services.api.jobs.batches import BatchesResource
 from services.api.jobs.groups import GroupsResource
 from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_draft import JobDrafts
+from services.api.jobs.job_files import JobFiles
 from services.api.jobs.job_lists import JobListResource
 from services.api.jobs.jobs import JobsResource
 from services.api.jobs.moves import JobMovesResource
@@ -41,20 +42,21 @@ class JobsApi(Part):
 
     @cached_property
     def answers(self) -> JobAnswers:
-        return JobAnswers(self.parts.of(JobsPart).watch, self.accounts)
+        return JobAnswers(self.store, self.parts.of(JobsPart).watch, self.accounts)
 
     @cached_property
     def drafts(self) -> JobDrafts:
+        jobs, given = self.parts.of(JobsPart), self.capabilities
+        files = JobFiles(self.store, given.blobs, jobs.kinds, max_bytes=self.settings.blobs.max_file_bytes)
         return JobDrafts(
             self.store,
-            self.capabilities.audience,
-            self.capabilities.blobs,
-            self.capabilities.clock,
+            given.audience,
+            files,
+            given.clock,
             self.accounts,
             published_sign=self.settings.api.zone_offset == "added",
-            max_file_bytes=self.settings.blobs.max_file_bytes,
             max_record_bytes=self.settings.stream.max_record_bytes,
-            mails=self.parts.of(JobsPart).has_mails,
+            mails=jobs.has_mails,
             lenient=self.settings.api.lenient_jobs,
         )
 
@@ -73,13 +75,14 @@ class JobsApi(Part):
 
     def resources(self) -> Sequence[Resource]:
         jobs, given, files = self.parts.of(JobsPart), self.capabilities, self.settings.blobs
+        most, lenient = self.settings.stream.max_record_bytes, self.settings.api.lenient_jobs
         resources = [
-            TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
+            TemplatesResource(self.store, given.clock, max_record_bytes=most, lenient=lenient),
             JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch, self.answers),
             JobListResource(self.store, jobs.watch),
             JobMovesResource(self.store, jobs.flow, self.answers),
             BatchesResource(self.store, jobs.watch),
-            TemplateTrialResource(self.store, max_record_bytes=self.settings.stream.max_record_bytes),
+            TemplateTrialResource(self.store, max_record_bytes=most, lenient=lenient),
             GroupsResource(self.store, jobs.groups, jobs.flow, jobs.watch),
             PartUploadsResource(self.store, self.uploads),
             UploadUrlResource(

@@ -21,7 +21,7 @@ async def add_hour(store: Store, now: datetime) -> None:
         late = {end: int(fired * share) for end, share in _LATE.items()}
         counts: dict[str, int | dict[str, int]] = {
             "recipients": {"sent": sent, "skipped": sent // 250, "failed": 2 if ago % 9 == 0 else 0},
-            "fired": {"http/delivered": fired, "amqp/delivered": fired // 3},
+            "fired": {"http/fired": fired, "rabbitmq/fired": fired // 3},
             "lateness": late,
             "requests": 4_000,
         }

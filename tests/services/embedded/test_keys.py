@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from services.embedded.keys import KEY_FILE, own_key
+from services.embedded.keys import KEY_FILE, SIGNING_FILE, own_key, own_signing_secret
 from shared.domain.errors import Conflict
+from shared.outgoing.signing import check_secret
 from shared.secrets import KeyRing
 
 
@@ -22,6 +23,16 @@ def test_what_a_dead_process_left_half_written_is_no_key(tmp_path: Path) -> None
     (tmp_path / "secret.new").write_text("half")
     KeyRing([own_key(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == [KEY_FILE]
+
+
+def test_a_signing_secret_is_made_once_too(tmp_path: Path) -> None:
+    secret = own_signing_secret(tmp_path)
+    check_secret(secret, "secret")
+    assert own_signing_secret(tmp_path) == secret
+    assert stat.S_IMODE((tmp_path / SIGNING_FILE).stat().st_mode) == 0o600
+    (tmp_path / SIGNING_FILE).write_text("whsec_short")
+    with pytest.raises(Conflict, match="holds no signing secret"):
+        own_signing_secret(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "no key", "é" * 44])

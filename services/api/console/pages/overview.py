@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from math import isinf
 from typing import Any
 
 from services.api.http.pages.filters import known_time
@@ -32,7 +33,7 @@ class OverviewPages(PageSet):
             "seen": seen,
             "minutes": minutes,
             "recipients": [total(minute["recipients"]) for minute in minutes],
-            "fired": [total(minute["fired"]) for minute in minutes],
+            "fired": [count_delivered(minute["fired"]) for minute in minutes],
             "lateness": lateness(minutes),
             "failures": failures(minutes),
             "processes": count_roles(seen["processes"]),
@@ -53,13 +54,18 @@ def total(counts: Mapping[str, int]) -> int:
     return sum(counts.values())
 
 
+def count_delivered(fired: Mapping[str, int]) -> int:
+    """How many instants reached their target; the others are attempts that failed."""
+    return sum(count for kind, count in fired.items() if kind.endswith("/fired"))
+
+
 def lateness(minutes: Minutes) -> list[Piece]:
     """How late occurrences fired, by the ends of the buckets, the earliest first."""
-    counts: dict[int, int] = {}
+    counts: dict[float, int] = {}
     for minute in minutes:
         for end, count in minute["lateness"].items():
-            counts[int(end)] = counts.get(int(end), 0) + count
-    return [Piece(f"up to {_words(end)}", counts[end], _tone(end / 1e6)) for end in sorted(counts)]
+            counts[float(end)] = counts.get(float(end), 0) + count
+    return [Piece(_words(end), counts[end], _tone(end / 1e6)) for end in sorted(counts)]
 
 
 def failures(minutes: Minutes) -> int:
@@ -77,9 +83,11 @@ def count_roles(processes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, i
     return dict(sorted(roles.items()))
 
 
-def _words(microseconds: int) -> str:
+def _words(microseconds: float) -> str:
+    if isinf(microseconds):
+        return "more"
     seconds = microseconds / 1e6
-    return f"{seconds * 1_000:g} ms" if seconds < 1 else f"{seconds:g} s"
+    return f"up to {seconds * 1_000:g} ms" if seconds < 1 else f"up to {seconds:g} s"
 
 
 def _tone(seconds: float) -> str:

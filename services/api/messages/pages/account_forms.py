@@ -12,7 +12,6 @@ from services.api.messages.pages.accounts import SECTION
 from services.api.messages.pages.forms import (
     read_kind_fields,
     read_secret,
-    send_trial,
     show_kind_value,
 )
 from services.api.messages.pages.kinds import KINDS, KindForm
@@ -50,7 +49,7 @@ class AccountFormPages(PageSet):
             "fields": read_kind_fields(visit, kind.fields),
             "secret": read_secret(visit, kind.secret),
         }
-        made = await send_trial(visit, "POST", "/apps/{}/credentials", app_id, body=body)
+        made = await visit.send("POST", "/apps/{}/credentials", app_id, body=body)
         return Moved(address("/messages/{}/credentials/{}", app_id, made["id"]), "made")
 
     @PageRoute(_CHANGE, template="messages/change.html", section=SECTION)
@@ -78,7 +77,7 @@ class AccountFormPages(PageSet):
         """Replace it: a test message goes first."""
         kind = KINDS[(await _read_account(visit))["kind"]]
         body = {"secret": read_secret(visit, kind.secret), "fields": read_kind_fields(visit, kind.fields)}
-        await send_trial(visit, "PUT", f"{_ACCOUNT}/secret", *_ids(visit), body=body)
+        await visit.send("PUT", f"{_ACCOUNT}/secret", *_ids(visit), body=body)
         return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "secret-replaced")
 
 

@@ -7,8 +7,7 @@ from services.api.http.pages.apps import choose_app, read_apps
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name
 from services.api.http.pages.visits import Visit, address
-from services.api.messages.pages.forms import send_trial
-from services.api.messages.pages.standing import allowed_of, done_of, explain_bound, health_of, read_running, speed_of
+from services.api.messages.pages.standing import allowed_of, explain_bound, health_of, read_running, speed_of
 
 SECTION = "/messages"
 ACCOUNTS_SHOWN = 6
@@ -54,7 +53,7 @@ class AccountPages(PageSet):
             "allowed": allowed_of(account),
             "bound": explain_bound(account),
             "speed": speed_of(account, jobs),
-            "jobs": [(job, done_of(job)) for job in jobs],
+            "jobs": jobs,
             "next": listed.next,
             "name": _name_to_type(account),
         }
@@ -74,7 +73,7 @@ class AccountPages(PageSet):
     @FormRoute(_PAGE + "/test", page="show_account")
     async def test_account(self, visit: Visit) -> Moved:
         """Send a test message."""
-        await send_trial(visit, "POST", f"{_ACCOUNT}/test", *_ids(visit))
+        await visit.send("POST", f"{_ACCOUNT}/test", *_ids(visit))
         return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "tested")
 
     @FormRoute(_PAGE + "/delete", page="show_account")
@@ -104,7 +103,7 @@ class AccountPages(PageSet):
             ],
             "allowed": sum(allowed_of(each) for each in accounts),
             "names": {each["id"]: each["name"] for each in listed.value},
-            "jobs": [(job, done_of(job)) for job in sending[:JOBS_SHOWN]],
+            "jobs": sending[:JOBS_SHOWN],
             "next": listed.next,
         }
 

@@ -1,28 +1,10 @@
-"""Reads the fields of an account's kind, and sends what a test message goes before."""
+"""Reads the fields of an account's kind."""
 
 from typing import Any
 
-from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.typed import read_lines, read_number, read_pairs
 from services.api.http.pages.visits import Visit
 from services.api.messages.pages.kinds import FieldShape, KindField
-
-_CONFLICT, _AWAY = 409, 503
-
-
-async def send_trial(visit: Visit, method: str, path: str, *parts: str, body: Any = None) -> Any:
-    """Do something for which a test message goes first: what it answers. That the provider gives no answer is a
-    refusal like any other, so that what was typed stays.
-
-    Raises:
-        ApiProblem: it was not done.
-    """
-    try:
-        return await visit.send(method, path, *parts, body=body)
-    except ApiProblem as problem:
-        if problem.status == _AWAY:
-            raise ApiProblem(_CONFLICT, problem.detail, problem.field) from None
-        raise
 
 
 def read_kind_fields(visit: Visit, fields: tuple[KindField, ...]) -> dict[str, Any]:

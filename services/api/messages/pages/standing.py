@@ -76,12 +76,6 @@ def speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
     return (sum(job["rate"] for job in running) or None) if are_known else None
 
 
-def done_of(job: JobAnswer) -> int:
-    """How many messages of a job have been called: to the message where that is known, else by whole batches."""
-    counts = job.get("messages")
-    return int(counts["planned"] - counts["unsent"] - counts["sending"] if counts else job["completedTokens"])
-
-
 def _sendable(account: Account) -> int:
     """How many messages wait of jobs that run."""
     queue = account["queue"]

@@ -58,6 +58,10 @@ def seconds(count: int) -> list[str]:
     return [f"2100-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z" for n in range(count)]
 
 
+TWO_URLS = (
+    b'{"key":"k","every":60,"callback":{"type":"http","data":'
+    b'{"url":"https://example.com/","url":"https://example.org/","payload":1}}}'
+)
 BAD: list[tuple[Any, str | None, str]] = [
     # the body
     (b"", None, "the body is empty"),
@@ -107,6 +111,11 @@ BAD: list[tuple[Any, str | None, str]] = [
     (recurring(cron="0 */36 * * *"), "cron", "for every 36 hours use every: 129600"),
     (recurring(cron="0 0 1 1-12/13 *"), "cron", "the step 13 exceeds the 12 of a month field"),
     (json.dumps(BODY).encode()[:-1] + b',"key":"other"}', "key", "twice: remove one"),
+    (json.dumps(BODY).encode()[:-1] + b',"retry":{"attempts":1,"attempts":2}}', "retry.attempts", "twice: remove one"),
+    (json.dumps(BODY).encode()[:-1] + b',"labels":{"a":"1","a":"2"}}', "labels.a", "twice: remove one"),
+    (TWO_URLS, "callback.data.url", "twice: remove one"),
+    (changed(callback={"type": "webhook", "data": {}}), "callback.type", "must be one of rabbitmq, http, kafka, not"),
+    (changed(misfire="drop"), "misfire", "must be one of fire, skip, an object, not 'drop'"),
     (recurring(cron="0 0 30 2 *"), "cron", "never fires"),
     (recurring(cron=" ".join(["0"] * 5) + " " * 300), "cron", ""),
     (recurring(cron="* * * * *", timezone="Mars/Olympus"), "timezone", "unknown time zone"),
@@ -125,7 +134,6 @@ BAD: list[tuple[Any, str | None, str]] = [
     (changed(window_seconds=86_401), "window_seconds", "<= 86400"),
     (json.dumps(changed(window_seconds=float("nan"))).encode(), None, "not JSON"),
     (json.dumps(BODY).encode()[:-1] + b',"window_seconds":1e999}', "window_seconds", "range"),
-    (changed(misfire="drop"), "misfire", ""),
     (changed(misfire={"fire_within_seconds": 0}), "misfire.fire_within_seconds", ">= 1"),
     (changed(misfire={"fire_within_seconds": 1e300}), "misfire.fire_within_seconds", "<="),
     (changed(misfire={}), "misfire.fire_within_seconds", "needed"),

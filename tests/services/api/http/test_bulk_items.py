@@ -41,6 +41,8 @@ def test_items_are_read_as_they_are_written() -> None:
     assert read(b'[null, {"a": 1} ,"x"]').items == [b"null", b'{"a": 1}', b'"x"']
     lines = read(b'{"a":1}\n\n  \n{"b":2}')
     assert (lines.items, lines.in_lines) == ([b'{"a":1}', b'{"b":2}'], True)
+    assert read(b'\xef\xbb\xbf{"a":1}\n').items == [b'{"a":1}']  # a mark of byte order, as some editors write it
+    assert read(b"\xef\xbb\xbf[1]").items == [b"1"]
     assert len(read(b"[" + b",".join([b"1"] * MOST) + b"]").items) == MOST
     for nothing in (b"[]", b"[1,2", b"5", b"[" + b",".join([b"1"] * (MOST + 1)) + b"]"):
         with pytest.raises(Invalid):

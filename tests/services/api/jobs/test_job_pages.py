@@ -75,7 +75,7 @@ async def test_zones_of_a_localized_push_are_one_line_of_the_list(house: House) 
 
 async def test_hostile_names_are_text(house: House) -> None:
     app_id = await house.app()
-    template = {"name": HOSTILE, "locale": "en", "body": {"alert": HOSTILE}, "defaults": {}}
+    template = {"name": HOSTILE, "locale": "en", "body": {"alert": "{{x}}"}, "defaults": {}}
     assert (await house.admin.post(f"/apps/{app_id}/templates", template)).status == 201
     name = "%3Cscript%3Ealert(1)%3C/script%3E%22'%26%7B%7B7*7%7D%7D"
     job = await job_of(house, app_id, name, context={"x": HOSTILE}, metadata={HOSTILE: HOSTILE})

@@ -97,6 +97,14 @@ async def test_a_field_of_messages_is_refused_in_a_push(house: House) -> None:
     assert reply.json["reason"] == "maxRecipients needs a credential: a push job has none"
 
 
+async def test_a_push_may_have_fields_of_messages_with_what_they_are_by_default(house: House) -> None:
+    """As generated clients send them."""
+    app_id = await house.app_with_template()
+    unset = {"share": 1, "locale": "", "duplicates": "", "maxRecipients": 0, "credential": ""}
+    assert (await _post(house, app_id, JOB | unset)).status == 201
+    is_problem(await _post(house, app_id, JOB | unset | {"share": 2}), 422, "share")
+
+
 async def test_any_content_type_a_trailing_slash_and_bytes_behind_the_value_are_accepted(house: House) -> None:
     app_id = await house.app_with_template()
     body = b"\n " + json.dumps({"SERVICE": "apns", "Context": {"Kept": 1}}).encode() + b" \xff garbage"

@@ -124,6 +124,27 @@ async def test_a_part_that_cannot_be_is_refused(
     assert (refused.status, refused.json["field"]) == (status, field)
 
 
+async def test_the_first_part_begins_an_upload_and_the_others_come_in_any_order(api: Client, app_id: str) -> None:
+    upload = str(uuid.uuid4())
+    early = await put(api, app_id, 2, LARGE, upload)
+    assert (early.status, early.json["field"], "it begins with part 1" in early.json["reason"]) == (
+        404,
+        "uploadId",
+        True,
+    )
+    for number, content in ((1, LARGE), (3, b"u3\n"), (2, LARGE)):
+        assert (await put(api, app_id, number, content, upload)).status == 200
+    done = await api.post(f"/apps/{app_id}/uploads/{upload}/complete", {"bytes": 2 * len(LARGE) + 3})
+    assert (done.status, [part["number"] for part in done.json["parts"]]) == (200, [1, 2, 3])
+
+
+async def test_an_empty_file_is_called_one(api: Client, app_id: str) -> None:
+    for number, reason in ((1, "the file is empty"), (2, "a part has 1 to 8,388,608 bytes")):
+        upload = (await put(api, app_id, 1, b"id\n")).json["uploadId"]
+        refused = await put(api, app_id, number, b"", upload)
+        assert (refused.status, refused.json["reason"]) == (422, reason)
+
+
 async def test_a_first_part_that_cannot_be_begins_nothing(house: House, api: Client, app_id: str) -> None:
     upload = str(uuid.uuid4())
     assert (await put(api, app_id, 1, b"", upload)).status == 422

@@ -6,7 +6,7 @@ Starts are told by the database's clock; the API's own stands still and far ahea
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.errors import Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.instants import ms
+from shared.domain.instants import ms, ns
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.domain.push.records import APNS
@@ -103,6 +103,20 @@ async def test_a_job_that_starts_later_waits_for_its_occurrence(house: House) ->
     assert await house.broker.depth(SPLIT_QUEUE) == before
     assert (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json["startsAt"] == starts_at
     assert (await house.admin.delete(f"/apps/{app_id}")).status == 409
+
+
+async def test_instants_may_be_texts_and_are_answered_in_nanoseconds(house: House) -> None:
+    app_id = await house.app_with_template()
+    ask = {"startsAt": "2126-12-24T09:00:00.25Z", "expiresAt": "2126-12-24T11:00+01:00"}
+    plain = await house.admin.post(f"/apps/{app_id}/jobs?template=like", JOB | ask)
+    assert plain.status == 201, plain.body
+    start, hour = ns(datetime(2126, 12, 24, 9, tzinfo=UTC)), 3_600 * 10**9
+    assert (plain.json["startsAt"], plain.json["expiresAt"]) == (start + hour // 3600 // 4, start + hour)
+    everywhere = JOB | {"localized": True, "startsAt": "2126-12-24T09:00:00"}
+    localized = await house.admin.post(f"/apps/{app_id}/jobs?template=like", everywhere)
+    assert localized.status == 201, localized.body
+    starts = {zone["zone"]: zone["startsAt"] for zone in localized.json["zones"]}
+    assert (starts["+0000"], starts["-0300"], starts["+0100"]) == (start, start + 3 * hour, start - hour)
 
 
 async def test_pause_resume_and_stop_before_the_start_answer_as_marathon_does(house: House) -> None:

@@ -108,6 +108,12 @@ class Campaign:
         since = dict.fromkeys(("kept_since", "personal_since", "ledger_since"), ended)
         await store.jobs._jobs.update_one({"_id": job.id}, {"$set": {"open": False} | since})
 
+    async def ended(self, job: Job) -> Job:
+        """The job as it stands now."""
+        found = await self.desk.house.store.jobs.view(job.id)
+        assert found is not None
+        return found
+
     async def shown(self, job: Job, query: str = "") -> dict[str, Any]:
         answer = await self.desk.admin.get(f"{self.jobs}/{job.id}{query}")
         assert answer.status == 200, answer.body

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from services.parts import Parts
+from shared.domain.errors import Unavailable
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.pacing import Pace
 from shared.runtime.server_settings import ProviderSettings
@@ -62,11 +63,11 @@ async def test_a_test_message_goes_first_and_then_it_is_there(desk: Desk) -> Non
     [
         (Rule(status=400, text="no such sender hush-hush-hush"), 422, "testRecipient", "refuses the test message"),
         (Rule(status=401, text="who are you, Bearer hush-hush-hush"), 422, "secret", "does not let us in"),
-        (Rule(status=503), 503, None, "does not take the test message now"),
-        (Rule(status=429), 503, None, "does not take the test message now"),
-        (Rule(status=500), 503, None, "gave no answer"),
-        pytest.param(Rule(hang=True), 503, None, "gave no answer", marks=pytest.mark.slow),
-        (Rule(cut=Cut.CALL), 503, None, "gave no answer"),
+        (Rule(status=503), 422, "fields.url", "does not take the test message now"),
+        (Rule(status=429), 422, "fields.url", "does not take the test message now"),
+        (Rule(status=500), 422, "fields.url", "gave no answer"),
+        pytest.param(Rule(hang=True), 422, "fields.url", "gave no answer", marks=pytest.mark.slow),
+        (Rule(cut=Cut.CALL), 422, "fields.url", "gave no answer"),
     ],
 )
 async def test_what_the_provider_does_not_take_is_not_stored(
@@ -81,13 +82,35 @@ async def test_what_the_provider_does_not_take_is_not_stored(
     assert await stored(desk, app_id) == []
 
 
-async def test_a_provider_that_is_not_there_is_away(desk: Desk) -> None:
+SMTP = {"host": "127.0.0.1", "port": 1, "from": "news@example.com"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "secret", "field", "advice"),
+    [
+        ("http", {"url": "http://127.0.0.1:1/send"}, SECRET, "fields.url", "check fields.url"),
+        ("smtp", SMTP, {}, "fields.host", "check fields.host and fields.port"),
+        ("smtp", SMTP | {"host": "mx.invalid"}, {}, "fields.host", "mx.invalid cannot be found"),
+    ],
+)
+async def test_a_provider_that_is_not_there_is_the_callers_mistake_and_no_outage(
+    desk: Desk, kind: str, fields: dict[str, Any], secret: dict[str, str], field: str, advice: str
+) -> None:
     app_id = await desk.house.app()
-    away = desk.body(fields={"url": "http://127.0.0.1:1/send"})
-    refused = await desk.admin.post(path(app_id), away)
-    assert refused.status == 503
+    refused = await desk.admin.post(path(app_id), desk.body(kind=kind, fields=fields, secret=secret))
+    assert (refused.status, refused.json["field"]) == (422, field), refused.body
     assert "does not take the test message now" in refused.json["detail"]
+    assert advice in refused.json["detail"]
     assert await stored(desk, app_id) == []
+
+
+async def test_a_store_that_is_away_is_an_outage_of_ours(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_away(*_: object) -> None:
+        raise Unavailable("MongoDB is away")
+
+    app_id = await desk.house.app()
+    monkeypatch.setattr(desk.flow._store.credentials, "add", is_away)
+    assert (await desk.admin.post(path(app_id), desk.body())).status == 503
 
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
@@ -175,7 +198,7 @@ async def test_the_sandbox_needs_no_secret(desk: Desk) -> None:
     assert desk.noted()[-1]["content"] == {"text": "Hi"}
     lost = await desk.admin.post(path(app_id), desk.in_sandbox(name="lost", testRecipient="a+lost@example.com"))
     bounces = await desk.admin.post(path(app_id), desk.in_sandbox(name="no", testRecipient="a+bounce@example.com"))
-    assert (lost.status, bounces.status) == (503, 422)
+    assert (lost.status, lost.json["field"], bounces.status) == (422, "kind", 422)
     assert (await desk.admin.post(path(app_id, view["id"], "test"))).status == 204
 
 
@@ -312,7 +335,7 @@ async def test_fields_of_the_kind_change_with_the_secret(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "status"), [(Rule(status=401), 422), (Rule(status=503), 503), (Rule(cut=Cut.CALL), 503)]
+    ("rule", "status"), [(Rule(status=401), 422), (Rule(status=503), 422), (Rule(cut=Cut.CALL), 422)]
 )
 async def test_a_new_secret_that_does_not_work_leaves_the_old_one(desk: Desk, rule: Rule, status: int) -> None:
     app_id = await desk.house.app()
@@ -340,7 +363,7 @@ async def test_a_rejected_one_sends_again_by_a_new_secret(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "status"), [(Rule(), 204), (Rule(status=400), 422), (Rule(status=401), 422), (Rule(status=503), 503)]
+    ("rule", "status"), [(Rule(), 204), (Rule(status=400), 422), (Rule(status=401), 422), (Rule(status=503), 422)]
 )
 async def test_a_test_tells_what_the_provider_says_and_changes_nothing(desk: Desk, rule: Rule, status: int) -> None:
     app_id = await desk.house.app()

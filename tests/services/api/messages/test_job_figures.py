@@ -1,12 +1,14 @@
 """How a job by a credential stands: exact at any moment, whoever writes, and also once its batches are gone."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
+from services.parts.jobs.api import JobsApi
 from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 from shared.domain.instants import ns
@@ -42,7 +44,39 @@ async def test_every_message_is_counted_once(campaign: Campaign) -> None:
         "planned": 7, "unsent": 3, "sending": 0, "sent": 1, "delivered": 1, "read": 0, "failed": 1, "invalid": 0,
         "unknown": 1, "repeated": 1, "heldOut": 0, "duplicates": 0,
     }  # fmt: skip
-    assert shown["reasons"] == {"refused": 1}
+    assert shown["reasons"] == {"refused": 1, "unknown": 1}
+    [listed] = (await campaign.desk.admin.get(campaign.jobs)).json
+    for view in (shown, listed):
+        sums = [view[name] for name in ("totalTokens", "completedTokens", "sent", "failed", "skipped")]
+        assert sums == [7, 4, 2, 2, 0], "as far as it is, though no batch is settled"
+
+
+async def test_a_bounce_behind_the_end_moves_all_figures_of_the_job(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [2])
+    made = await campaign.note(job, 0, {0: {}, 1: {}})
+    await campaign.close(job)
+    await campaign.hear(made[0], state=FAILED, reason="hard-bounce")
+    shown = await campaign.shown(job, "?exact=true")
+    assert (shown["messages"]["sent"], shown["messages"]["failed"]) == (1, 1)
+    assert (shown["completedTokens"], shown["sent"], shown["failed"]) == (2, 1, 1)
+    assert shown["reasons"] == {"hard-bounce": 1}
+
+
+async def test_a_job_is_not_shown_as_ended_with_what_its_retry_sends(campaign: Campaign) -> None:
+    """It is taken up again, and sends, right behind the read of its state."""
+    job = await campaign.made()
+    await campaign.plan(job, [2])
+    await campaign.note(job, 0, {0: {}})
+    await campaign.close(job)
+    store, ended = campaign.desk.house.store, await campaign.ended(job)
+    assert await store.reopening.reopen_job(ended, {MessageState.UNSENT}, at=2) is not None
+    await campaign.note(job, 0, {1: {"state": MessageState.SENDING}})
+    app = await store.apps.get(campaign.app_id)
+    assert app is not None
+    answer = await campaign.desk.parts.of(JobsApi).answers.show(ended, app)
+    shown = json.loads(answer.content)
+    assert (shown["state"], shown["messages"]["sending"]) == ("running", 1)
 
 
 async def test_a_push_job_shows_nothing_of_that(desk: Desk) -> None:
@@ -129,6 +163,8 @@ async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     after = await campaign.shown(job, "?exact=true")
     assert after["messages"] == before["messages"]
     assert after["reasons"] == before["reasons"] == {"refused": 1}
+    sums = ("totalTokens", "completedTokens", "sent", "failed")
+    assert [after[name] for name in sums] == [before[name] for name in sums] == [7, 2, 1, 1]
     answer = await campaign.desk.admin.post(f"{campaign.jobs}/{job.id}/retry", {"states": ["failed"]})
     assert (answer.status, answer.json["detail"]) == (409, "the messages of this job are forgotten")
 

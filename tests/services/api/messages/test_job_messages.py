@@ -119,6 +119,13 @@ async def test_a_line_of_json_is_the_message(campaign: Campaign, job: Job) -> No
     assert [json.loads(line) for line in stream.body.splitlines()[:3]] == page.json
 
 
+@pytest.mark.parametrize("accept", ["application/x-ndjson;q=0", "text/csv; q=0.000, application/json"])
+async def test_a_type_of_no_quality_is_not_wanted(campaign: Campaign, job: Job, accept: str) -> None:
+    answer = await campaign.desk.admin.download(path_of(campaign, job, "?limit=3"), accept=accept)
+    assert answer.headers["content-type"].startswith("application/json")
+    assert len(json.loads(answer.body)) == 3
+
+
 async def test_the_cursor_of_a_page_begins_a_stream(campaign: Campaign, job: Job) -> None:
     page = await campaign.desk.admin.get(path_of(campaign, job, "?limit=999"))
     cursor = page.headers["link"].partition("cursor=")[2].partition(">")[0]

@@ -1,12 +1,18 @@
 """Jobs that send by a credential: what POST stores, and what it refuses before anything is stored."""
 
 import asyncio
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from shared.domain.errors import Conflict
+from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.templates import Template
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import CredentialStatus, OnUnknown
 from shared.domain.messages.jobs import Duplicates, Halt, options_of
@@ -68,9 +74,16 @@ async def test_all_of_its_own_is_read_and_shown(campaign: Campaign) -> None:
         "transactional": True,
         "maxRecipients": 1_000,
     }
-    job = await campaign.made(**own)
+    people = await campaign.file(b"E-Mail,Name\n91234567,Ana\n")
+    job = await campaign.made(csvPath=people, **own)
     shown = (await campaign.shown(job))["options"]
     assert shown == own | {"recipientColumn": "e-mail", "defaultRegion": "SG"}
+
+
+async def test_instants_may_be_texts(campaign: Campaign) -> None:
+    job = await campaign.made(startsAt="2126-12-24T09:00:00Z", expiresAt="2126-12-24T10:00:00Z")
+    start = ns(datetime(2126, 12, 24, 9, tzinfo=UTC))
+    assert (job.starts_at, job.expires_at) == (start, start + 3_600 * 10**9)
 
 
 async def test_the_credential_is_named_in_any_way(desk: Desk, campaign: Campaign) -> None:
@@ -104,6 +117,7 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
         ({"service": "apns"}, "credential", "a credential or a service, not both"),
         ({"credential": ...}, "service", "it must be apns or gcm"),
         ({"credential": "nobody"}, "credential", "no credential with this name or id"),
+        ({"credential": "plya"}, "credential", "no credential with this name or id; did you mean play?"),
         ({"credential": "00000000-0000-4000-8000-00000000ffff"}, "credential", "no credential"),
         ({"localized": True, "startsAt": 4 * 10**18}, "localized", "cannot be localized"),
         ({"controlGroup": 0.1}, "controlGroup", "no control group"),
@@ -111,6 +125,7 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
         ({"expiresAt": 1}, "expiresAt", "in the future"),
         ({"template": "hello,hello"}, "template", "one template"),
         ({"template": "nothing"}, "template", "no template named"),
+        ({"template": "helo"}, "template", "no template named 'helo'; did you mean hello?"),
         ({"template": "odd"}, "body.text", "'{{first name}}'"),
         ({"locale": "pt"}, "template", "none in the locale 'pt'"),
         ({"recipientColumn": "x" * 256}, "recipientColumn", "of up to 255 characters"),
@@ -119,7 +134,7 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
         ({"onUnknown": "wait"}, "onUnknown", "hold or retry"),
         ({"haltOn": {"share": 2}}, "haltOn.share", "up to 1"),
         ({"haltOn": {"minimum": -1}}, "haltOn.minimum", "0 or more"),
-        ({"haltOn": {"most": 1}}, "haltOn", "unknown field"),
+        ({"haltOn": {"most": 1}}, "haltOn", "there is no field 'most'"),
         ({"haltOn": "never"}, "haltOn", "an object"),
         ({"share": 0}, "share", "from 1 to 100"),
         ({"share": 101}, "share", "from 1 to 100"),
@@ -133,10 +148,32 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
 async def test_what_is_wrong_is_told_and_nothing_is_stored(
     desk: Desk, campaign: Campaign, fields: dict[str, Any], field: str, words: str
 ) -> None:
-    odd = {"name": "odd", "locale": "en", "body": {"text": "Hi {{first name}}"}}
-    await desk.admin.post(f"/apps/{campaign.app_id}/templates", odd)
+    # It was stored before templates were checked for such tags.
+    text = {"text": "Hi {{first name}}"}
+    odd = Template(id=str(uuid.uuid4()), app_id=campaign.app_id, name="odd", locale="en", body=text)
+    with suppress(Conflict):
+        await desk.house.store.templates.add(odd)
     before = await jobs_of(desk.house.store, campaign)
     refused = await campaign.post(**({"csvPath": await campaign.file()} | fields))
+    assert (refused.status, refused.json["field"]) == (422, field), refused.body
+    assert words in refused.json["detail"]
+    assert await jobs_of(desk.house.store, campaign) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "words"),
+    [
+        (b"Recipient,Name\nana@example.com,Ana\nbob@example.com\n", "csvPath", "line 3"),
+        (b"Recipients,Name\nana@example.com,Ana\n", "csvPath", "did you mean recipients?, at byte 0, line 1"),
+        (b"Recipient,Nmae\nana@example.com,Ana\n", "template", "default for {{name}}; did you mean nmae?"),
+        (b"Recipient,Name\n", "csvPath", "nobody behind it"),
+    ],
+)
+async def test_a_broken_file_takes_no_job(
+    desk: Desk, campaign: Campaign, content: bytes, field: str, words: str
+) -> None:
+    before = await jobs_of(desk.house.store, campaign)
+    refused = await campaign.post(csvPath=await campaign.file(content))
     assert (refused.status, refused.json["field"]) == (422, field), refused.body
     assert words in refused.json["detail"]
     assert await jobs_of(desk.house.store, campaign) == before
@@ -192,8 +229,9 @@ async def test_a_table_is_looked_at(desk: Desk, campaign: Campaign) -> None:
     job = await desk.house.store.jobs.view(made.json["id"])
     assert job is not None and (job.table, job.filters) == ("game_sandbox", {"level": "3"})
     wrong: list[tuple[dict[str, Any], str, str]] = [
-        ({"recipientColumn": "e-mail"}, "recipientColumn", "e-mail"),
+        ({"recipientColumn": "recipients"}, "recipientColumn", 'no column "recipients"; did you mean recipient?'),
         ({"filters": {"colour": "red"}}, "filters.colour", "colour"),
+        ({"filters": {"levle": "3"}}, "filters.levle", 'no column "levle"; did you mean level?'),
         ({"filters": {"level": "three"}}, "filters.level", ""),
         ({"template": "tagged"}, "template", "{{city}}"),
         ({"credential": (await campaign.credential(kind="http")).id}, "app", "game_http"),

@@ -84,6 +84,9 @@ async def test_a_file_is_counted_by_what_would_become_of_its_rows(campaign: Camp
     assert (messages["columns"], messages["unfilledTags"]) == (["recipient", "name"], [])
     assert (preview["topic"], preview["audience"], preview["samples"], preview["warnings"]) == ("", None, [], [])
     assert preview["fileBytes"] == len(PEOPLE)
+    [sample] = messages["samples"]
+    assert (sample["locale"], sample["content"]) == ("en", {"subject": "Hi", "text": "Hi {{name}} of Rome"})
+    assert sample["bytes"] == len(b'{"subject":"Hi","text":"Hi {{name}} of Rome"}')
     each = (await mail(campaign, duplicates="each"))["messages"]
     assert (each["recipients"], each["repeated"]) == (4, 0)
 
@@ -117,6 +120,42 @@ async def test_a_tag_that_nothing_fills_is_told(campaign: Campaign) -> None:
     [warning] = preview["warnings"]
     assert warning["code"] == "bad-file"
     assert "{{city}}" in warning["message"]
+
+
+async def test_each_locale_has_a_sample_and_that_of_most_comes_first(campaign: Campaign) -> None:
+    body = {"subject": "Oi", "html": "<b>{{name}}</b> {{city}} {{nobody}}"}
+    letter = {"name": "letter", "locale": "de", "body": body}
+    assert (await campaign.desk.admin.post(f"/apps/{campaign.app_id}/templates", letter)).status == 201
+    messages = (await mail(campaign, context={"city": "A&B"}))["messages"]
+    assert [sample["locale"] for sample in messages["samples"]] == ["en", "de"]
+    assert messages["samples"][1]["content"]["html"] == "<b>{{name}}</b> A&amp;B {{nobody}}"
+    assert messages["unfilledTags"] == ["nobody"]
+
+
+async def test_messages_that_would_be_empty_or_too_long_are_told(campaign: Campaign, stack: Endpoints) -> None:
+    credential = await campaign.credential(kind="twilio")
+    own = {"name": "own", "locale": "en", "body": {"text": "{{text}}"}}
+    assert (await campaign.desk.admin.post(f"/apps/{campaign.app_id}/templates", own)).status == 201
+    texts = ["Hi", "", "again", " ", "x" * 1_600, "x" * 1_601]
+    numbers = ["+6591234567", "+6591234568", "+6591234567", "+6591234569", "+6591234570", "+6591234571"]
+    rows = "".join(f"{number},{text}\n" for number, text in zip(numbers, texts, strict=True))
+    path = await campaign.file(f"Recipient,Text\n{rows}123,\n,\n".encode())
+    counts = ("exact", "recipients", "malformed", "unrendered", "repeated")
+    told = (await ask(campaign, template="own", credential=credential.id, csvPath=path)).json["messages"]
+    assert [told[name] for name in counts] == [True, 2, 1, 3, 1]
+
+    name = campaign.desk.house.store._database.name
+    people = enumerate(zip(numbers, texts, strict=True), 1)
+    values = ", ".join(f"({place}, '{number}', '{text}')" for place, (number, text) in people)
+    await _execute(
+        f"{stack.postgres_url.rpartition('/')[0]}/{name}",
+        "DROP TABLE IF EXISTS game_twilio",
+        "CREATE TABLE game_twilio (seq_id bigint, recipient text, text text)",
+        "CREATE INDEX ON game_twilio (seq_id)",
+        f"INSERT INTO game_twilio VALUES {values}",
+    )
+    told = (await ask(campaign, template="own", credential=credential.id)).json["messages"]
+    assert [told[name] for name in counts] == [True, 2, 0, 3, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Single messages over the API: what is accepted, what is refused and stores nothing, and what is taken back."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from services.api.http.bulk_items import ITEM_BYTES
 from services.parts.messages.common import MessagesPart
+from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, Pending, SingleWish
 from shared.domain.messages.tasks import SINGLE_QUEUE
@@ -153,6 +155,23 @@ async def test_what_breaks_a_rule_is_named_and_not_stored(shop: Shop, fields: di
     assert refused.status == 422, refused.body
     assert refused.json["field"] == field
     assert await shop.count() == 0
+
+
+async def test_a_message_that_is_empty_or_too_long_once_it_is_filled_is_refused(shop: Shop) -> None:
+    now = datetime(2026, 12, 24, tzinfo=UTC)
+    account = Credential(
+        id=str(uuid.uuid4()), app_id=shop.app_id, name="sms", kind="twilio", fields={}, rate=10, max_in_flight=20,
+        test_recipient="+6591234567", created_by="me", created_at=now, updated_at=now,
+    )  # fmt: skip
+    assert await shop.desk.house.store.credentials.add(account)
+    wish: dict[str, Any] = {"credential": "sms", "to": "+6591234567", "body": {"text": "{{text}}"}}
+    for text, status in ((" ", 422), ("x" * 1_601, 422), ("x" * 1_600, 201)):
+        answer = await shop.post(**wish, parameters={"text": text})
+        assert answer.status == status, answer.body
+        if status == 422:
+            assert answer.json["field"] == "parameters"
+            assert answer.json["reason"].endswith("an SMS has 1 to 1,600 characters")
+    assert await shop.count() == 1
 
 
 async def test_another_apps_credential_and_messages_are_not_there(shop: Shop) -> None:

@@ -62,7 +62,7 @@ async def test_a_localized_job_over_a_file_is_shown_with_the_devices_of_its_zone
     starts_at = house.clock.now_ns() + 15 * HOUR
     reply = await ask(over(house, crowd), app_id, csvPath=path, localized=True, startsAt=starts_at)
     assert reply.status == 200, reply.body
-    devices = {zone["zone"]: zone["devices"] for zone in reply.json["zones"] if zone["devices"]}
+    devices = {zone["zone"]: zone["devices"] for zone in reply.json["zones"]}
     assert devices == {"+0000": 2, "+0545": 2, "rest": 2}
 
 
@@ -104,6 +104,30 @@ async def test_a_file_over_which_a_job_would_fail_is_a_warning(
     [warning] = reply.json["warnings"]
     assert warning["code"] == "bad-file"
     assert told in warning["message"]
+    refused = await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns", "csvPath": path})
+    assert (refused.status, refused.json["field"], told in refused.json["reason"]) == (422, "csvPath", True)
+    assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
+
+
+async def test_a_large_file_is_checked_at_its_beginning_when_a_job_is_made(house: House) -> None:
+    app_id, many = await house.app_with_template(), lines(*range(150_000, 300_000))
+    client = over(house, house.audience)
+    assert len(many) > 1024 * 1024
+    for content, status in ((many + b"\0\n", 201), (b"id\nu1\n\0\n" + many, 422)):
+        path = await house.file("large-and-broken.csv", content)
+        made = await client.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns", "csvPath": path})
+        assert made.status == status, made.body
+
+
+async def test_a_first_line_that_looks_like_a_user_is_a_warning(house: House, crowd: Audience) -> None:
+    app_id, path = await house.app_with_template(), await house.file("headless.csv", b"user-0\nuser-1\n")
+    assert codes(await ask(over(house, crowd), app_id, csvPath=path))[0] == "no-header"
+    made = await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns", "csvPath": path})
+    assert (made.status, made.json["warnings"]) == (
+        201,
+        ["The first line of the file looks like a user, not like a header: nothing is sent to that user."],
+    )
+    assert "warnings" not in (await house.admin.get(f"/apps/{app_id}/jobs/{made.json['id']}")).json
 
 
 async def test_users_whom_the_column_cannot_hold_are_unknown(house: House, crowd: Audience, push_database: str) -> None:

@@ -131,7 +131,7 @@ async def test_a_new_account_keeps_its_secret_to_itself(desk: Desk) -> None:
         assert refused.status == 422 and field in refused.wrong, refused.words
     await desk.provider.answer(Rule(status=503))
     away = read_sheet(await send(desk.admin, page, *fields, *parts, **(typed | {"name": "good"})))
-    assert away.status == 409 and "does not take the test message now" in away.words and away.typed["name"] == "good"
+    assert away.status == 422 and "does not take the test message now" in away.words and away.typed["name"] == "good"
     moved = await send(desk.admin, page, *fields, *parts, **(typed | {"name": "good"}))
     assert moved.status == 303, moved.body
     [made] = (await desk.admin.get(f"/apps/{app_id}/credentials")).json
