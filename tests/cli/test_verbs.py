@@ -175,8 +175,8 @@ async def test_a_file_is_uploaded_for_a_job(cli: Program, house: House) -> None:
 async def test_a_file_without_a_header_is_a_warning_when_a_job_is_made_of_it(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     (cli.home / "headless.csv").write_text("u1\nu2\n")
-    for noun in ("jobs", "groups"):
-        words = (noun, "create", "--app", app_id, "--template", "like", "--at", LATER, "--csv", "headless.csv")
+    for noun, at in (("jobs", LATER), ("groups", EVERYWHERE)):
+        words = (noun, "create", "--app", app_id, "--template", "like", "--at", at, "--csv", "headless.csv")
         ended = await cli.done(*words, "-q")
         assert "Warning: The first line of the file looks like a user, not like a header" in ended.err
 

@@ -167,3 +167,11 @@ def test_an_error_is_read_from_a_problem_document_or_made_from_the_status() -> N
     assert (type(forbidden), str(forbidden)) == (Forbidden, "answered with 403 Forbidden")
     other = error_of(599, b"")
     assert (type(other), str(other)) == (CarillonError, "answered with 599")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_has_not_is_refused_by_its_field(number: float) -> None:
+    """It would be sent as null."""
+    body = PushJob(service="apns", templates=["like"], context={"scores": [{"of_ana": number}]})
+    with pytest.raises(ValueError, match=r"context\.scores\[0\]\.of_ana: JSON has no"):
+        body.encoded()
