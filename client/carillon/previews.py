@@ -73,7 +73,7 @@ class Sample(_View, frozen=True):
 
 
 class Notice(_View, frozen=True):
-    """Something that is allowed and may not be meant: `code` stays the same, `message` is for people."""
+    """Something that is allowed but probably a mistake: `code` stays the same, `message` is for people."""
 
     code: str
     message: str

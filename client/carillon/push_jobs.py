@@ -125,7 +125,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
-    only in the answer to start, as are `warnings` of what may not be meant. `control_group_csv_path` is where those
+    only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is where those
     stand who were held out, once it is completed. Of jobs that send by a provider account, `credential_id` names it;
     single ones have their `options`, how their `messages` stand, and what is ahead of them (`queue`).
     `redacted` says that context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.

@@ -43,14 +43,14 @@ _ZONE_COLUMNS = (
 
 
 def show_preview(session: Session, preview: Json) -> None:
-    """Who would get a job, what they would get, and what may not be meant; ends with 5 where the job would fail."""
+    """Who would get a job, what they would get, and probable mistakes; ends with 5 if the job would fail."""
     _show_preview(session.out, preview)
     if any(notice["code"] == "bad-file" for notice in preview["warnings"]):
         sys.exit(Exit.REFUSED)
 
 
 def tell_warnings(session: Session, job: Json) -> None:
-    """What may not be meant of a job that was just made."""
+    """Probable mistakes in a job that was just made."""
     for warning in job.get("warnings", ()):
         session.out.tell(f"Warning: {warning}")
 

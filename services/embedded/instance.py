@@ -211,21 +211,23 @@ async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
 
 
 def settings_of(instance: Instance, settings: Settings) -> Settings:
-    """The settings by which a running Carillon works, if it was started with these. Raises `Unavailable`, `Conflict`:
-    a secret in its folder cannot be used."""
-    return _own_settings(settings, Path(instance.data), store=instance.store, audience=instance.audience)
+    """The settings by which a running Carillon works, if it was started with these; nothing is written. Raises
+    `Unavailable`, `Conflict`: a secret in its folder cannot be used."""
+    folder = Path(instance.data)
+    return _own_settings(settings, folder, store=instance.store, audience=instance.audience, makes=False)
 
 
-def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str) -> Settings:
+def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str, makes: bool = True) -> Settings:
     """The settings with our own servers in the places of all others, and secrets of our own where none are chosen.
     Where this machine alone reaches the API, callbacks reach this machine: their receivers run in another terminal.
     Shutdown waits for no load balancer: a laptop has none."""
-    is_local = settings.api.host in _LOOPBACK_NAMES
+    # Behind a proxy on this machine others reach it too.
+    is_local = settings.api.host in _LOOPBACK_NAMES and not settings.api.public_url
     opened = _LOOPBACK_NETWORKS if is_local else ()
     callbacks, providers = settings.callbacks, settings.providers
     try:
-        keys = providers.secret_keys.strip() or own_key(folder)
-        signing_secret = callbacks.signing_secret or own_signing_secret(folder)
+        keys = providers.secret_keys.strip() or own_key(folder, makes=makes)
+        signing_secret = callbacks.signing_secret or own_signing_secret(folder, makes=makes)
     except OSError as error:
         raise Unavailable(f"the secrets in the data folder cannot be used: {error}") from error
     return replace(

@@ -14,19 +14,23 @@ from shared.secrets import KeyRing, fresh_key, read_keys
 KEY_FILE, SIGNING_FILE = "secret.key", "signing.key"
 
 
-def own_key(folder: Path) -> str:
-    """The folder's key, which is made if there is none.
+def own_key(folder: Path, *, makes: bool = True) -> str:
+    """The folder's key. If there is none, it is made, or is empty unless this `makes` one.
 
     Raises:
         Conflict: the file holds no key. Another one would open none of the secrets.
         OSError: it cannot be read or made.
     """
     lost = "no key: the secrets of credentials open by the one that it held"
+    if not makes and not (folder / KEY_FILE).exists():
+        return ""
     return _keep(folder / KEY_FILE, fresh_key, lambda text: len(read_keys(text)) == 1 and KeyRing.accepts(text), lost)
 
 
-def own_signing_secret(folder: Path) -> str:
-    """The folder's secret for signatures, which is made if there is none. Raises as `own_key`."""
+def own_signing_secret(folder: Path, *, makes: bool = True) -> str:
+    """The folder's secret for signatures, as `own_key`."""
+    if not makes and not (folder / SIGNING_FILE).exists():
+        return ""
     lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
     return _keep(folder / SIGNING_FILE, lambda: PREFIX + base64.b64encode(os.urandom(32)).decode(), _can_sign, lost)
 

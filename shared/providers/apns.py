@@ -192,7 +192,7 @@ class ApnsProvider:
         push_type = self._fields.push_type or _push_type_of(content)
         most = VOIP_PAYLOAD_BYTES if push_type is ApnsPushType.VOIP else PAYLOAD_BYTES
         if len(payload) > most:
-            return CallRefused(Reason.REFUSED, f"the payload has {len(payload):,} bytes, and may have {most:,}")
+            return CallRefused(Reason.REFUSED, f"the payload has {len(payload):,} bytes; at most {most:,} are allowed")
 
         def judge(answer: PostedAnswer) -> Answer:
             return _judge(answer, to, self._tokens.hidden)

@@ -75,10 +75,13 @@ async def _end_if_unknown(
     except Unavailable:
         with suppress(Unavailable), pymongo.timeout(_ENDED_WITHIN_SECONDS):
             await end_session(database, own.name)
+        if given is None:
+            await own.close()
         raise
     finally:
         if given is None:
-            await own.close()
+            # Nobody else knows its name: the driver may use it again.
+            await own.session.end_session()
 
 
 def _give_up_after(

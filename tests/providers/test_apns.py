@@ -135,7 +135,7 @@ async def test_a_payload_has_so_many_bytes(apns: FakeProcess, push_type: str | N
     room = most - len(json.dumps({"aps": {"alert": ""}}, separators=(",", ":")))
     assert isinstance(await send(provider, aps={"alert": "x" * room}), CallAccepted)
     answer = await send(provider, aps={"alert": "x" * (room + 1)})
-    assert answer == CallRefused(Reason.REFUSED, f"the payload has {most + 1:,} bytes, and may have {most:,}")
+    assert answer == CallRefused(Reason.REFUSED, f"the payload has {most + 1:,} bytes; at most {most:,} are allowed")
     assert len((await apns.tell()).arrived) == 1
 
 

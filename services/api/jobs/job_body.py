@@ -14,7 +14,7 @@ from shared.domain.push.records import SERVICES
 
 _PROTOCOL = "s3://"
 _LATEST_NS = ns(LATEST)
-_SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
+SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
 _UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3}
 
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
@@ -139,10 +139,10 @@ def check_localized(body: JobBody) -> None:
 def _check_unit(field: str, value: int) -> None:
     """Raise `Invalid` for an instant that is written in another unit than nanoseconds."""
     for unit, factor in _UNITS.items():
-        if _SOME_NS <= value * factor <= _LATEST_NS:
+        if SOME_NS <= value * factor <= _LATEST_NS:
             rule = f"it must be in nanoseconds since 1970; this looks like {unit}: send {value * factor}"
             raise _invalid(field, rule, value)
-    if value and value < _SOME_NS:
+    if value and value < SOME_NS:
         raise _invalid(field, "it must lie in the future, in nanoseconds since 1970 or as 2026-12-24T09:00:00Z", value)
 
 

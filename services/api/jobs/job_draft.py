@@ -32,7 +32,7 @@ from shared.store import Store
 
 
 class JobDraft(Struct, frozen=True):
-    """A job, the file of its users as it was found, if they stand in one, and what may not be meant."""
+    """A job, the file of its users as it was found, if they stand in one, and probable mistakes."""
 
     job: Job
     file: File | None

@@ -84,7 +84,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `completedTokens` are then all messages but `unsent` and `sending` ones, `failed` has the `unknown` ones, and
     `skipped` are the `invalid` ones. Lists leave out what callbacks have told since its batches were settled.
 
-    `warnings` are only in the answer to POST, and tell what is allowed and may not be meant.
+    `warnings` are only in the answer to POST. They name what is allowed but probably a mistake.
     """
 
     id: str

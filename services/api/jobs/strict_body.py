@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import fields
 
 from services.api.http import wire
-from services.api.jobs.job_body import JobBody
+from services.api.jobs.job_body import SOME_NS, JobBody
 from shared.domain.errors import Invalid
 from shared.domain.instants import ns, read_instant, read_wall_clock
 
@@ -56,7 +56,10 @@ def _read_instants(fields: dict[str, Any]) -> None:
         text = fields.get(name)
         if isinstance(text, str):
             read = read_wall_clock if name == "startsAt" and fields.get("localized") is True else read_instant
-            fields[name] = ns(read(text, field=name)) or 1  # 0 would be unset
+            at = ns(read(text, field=name)) if text else 0
+            if text and at < SOME_NS:
+                raise Invalid("it must lie in the future", field=name, value=text)
+            fields[name] = at
 
 
 def _check_push(whole: JobBody) -> None:

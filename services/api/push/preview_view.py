@@ -75,7 +75,7 @@ class SampleView(View, frozen=True):
 
 
 class NoticeView(View, frozen=True):
-    """Something that is allowed and may not be meant. The code stays; the message is for people."""
+    """Something that is allowed but probably a mistake. The code stays; the message is for people."""
 
     code: str
     message: str

@@ -25,10 +25,24 @@ log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.25
 _SIGN_SECONDS = 2.0
+_SILENT_SECONDS = 2.5 * _SIGN_SECONDS
 _COUNT_SECONDS = 1.0
 # One after the other, hundreds of signs would take longer than others wait for one.
 _SIGNS_AT_ONCE = 16
 _LONGEST_SECONDS, _CROWDED_SECONDS = 300.0, 30.0
+
+
+async def falls_silent(store: Store, batch: Batch) -> bool:
+    """Whether the batch's owner gives no sign of life any more, for which this waits some seconds. One that has only
+    lost the broker does, and goes on. Raises `Unavailable`."""
+    if batch.changed_at is None:
+        return False
+    while (quiet := (await store.now() - batch.changed_at).total_seconds()) < _SILENT_SECONDS:
+        await asyncio.sleep(_SILENT_SECONDS - quiet)
+        seen = await store.batches.get(batch.job_id, batch.ordinal)
+        if seen is None or seen.changed_at != batch.changed_at:
+            return False
+    return True
 
 
 class BatchInHand(Struct, eq=False):

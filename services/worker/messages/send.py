@@ -25,7 +25,7 @@ from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.dry_run import settle_counted
 from services.worker.messages.early_feed import EarlyFeed
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
-from services.worker.messages.in_hand import BatchesInHand, BatchInHand
+from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_silent
 from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.opening import Dispatches
 from services.worker.messages.reading import RecipientRows, RowsReader
@@ -121,11 +121,11 @@ class MessageSender(Stage[SendMessages]):
             await self._work(batch, self._bring_on)
 
     async def run_again(self, task: SendMessages) -> None:
-        """As `run`. A batch that another worker owns by this very task gets a new turn: by the old one that worker, if
-        it lives, could still reserve."""
+        """As `run`. A batch that a dead worker owns by this very task gets a new turn."""
         batch = await self._store.batches.get(task.job_id, task.ordinal)
         if batch is not None and batch.is_on_its_way and self._has_come_twice(task, batch):
-            await self._feed.requeue(batch)
+            if await falls_silent(self._store, batch):
+                await self._feed.requeue(batch)
         else:
             await self.run(task)
 
@@ -181,7 +181,6 @@ class MessageSender(Stage[SendMessages]):
                 raise Unavailable("this process is not done yet with an earlier turn of the batch")
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
-            # If that worker is dead, the broker delivers its message again, or upkeep renews the turn.
             return None if self._has_come_twice(task, batch) else batch
         if not batch.is_on_its_way:
             await self._leave_place(batch)

@@ -14,9 +14,9 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.rendering import MAX_BODY_CHARACTERS, MessageTexts, TextColumn
 
 SMS_CHARACTERS = 1_600
-SMS_RULE = f"an SMS has 1 to {SMS_CHARACTERS:,} characters"
-SUBJECT_RULE = "a mail has a subject"
-MAIL_RULE = "a mail has a text, or html, or both"
+SMS_RULE = f"an SMS needs 1 to {SMS_CHARACTERS:,} characters"
+SUBJECT_RULE = "a mail needs a subject"
+MAIL_RULE = "a mail needs text, html or both"
 PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES = 4_096, 5_120
 """The most that APNs takes, and FCM as `data`."""
 
@@ -77,4 +77,4 @@ def ends_of_groups(lengths: Sequence[int]) -> Iterator[int]:
 
 
 def _size_flaw(part: str, size: int, most: int) -> str:
-    return "" if size <= most else f"the {part} has {size:,} bytes, and may have {most:,}"
+    return "" if size <= most else f"the {part} has {size:,} bytes; at most {most:,} are allowed"

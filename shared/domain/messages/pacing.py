@@ -27,8 +27,8 @@ FARTHEST_US = 10 * _SECOND
 """No grant begins more than `HORIZON_US` or one interval ahead, and none more than `FARTHEST_US`."""
 
 BEHIND_US = _SECOND // 5
-"""So much later than others may who comes behind one of them reserve: a worker asks for its next instants 100 ms after
-it could, at the latest, so the one that comes first has asked by then."""
+"""A batch behind another one reserves this much later. A worker asks for its next instants within 100 ms, so the first
+batch has asked by then."""
 
 FIRST_IN_LINE_US = 3 * _SECOND // 2
 """How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at

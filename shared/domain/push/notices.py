@@ -1,4 +1,4 @@
-"""What the preview of a job tells people before they post it: things that are allowed, and may not be meant.
+"""What the preview of a job tells people before they post it: things that are allowed but probably mistakes.
 
 Each notice has a code, which stays, and a sentence for people.
 """

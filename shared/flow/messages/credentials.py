@@ -329,8 +329,9 @@ class CredentialFlow:
 
 def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[str, Any]) -> None:
     """Raise `Invalid`, with the provider's words, unless the provider took the message."""
-    where = next((f"fields.{name}" for name in _PLACES if name in fields), "kind")
-    check = "check fields.host and fields.port" if where == "fields.host" else f"check {where}"
+    where = next((f"fields.{name}" for name in _PLACES if name in fields), None)
+    check = "check fields.host and fields.port, or try" if where == "fields.host" else f"check {where}, or try"
+    check = check if where else "try"
     match answer:
         case answers.CallAccepted():
             return
@@ -341,10 +342,10 @@ def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[st
             raise Invalid(_tell("the provider does not let us in", answer.detail, secret), field="secret")
         case answers.NotNow():
             told = _tell("the provider does not take the test message now", answer.detail, secret)
-            raise Invalid(f"{told}; {check}, or try again later", field=where)
+            raise Invalid(f"{told}; {check} again later", field=where)
         case answers.CallUnanswered():
             told = _tell("the provider gave no answer; the test message may have gone out", answer.detail, secret)
-            raise Invalid(f"{told}; {check}, or try again later", field=where)
+            raise Invalid(f"{told}; {check} again later", field=where)
         case _:
             assert_never(answer)
 

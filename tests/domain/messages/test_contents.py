@@ -43,16 +43,16 @@ def test_a_mail_has_a_subject_and_a_text(kind: str) -> None:
     for content in ({"subject": "Hi", "text": "a"}, {"subject": "Hi", "html": "a", "text": " "}):
         assert content_flaw(content, account(kind)) == ""
     for content in ({"subject": " \n", "text": "a"}, {"text": "a"}):
-        assert content_flaw(content, account(kind)) == "a mail has a subject"
+        assert content_flaw(content, account(kind)) == "a mail needs a subject"
     for content in ({"subject": "Hi", "text": "\n", "html": ""}, {"subject": "Hi"}):
-        assert content_flaw(content, account(kind)) == "a mail has a text, or html, or both"
+        assert content_flaw(content, account(kind)) == "a mail needs text, html or both"
 
 
 def test_an_sms_is_neither_empty_nor_too_long() -> None:
     for text in ("a", "x" * 1_600):
         assert content_flaw({"text": text}, account("twilio")) == ""
     for text in ("", " \n", "x" * 1_601):
-        assert content_flaw({"text": text}, account("twilio")) == "an SMS has 1 to 1,600 characters"
+        assert content_flaw({"text": text}, account("twilio")) == "an SMS needs 1 to 1,600 characters"
 
 
 def test_a_payload_has_so_many_bytes() -> None:
@@ -61,9 +61,12 @@ def test_a_payload_has_so_many_bytes() -> None:
         fits = {"aps": "x" * (most - around)}
         assert content_flaw(fits, account("apns", **fields)) == ""
         told = content_flaw({"aps": fits["aps"] + "é"}, account("apns", **fields))
-        assert told == f"the payload has {most + 2:,} bytes, and may have {most:,}"
+        assert told == f"the payload has {most + 2:,} bytes; at most {most:,} are allowed"
     assert content_flaw({"data": {"k": "x" * 4_095}}, account("fcm")) == ""
-    assert content_flaw({"data": {"k": "x" * 4_096}}, account("fcm")) == "the data has 4,097 bytes, and may have 4,096"
+    assert (
+        content_flaw({"data": {"k": "x" * 4_096}}, account("fcm"))
+        == "the data has 4,097 bytes; at most 4,096 are allowed"
+    )
     assert content_flaw({"notification": {"title": "Hi"}}, account("fcm")) == ""
 
 
@@ -78,7 +81,7 @@ def test_the_messages_of_a_batch_are_judged_as_each_says() -> None:
     columns = {"text": ["Hi", " ", "x" * 1_601, "", "x" * (MAX_BODY_CHARACTERS + 1), *["a"] * 400, ""]}
     lengths = texts.measure(columns, len(columns["text"]))
     found = [*find_flaws(texts, columns, lengths, account("twilio"))]
-    rule = "an SMS has 1 to 1,600 characters"
+    rule = "an SMS needs 1 to 1,600 characters"
     assert {place: why for some in found for place, why in some.items()} == {
         1: rule, 2: rule, 3: rule, 4: "the message would be too large", 405: rule,
     }  # fmt: skip

@@ -198,7 +198,7 @@ async def test_the_sandbox_needs_no_secret(desk: Desk) -> None:
     assert desk.noted()[-1]["content"] == {"text": "Hi"}
     lost = await desk.admin.post(path(app_id), desk.in_sandbox(name="lost", testRecipient="a+lost@example.com"))
     bounces = await desk.admin.post(path(app_id), desk.in_sandbox(name="no", testRecipient="a+bounce@example.com"))
-    assert (lost.status, lost.json["field"], bounces.status) == (422, "kind", 422)
+    assert (lost.status, lost.json.get("field"), bounces.status) == (422, None, 422)
     assert (await desk.admin.post(path(app_id, view["id"], "test"))).status == 204
 
 

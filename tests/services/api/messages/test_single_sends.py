@@ -170,7 +170,7 @@ async def test_a_message_that_is_empty_or_too_long_once_it_is_filled_is_refused(
         assert answer.status == status, answer.body
         if status == 422:
             assert answer.json["field"] == "parameters"
-            assert answer.json["reason"].endswith("an SMS has 1 to 1,600 characters")
+            assert answer.json["reason"].endswith("an SMS needs 1 to 1,600 characters")
     assert await shop.count() == 1
 
 

@@ -71,7 +71,7 @@ async def test_what_is_too_long_once_it_is_filled_is_judged_as_when_it_is_sent(p
         counts = await post.parts.of(MessagesPart).figures.count(ended)
         assert (counts.by_state["sent"], counts.by_state["invalid"], counts.reasons) == (100, 5, {"unrendered": 5})
         details = [entry.detail for entry in await post.entries(ended) if entry.reason]
-        assert details == ["an SMS has 1 to 1,600 characters"] * kept
+        assert details == ["an SMS needs 1 to 1,600 characters"] * kept
 
 
 async def test_it_takes_nothing_of_the_rate_and_waits_for_nobody(post: Post) -> None:

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from services.worker.messages.dispatch import DispatchEnd
-from services.worker.messages.in_hand import BatchesInHand, BatchInHand
+from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_silent
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus
@@ -74,6 +76,32 @@ async def test_no_sign_is_written_in_a_session_that_has_ended() -> None:
         await in_hand._show_signs()
     assert len(ledger.sessions) == 1, "that of the other batch"
     assert ended not in ledger.sessions
+
+
+@pytest.mark.parametrize(("quiet", "lives", "expected"), [(9, False, True), (0, False, True), (0, True, False)])
+async def test_an_owner_is_silent_once_it_gives_no_sign_for_some_time(
+    monkeypatch: pytest.MonkeyPatch, quiet: float, lives: bool, expected: bool
+) -> None:
+    monkeypatch.setattr("services.worker.messages.in_hand._SILENT_SECONDS", 0.05)
+    at = datetime(2026, 12, 24, tzinfo=UTC)
+    later = at + timedelta(seconds=1)
+    batch = Batch(
+        job_id="j.a", ordinal=0, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING, owner="w/1", changed_at=at
+    )
+    moments = iter([at + timedelta(seconds=quiet), later])
+
+    class Known:
+        async def get(self, *_: Any) -> Batch:
+            return replace(batch, changed_at=later) if lives else batch
+
+    class Knowing:
+        batches = Known()
+
+        async def now(self) -> datetime:
+            return next(moments)
+
+    store: Any = Knowing()
+    assert await falls_silent(store, batch) is expected
 
 
 async def test_signs_are_written_side_by_side_and_none_for_want_of_another() -> None:
