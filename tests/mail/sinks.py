@@ -235,8 +235,10 @@ async def smtp(
     finally:
         server.close()
         for protocol in protocols:
-            if protocol.transport is not None:
-                cast("asyncio.Transport", protocol.transport).abort()
+            transport = cast("asyncio.Transport | None", protocol.transport)
+            # Python 3.11.2, as in Debian 12, cannot abort a connection of TLS that is closed.
+            if transport is not None and not transport.is_closing():
+                transport.abort()
         handlers = [each._handler_coroutine for each in protocols if each._handler_coroutine is not None]
         for handler in handlers:
             handler.cancel()
