@@ -15,7 +15,7 @@ def in_utc(instant: datetime, field: str) -> datetime:
 
 
 def wall_clock(time: datetime, field: str) -> datetime:
-    """What clocks everywhere show, as if they showed UTC. Raises `ValueError` where it is the time of another zone."""
+    """The time on clocks everywhere, as if it were UTC. Raises `ValueError` where it is the time of another zone."""
     if time.utcoffset():
         reason = "a localized job starts at this time on each zone's clocks: leave out tzinfo in"
         raise ValueError(f"{field}: {reason} {time!r}")

@@ -89,7 +89,7 @@ class QueuePreview(_View, frozen=True):
 
 
 class MessageSample(_View, frozen=True):
-    """What the template of one locale makes. Where recipients have values of their own, it has the tag, as in
+    """A message by the template of one locale. It has the tag if recipients have values of their own, as in
     `{{name}}`. `content` is `None` if it is too long to be shown."""
 
     locale: str
@@ -98,9 +98,9 @@ class MessageSample(_View, frozen=True):
 
 
 class MessagesPreview(_View, frozen=True):
-    """What a job with a credential would send. So many `recipients` were counted who would be called; unless that is
-    `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would never be
-    called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
+    """The messages that a job with a credential would send. So many `recipients` were counted who would be called;
+    unless that is `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would
+    never be called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
     `unfilled_tags` the job would be stopped. `samples` are of the first 20 locales. `queue` and `estimated_end` are
     estimates at the rate that the credential has now."""
 

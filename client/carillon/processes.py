@@ -42,8 +42,8 @@ class Process(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Minute(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all processes did in the minute from `at` on: `recipients` of push jobs by outcome, `messages` by the answer
-    of their provider, `fired` by callback and outcome (`http/fired`), `lateness` by the end of its bucket."""
+    """The work of all processes in the minute from `at` on: `recipients` of push jobs by outcome, `messages` by the
+    answer of their provider, `fired` by callback and outcome (`http/fired`), `lateness` by the end of its bucket."""
 
     at: datetime
     seconds: float = 60.0

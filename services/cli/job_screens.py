@@ -43,7 +43,7 @@ _ZONE_COLUMNS = (
 
 
 def show_preview(session: Session, preview: Json) -> None:
-    """Who would get a job, what they would get, and probable mistakes; ends with 5 if the job would fail."""
+    """Show recipients and samples of a job, and probable mistakes; ends with 5 if the job would fail."""
     _show_preview(session.out, preview)
     if any(notice["code"] == "bad-file" for notice in preview["warnings"]):
         sys.exit(Exit.REFUSED)

@@ -48,7 +48,7 @@ def state_of_group(group: Json) -> str:
 
 
 def creation_of(out: Output, job: Json) -> str:
-    """What the answer to a new job says."""
+    """The sentence that tells of a new job."""
     if not job["zones"]:
         return f"Created job {job['id']}."
     first = out.when(min(zone["startsAt"] for zone in job["zones"]))

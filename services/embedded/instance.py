@@ -219,7 +219,7 @@ def settings_of(instance: Instance, settings: Settings) -> Settings:
 
 def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str, makes: bool = True) -> Settings:
     """The settings with our own servers in the places of all others, and secrets of our own where none are chosen.
-    Where this machine alone reaches the API, callbacks reach this machine: their receivers run in another terminal.
+    If this machine alone reaches the API, callbacks reach this machine: their receivers run in another terminal.
     Shutdown waits for no load balancer: a laptop has none."""
     # Behind a proxy on this machine others reach it too.
     is_local = settings.api.host in _LOOPBACK_NAMES and not settings.api.public_url

@@ -80,7 +80,7 @@ class QueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class MinuteView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all processes did in the minute from `at` on; minutes without anything are left out.
+    """The work of all processes in the minute from `at` on; minutes without anything are left out.
 
     `recipients` are those of push jobs, by outcome, and `messages` the calls of providers, by their answer
     (`accepted`). `fired` are attempts of schedules by callback and outcome: the target has what is `http/fired`.

@@ -58,7 +58,7 @@ class AccountFigures(Struct, frozen=True, kw_only=True):
 
 
 class MessageSampleView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the template of one locale makes. Where recipients have values of their own, it has the tag, as in
+    """A message by the template of one locale. It has the tag if recipients have values of their own, as in
     `{{name}}`. `bytes` is its size as JSON; `content` is `null` if it is too long to be shown."""
 
     locale: str
@@ -67,11 +67,11 @@ class MessageSampleView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a job with a credential would send, and when. So many `recipients` were counted who would be called, in as
-    much of the audience as there was time for: `exact` says that this was all, else the estimate takes the rest to be
-    like it. Messages to `malformed` addresses and to `suppressed` ones would never be called, nor `unrendered` ones,
-    which would be empty or too long; rows that are `repeated` get no message. With `unfilledTags` the job would be
-    stopped. `samples` are of the first 20 locales.
+    """The messages that a job with a credential would send, and when. So many `recipients` were counted who would be
+    called, in as much of the audience as there was time for: `exact` says that this was all, else the estimate takes
+    the rest to be like it. Messages to `malformed` addresses and to `suppressed` ones would never be called, nor
+    `unrendered` ones, which would be empty or too long; rows that are `repeated` get no message. With `unfilledTags`
+    the job would be stopped. `samples` are of the first 20 locales.
 
     `queue` and `estimatedEnd` are estimates: they take the rate that the credential has now, and no other job to come.
     `estimatedEnd` is in nanoseconds since the epoch; 0 where nobody can tell."""

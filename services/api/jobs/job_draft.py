@@ -86,7 +86,7 @@ class JobDrafts:
     async def foresee(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, *, seconds: float
     ) -> Foreseen:
-        """What a job with a credential would send. Raises as `draft` and `AccountJobs.read` do."""
+        """The messages that a job with a credential would send. Raises as `draft` and `AccountJobs.read` do."""
         draft = await self._draft_by_account(app, names, body, content, created_by="", key=None)
         return await self._account_jobs.foresee(draft.job, seconds=seconds)
 

@@ -97,7 +97,7 @@ class MessageAccountJobs(AccountJobs):
         estimated = counted.estimate(counted.recipients)
         ready = replace(job, plan=Plan(end=1))
         forecast = await self._figures.foresee(ready, counted.recipients if estimated is None else estimated)
-        # Where nothing was read, nobody knows the columns.
+        # The columns are known once something was read.
         unfilled = texts.unfilled_tags(counted.columns) if counted.columns else ()
         samples = await asyncio.to_thread(
             sample_messages, templates, job.context, locale=options_of(job).locale, columns=counted.columns

@@ -53,7 +53,7 @@ class Previewed(Struct, frozen=True):
 
     @property
     def options(self) -> MessageOptions:
-        """What the job was made with."""
+        """The options that the job was made with."""
         return options_of(self.job)
 
     def find_flaws(self, values: Mapping[str, TextColumn], count: int) -> dict[int, str]:

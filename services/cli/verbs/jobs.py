@@ -43,7 +43,7 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @options.limit
 def list_jobs(session: Session, limit: int | None, **wanted: Any) -> None:
     """List the jobs, newest first; in a table, a localized push is one row."""
-    # Of a filtered list, some zones of a localized push may be missing: they stand alone.
+    # A filtered list may lack some zones of a localized push: its zones stand alone.
     is_table = not (session.out.json or session.out.quiet or any(wanted.values()))
     jobs = fold_zones(newest_jobs(session, **wanted)) if is_table else newest_jobs(session, limit=limit, **wanted)
     session.out.show_list(jobs, job_columns(session.out), id="id", limit=limit)

@@ -1,4 +1,4 @@
-"""What messages say once their tags are filled, and whether an account can send it.
+"""The content of messages once their tags are filled, and whether an account can send it.
 
 Previews, dry runs, single sends and sending all ask here, so they judge alike. Templates, whose tags are not filled
 yet, are judged by `ProviderKind.check_content`.
