@@ -212,6 +212,11 @@ class ProviderSettings(Section, frozen=True):
     batches_in_flight: Annotated[
         int, Meta(ge=1, le=1_000), rarely("How many batches of messages a worker has in hand; most of them wait.")
     ] = 400
+    waiting_singles: Annotated[
+        int,
+        Meta(ge=1, le=10_000_000),
+        rarely("Single messages of one namespace that may be due and wait; more are a 429. Later ones do not count."),
+    ] = 10_000
     late_ms: Annotated[
         int, Meta(ge=1, le=1_000), rarely("How late a call may begin; alike in all processes, as are the next two.")
     ] = 8

@@ -59,7 +59,7 @@ class MessagesApi(Part):
             SingleSendsResource(
                 self.store,
                 part.singles,
-                SendLimiter(self.store, given.time),
+                SendLimiter(self.store, given.time, most_due=self.settings.providers.waiting_singles),
                 part.credentials,
                 part.links,
                 given.time,

@@ -14,9 +14,6 @@ from msgspec import Struct
 
 from shared.domain.messages.channels import Channel
 
-PENDING_OF_A_NAMESPACE = 10_000
-"""How many messages may wait that one namespace has asked for."""
-
 SILENCE = timedelta(seconds=10)
 """Who has shown no sign for so long has lost the lease."""
 

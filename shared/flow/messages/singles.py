@@ -24,7 +24,7 @@ from shared.domain.instants import from_ms, ms
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import Message, reject
 from shared.domain.messages.owners import read_singles_owner, singles_owner
-from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, SILENCE
+from shared.domain.messages.singles import SILENCE
 from shared.domain.messages.tasks import SendSingles
 from shared.domain.tasks import encode
 from shared.flow.time import DatabaseTime
@@ -50,18 +50,20 @@ class _Asked(Struct, frozen=True):
 
 
 class _Counted(Struct):
-    """How many messages waited, and when that was counted."""
+    """How many messages were due and waited, and when that was counted."""
 
     count: int
     at: float
 
 
 class SendLimiter:
-    """Lets through what callers may send now, exactly over all processes: as many at once as a second has of them."""
+    """Lets through what callers may send now, exactly over all processes: as many at once as a second has of them.
+    No more than `most_due` messages of a namespace may be due and wait."""
 
-    def __init__(self, store: Store, time: DatabaseTime) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, *, most_due: int) -> None:
         self._store = store
         self._time = time
+        self._most_due = most_due
         self._take = Coalescer(self._take_together)
         self._waiting: LRUCache[str, _Counted] = LRUCache(_REMEMBERED)
 
@@ -84,10 +86,13 @@ class SendLimiter:
         """Raise `TooMany` where so many would wait; others may have added some within the last second."""
         known, now = self._waiting.get(namespace), time.monotonic()
         if known is None or now - known.at > _COUNTED_FOR_SECONDS:
-            waiting = await self._store.singles.count_pending(namespace, most=PENDING_OF_A_NAMESPACE)
-            known = self._waiting[namespace] = _Counted(waiting, now)
-        if known.count + count > PENDING_OF_A_NAMESPACE:
-            reason = f"{PENDING_OF_A_NAMESPACE:,} single messages of this caller wait already"
+            due = await self._store.singles.count_due(namespace, now=await self._time.now(), most=self._most_due)
+            known = self._waiting[namespace] = _Counted(due, now)
+        if known.count + count > self._most_due:
+            reason = (
+                f"{known.count:,} single messages of this caller are due and wait, and providers.waiting_singles "
+                f"allows {self._most_due:,}: send fewer at once, or ask an operator to raise it"
+            )
             raise TooMany(reason, retry_after_seconds=10)
         known.count += count
 

@@ -29,7 +29,7 @@ class SingleMessages:
     async def setup(self) -> None:
         """Make the indexes: what does not wait is in none of them."""
         await self._messages.create_index([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)], sparse=True)
-        await self._messages.create_index([(_NAMESPACE, ASCENDING)], sparse=True)
+        await self._messages.create_index([(_NAMESPACE, ASCENDING), (_DUE, ASCENDING)], sparse=True)
         await make(self._leases)
 
     async def add(self, messages: Sequence[Message]) -> set[str]:
@@ -68,10 +68,10 @@ class SingleMessages:
             found = await self._messages.find_one(query, {_CREDENTIAL: 1}, sort=[(_CREDENTIAL, ASCENDING)])
         return None if found is None else found["pending"]["credential_id"]
 
-    async def count_pending(self, namespace: str, *, most: int) -> int:
-        """How many wait that this namespace has asked for, counted up to `most`."""
+    async def count_due(self, namespace: str, *, now: datetime, most: int) -> int:
+        """How many wait that this namespace has asked for and that are due by now, counted up to `most`."""
         with translate_errors():
-            return await self._messages.count_documents({_NAMESPACE: namespace}, limit=most)
+            return await self._messages.count_documents({_NAMESPACE: namespace, _DUE: {"$lte": now}}, limit=most)
 
     async def want(self, credential_id: str) -> SendLease:
         """Raise the lease's `wanted`; the lease."""

@@ -15,7 +15,7 @@ from services.api.http.bulk_items import ITEM_BYTES
 from services.parts.messages.common import MessagesPart
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message
-from shared.domain.messages.singles import PENDING_OF_A_NAMESPACE, Pending, SingleWish
+from shared.domain.messages.singles import Pending, SingleWish
 from shared.domain.messages.tasks import SINGLE_QUEUE
 from shared.store.messages.send_limits import Granted
 from tests.clock import ManualClock
@@ -203,7 +203,7 @@ async def test_who_is_faster_than_its_rate_is_told_and_nothing_is_stored(shop: S
     assert (await shop.post(by=slow, **ANA)).status == 201
 
 
-async def test_no_namespace_has_too_many_that_wait(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_namespace_has_too_many_that_are_due_and_wait(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.flow.messages.singles._COUNTED_FOR_SECONDS", -1.0)
     made = await shop.post(**ANA)
     known = await shop.stored(made.json["id"])
@@ -216,13 +216,16 @@ async def test_no_namespace_has_too_many_that_wait(shop: Shop, monkeypatch: pyte
         Message(
             id=f"w{number}", app_id="x", credential_id=shop.credential_id, to="x", v=1, single=single, pending=waits
         )
-        for number in range(PENDING_OF_A_NAMESPACE - 1)
+        for number in range(10_000 - 1)
     ]
     await shop.desk.house.store.singles.add(many)
+    stored = shop.desk.house.store.messages._messages
+    ahead = await shop.post(**ANA)
+    await stored.update_many({"app_id": "x"}, {"$set": {"pending.due": due - timedelta(hours=2)}})
     refused = await shop.post(**ANA)
-    await shop.desk.house.store.messages._messages.delete_many({"app_id": "x"})
-    assert (refused.status, await shop.count()) == (429, 1)
-    assert "10,000" in refused.json["reason"]
+    await stored.delete_many({"app_id": "x"})
+    assert (ahead.status, refused.status, await shop.count()) == (201, 429, 2)
+    assert "providers.waiting_singles allows 10,000" in refused.json["reason"]
 
 
 async def test_a_repeated_request_sends_nothing_again(shop: Shop) -> None:
