@@ -11,6 +11,7 @@ Queries are equality first, one range last, so that a real mongod and the stand-
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Protocol, Self, TypeVar
 
 import pymongo
@@ -149,6 +150,7 @@ class Store:
         self.feedbacks = self.add("feedbacks", Feedbacks)
         self.schedules = self.add("schedules", Schedules)
         self.occurrences = self.add("occurrences", Occurrences)
+        self.upkeep_turns = self.add("upkeep_turns", partial(Occurrences, name="upkeep_turns"))
         self.outcomes = self.add("outcomes", Outcomes)
         self.dead_letters = self.add("dead_letters", DeadLetters)
         self.idempotency = self.add("idempotency", IdempotencyKeys)

@@ -9,12 +9,14 @@ from services.scheduler.fire import OnDue
 from shared.domain.jobs.owners import BATCH, JOB
 from shared.flow.jobs.due import DueWork
 from shared.flow.jobs.retention import JobRetention
-from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
+from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
 _AT_LATEST = 10
+# A round is a little shorter than the time between two searches, which varies: no search comes before its round.
+_ROUND = 0.8
 _PLACED_AT_ONCE = 1_000
 
 
@@ -36,9 +38,15 @@ class JobsScheduler(Part):
             queued=stale,
             at_latest=_AT_LATEST * stale,
         )
+        turns = ShardTurns(
+            self.store.upkeep_turns,
+            self.capabilities.time.now,
+            every=timedelta(seconds=_ROUND * chosen.upkeep_seconds),
+            lease=timedelta(seconds=chosen.lease_seconds),
+        )
         retention = JobRetention(self.store, self.capabilities.time, self.parts.of(JobsPart).kinds, chosen)
         return (
-            Periodic("upkeep", self._upkeep(patience).sweep, interval_seconds=chosen.upkeep_seconds),
+            Periodic("upkeep", self._upkeep(patience, turns).sweep, interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),
             Periodic("places of jobs", self._place_jobs, interval_seconds=chosen.retention_seconds),
         )
@@ -51,6 +59,6 @@ class JobsScheduler(Part):
         """Put what release 0.1.0 made into the lists of jobs."""
         await self.store.job_lists.place_missing(_PLACED_AT_ONCE)
 
-    def _upkeep(self, patience: UpkeepPatience) -> Upkeep:
+    def _upkeep(self, patience: UpkeepPatience, turns: ShardTurns | None = None) -> Upkeep:
         jobs, broker = self.parts.of(JobsPart), self.capabilities.broker
-        return Upkeep(self.store, broker, jobs.feed, jobs.flow, jobs.groups, jobs.breaker, jobs.kinds, patience)
+        return Upkeep(self.store, broker, jobs.feed, jobs.flow, jobs.groups, jobs.breaker, jobs.kinds, patience, turns)

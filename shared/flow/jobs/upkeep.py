@@ -19,16 +19,25 @@ Work that was put off is not lost: while an occurrence of its owner is there, th
 tries counted. Only when the occurrence was lost as well is it found here.
 
 The ages spare healthy work; they are not needed for safety: all of this is right at any time.
+
+Schedulers divide the jobs by shard. A shard has a document, its turn, which schedulers claim as the clock claims
+occurrences: a claim moves `visible_at` to the end of a lease, and the end of a look moves it to the next round. So each
+job is looked at once a round, however many schedulers there are. If one dies, others claim its shards when the leases
+end. A held job is looked at in every fourth round, because nobody waits for its lost work.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.broker import Broker
+from shared.domain.clock.occurrences import SHARDS, Occurrence, series
 from shared.domain.errors import Unavailable
+from shared.domain.instants import EPOCH
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job
@@ -43,12 +52,15 @@ from shared.runtime.loops import Swept
 from shared.runtime.metrics import BATCH_OLDEST_QUEUED, UPKEEP_FOUND
 from shared.runtime.tracing import carry
 from shared.store import Store
+from shared.store.clock.occurrences import Occurrences, Visible, fresh_token
 
 log = structlog.get_logger(__name__)
 
 # The clock begins what is due; only what it has missed is left for us.
 _START_GRACE = timedelta(seconds=2)
 _RARELY = 4
+_RARE = SHARDS
+_TURNS = [replace(series(f"upkeep/{n}", "", EPOCH, accepted_at=EPOCH), shard=n) for n in range(2 * SHARDS)]
 
 
 class UpkeepPatience(Struct, frozen=True):
@@ -78,8 +90,49 @@ class Found(Struct, frozen=True):
 _LOSSES = ("plans", "queued", "owned", "starts", "mails", "groups")
 
 
+class ShardTurns:
+    """Which shards this process looks at. The turns below `SHARDS` are those of unheld jobs. The others are those of
+    held jobs; the first of them, `_RARE`, is that of rare losses, too."""
+
+    def __init__(
+        self, turns: Occurrences, now: Callable[[], Awaitable[datetime]], *, every: timedelta, lease: timedelta
+    ) -> None:
+        """A look at a shard ends a round of `every`; what a dead process has claimed is free after `lease`."""
+        self._turns = turns
+        self._now = now
+        self._every = every
+        self._lease = lease
+        self._made = False
+
+    async def find(self) -> set[int]:
+        """Those that have come."""
+        if not self._made:
+            await self._turns.add(_TURNS)
+            self._made = True
+        heads = await self._turns.heads(Visible(await self._now()))
+        if heads is None:
+            return set()
+        return set(range(len(_TURNS)) if heads.shards is None else heads.shards)
+
+    async def claim(self, number: int) -> Occurrence | None:
+        """The turn, if no other process was faster."""
+        token, now = fresh_token(), await self._now()
+        if not await self._turns.claim(number, token, Visible(now), leased_until=now + self._lease):
+            return None
+        return replace(_TURNS[number], token=token, due=now)
+
+    async def end(self, turn: Occurrence) -> None:
+        """Let the turn come again in its next round."""
+        rounds = _RARELY if turn.shard >= SHARDS else 1
+        await self._turns.move([(turn, replace(turn, due=turn.due + rounds * self._every))])
+
+    async def give_back(self, turn: Occurrence) -> None:
+        """Let the turn come again at once."""
+        await self._turns.release([turn])
+
+
 class Upkeep:
-    """Looks through the open jobs."""
+    """Looks through the open jobs: those of its `turns`, or all of them where it has none."""
 
     def __init__(
         self,
@@ -91,6 +144,7 @@ class Upkeep:
         breaker: Breaker,
         kinds: JobKinds,
         patience: UpkeepPatience,
+        turns: ShardTurns | None = None,
     ) -> None:
         self._store = store
         self._broker = broker
@@ -100,10 +154,10 @@ class Upkeep:
         self._breaker = breaker
         self._kinds = kinds
         self._patience = patience
-        self._looks = 0
+        self._turns = turns
 
     async def sweep(self) -> Swept:
-        """Look once at every open job, and count what is found. Raises `Unavailable`."""
+        """Look once at the open jobs, and count what is found. Raises `Unavailable`."""
         found = await self.run_once()
         kinds = {name: getattr(found, name) for name in _LOSSES}
         for kind, count in kinds.items():
@@ -114,13 +168,36 @@ class Upkeep:
         return Swept(claimed=found.jobs, retried=sum(kinds.values()))
 
     async def run_once(self) -> Found:
-        """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
-        since = await self._since()
+        """Look once at the open jobs. Raises `Unavailable` when the store or the broker is."""
+        since, jobs = await self._since(), self._store.open_jobs
+        if self._turns is None:
+            return _sum(await self._look_into_jobs(jobs.open_keys(), since), await self._look_for_rare_losses(since))
+        wanted = await jobs.find_shards(held=False) | {shard + SHARDS for shard in await jobs.find_shards(held=True)}
+        numbers = list((wanted | {_RARE}) & await self._turns.find())
+        random.shuffle(numbers)
         found = Found()
-        async for job_id in self._store.open_jobs.open_keys():
+        for number in numbers:
+            if (turn := await self._turns.claim(number)) is not None:
+                found = _sum(found, await self._take_turn(self._turns, turn, since))
+        return found
+
+    async def _take_turn(self, turns: ShardTurns, turn: Occurrence, since: "_Since") -> Found:
+        held, shard = divmod(turn.shard, SHARDS)
+        try:
+            found = await self._look_into_jobs(self._store.open_jobs.keys_in(shard, held=bool(held)), since)
+            if turn.shard == _RARE:
+                found = _sum(found, await self._look_for_rare_losses(since))
+        except Unavailable:
+            await turns.give_back(turn)
+            raise
+        await turns.end(turn)
+        return found
+
+    async def _look_into_jobs(self, job_ids: AsyncIterator[str], since: "_Since") -> Found:
+        found = Found()
+        async for job_id in job_ids:
             found = _sum(found, await self._log_and_continue(self._look_into_job(job_id, since), job_id))
-        self._looks += 1
-        return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found
+        return found
 
     async def _look_for_rare_losses(self, since: "_Since") -> Found:
         """Look less often for what only a dead process leaves behind, so that an idle store has little to do."""

@@ -56,10 +56,10 @@ class Retry(Struct, frozen=True):
 
 
 class Occurrences:
-    """The `occurrences` collection."""
+    """The `occurrences` collection, or another one whose documents are claimed alike."""
 
-    def __init__(self, database: AsyncDatabase[Document]) -> None:
-        self._occurrences = database["occurrences"]
+    def __init__(self, database: AsyncDatabase[Document], name: str = "occurrences") -> None:
+        self._occurrences = database[name]
 
     async def setup(self) -> None:
         """Make the indexes."""

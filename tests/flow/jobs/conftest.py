@@ -9,7 +9,7 @@ from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
+from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.flow.kinds import KINDS
@@ -34,7 +34,8 @@ def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
     return impatient(store, broker, feed)
 
 
-def impatient(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
+def impatient(store: Store, broker: MemoryBroker, feed: Feed, turns: ShardTurns | None = None) -> Upkeep:
     jobs = JobFlow(store, feed, SystemClock(), role="worker")
     breaker = Breaker(store, SystemClock(), role="worker", max_failed_share=0.05, mails=False)
-    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, UpkeepPatience(NONE, NONE, NONE))
+    patience = UpkeepPatience(NONE, NONE, NONE)
+    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, patience, turns)

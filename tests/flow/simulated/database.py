@@ -24,7 +24,7 @@ KEPT = (
     "send_leases", "single_contents", "groups", "feedback_positions",
     "bus_subscriptions", "bus_gone_queues", "bus_topics", "bus_topic_counts", "bus_positions", "bus_chunks",
     "bus_unwoken", "bus_cursors", "bus_deliveries", "bus_dead_letters",
-    "bus_notices", "outbox", "bus_replays",
+    "bus_notices", "outbox", "bus_replays", "upkeep_turns",
 )  # fmt: skip
 """The collections that a world writes."""
 
