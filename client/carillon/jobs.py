@@ -1,4 +1,4 @@
-"""`client.jobs`: try out and start jobs, watch them, and pause, resume or stop them."""
+"""`client.jobs`: try out and start jobs, watch them, and pause, resume, stop or delete them."""
 
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -25,6 +25,7 @@ from carillon.retries import delay_seconds
 RetriedState = Literal["failed", "unsent", "unknown"]
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
+_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
 
 _job = msgspec.json.Decoder(StoredJob)
@@ -191,6 +192,12 @@ class Jobs(Resource[M]):
         if answer.status != HTTPStatus.FORBIDDEN:
             return answer.read(_job)
         return (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
+
+    @call
+    async def delete(self, app_id: str, job_id: str, *, reason: str = "") -> None:
+        """Delete a job that has ended, with all that is stored of it; where there is much, the server goes on with it
+        after its answer, and the job is there until then. Raises `NotFound`, `Conflict` where it has not ended."""
+        await self._transport.call("DELETE", _of(app_id, job_id), reason=reason, done_before=_GONE)
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""

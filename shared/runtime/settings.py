@@ -242,6 +242,13 @@ class SchedulerSettings(Section, frozen=True):
     batch_retention_days: Annotated[
         float, Meta(ge=0.0001, le=3_650), rarely("How long the batches of a completed job are remembered.")
     ] = 7.0
+    job_retention_days: Annotated[
+        float,
+        Meta(ge=0, le=3_650),
+        says(
+            "How long a job is remembered after its end, with all that is stored of it; 0 keeps it until it is deleted."
+        ),
+    ] = 0.0
     key_retention_hours: Annotated[
         float,
         Meta(ge=0.001, le=8_760),

@@ -34,6 +34,7 @@ from shared.domain.instants import ns
 Document = dict[str, Any]
 
 PAGE_BYTES = 8_000_000
+_FORGOTTEN_AT_ONCE = 1_000
 BATCH = 8
 """How many documents of a megabyte or more a reply may hold: a reply has at most 48 MB."""
 
@@ -266,6 +267,26 @@ async def forget_some(collection: AsyncCollection[Document], query: Document, li
             return 0
         chosen = {"_id": {**query.get("_id", {}), "$in": [document["_id"] for document in found]}}
         return (await collection.delete_many(query | chosen)).deleted_count
+
+
+async def forget_all(collection: AsyncCollection[Document], query: Document) -> None:
+    """Delete all that matches, as `forget_some` does."""
+    while await forget_some(collection, query, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
+        pass
+
+
+async def read_values(collection: AsyncCollection[Document], field: str, *, after: str, limit: int) -> list[str]:
+    """The next values of a field behind this one, in their order: one look into an index for each, however many
+    documents have it."""
+    found: list[str] = []
+    while len(found) < limit:
+        behind = {field: {"$gt": found[-1] if found else after}}
+        with translate_errors():
+            following = await collection.find_one(behind, {field: 1}, sort=[(field, ASCENDING)])
+        if following is None:
+            break
+        found.append(following[field])
+    return found
 
 
 @contextmanager

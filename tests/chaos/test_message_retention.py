@@ -123,3 +123,18 @@ async def test_who_dies_while_deleting_an_app_leaves_it_to_the_next(
     assert set((await left(store, job)).values()) == {0}
     assert await store.jobs.view(job.key) is None
     assert await store.suppressions.page(app.id, limit=1) == []
+
+
+@pytest.mark.parametrize("point", ["deletion.after_step", "deletion.after_batches", "deletion.before_end"])
+async def test_who_dies_while_deleting_a_job_leaves_it_to_the_next(house: House, store: Store, point: str) -> None:
+    job = await ended(store, 1)
+    assert await store.closed_jobs.begin_removal(job.key)
+    doomed = await house.start("scheduler", fault=f"{point}=kill")
+    assert await doomed.gone() == -signal.SIGKILL
+    await house.start("scheduler")
+
+    async def is_gone() -> bool:
+        return await store.jobs.view(job.key) is None
+
+    await until(is_gone)
+    assert set((await left(store, job)).values()) == {0}

@@ -37,7 +37,7 @@ def test_the_page_is_what_the_commands_say() -> None:
 def test_all_that_was_asked_for_is_there() -> None:
     wanted = {
         "messages": "send import cancel find redact show",
-        "jobs": "list show create preview watch pause resume stop retry batches samples rate messages",
+        "jobs": "list show create preview watch pause resume stop retry delete batches samples rate messages",
         "groups": "list show create preview watch pause resume stop batches samples",
         "apps": "list show create edit delete",
         "templates": "list show create edit delete render diff",

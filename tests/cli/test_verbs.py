@@ -105,6 +105,11 @@ async def test_a_job_is_made_shown_and_moved(cli: Program, house: House, documen
         document.check("get", JOBS + "/{jobId}", moved)
         assert moved["status"] == status
         assert (await shown(house, f"/apps/{app_id}/jobs/{made['id']}"))["status"] == status
+    assert "stop it" in (await cli.run("jobs", "delete", *job, "--yes")).err
+    await house.store.jobs.end_plan(made["id"], end=0)
+    assert await house.store.jobs.close(made["id"], totals=Totals(), summed=Receipt(), completed_at=1) is not None
+    assert f"Deleted job {made['id']}." in (await cli.done("jobs", "delete", *job, "--yes")).out
+    assert (await house.admin.get(f"/apps/{app_id}/jobs/{made['id']}")).status == 404
 
 
 async def test_what_happened_to_a_job_is_listed_and_followed_to_its_end(cli: Program, house: House) -> None:

@@ -1,5 +1,7 @@
 """The answers that show one job: its progress, and what it has of its own."""
 
+from http import HTTPStatus
+
 from litestar import Response
 
 from services.api.http import wire
@@ -21,7 +23,14 @@ class JobAnswers:
         self._account_jobs = account_jobs
 
     async def show(
-        self, job: Job, app: App, group: Group | None = None, *, personal: bool = True, exact: bool = False
+        self,
+        job: Job,
+        app: App,
+        group: Group | None = None,
+        *,
+        personal: bool = True,
+        exact: bool = False,
+        status: HTTPStatus = HTTPStatus.OK,
     ) -> Response[bytes]:
         """The job and its progress, without personal data unless `personal`; `exact` is as of this moment what the
         ledger tells of its messages."""
@@ -33,4 +42,4 @@ class JobAnswers:
         view = job_view(job, app, measured.totals, group, progress=measured.progress)
         if figures is not None:
             view = with_account(view, figures)
-        return wire.answer(view if personal else redact(view))
+        return wire.answer(view if personal else redact(view), status)

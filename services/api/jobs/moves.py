@@ -1,4 +1,4 @@
-"""The moves of a job: pause, resume and stop."""
+"""The moves of a job: pause, resume and stop; and its deletion, once it has ended."""
 
 from functools import partial
 from http import HTTPStatus
@@ -7,6 +7,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.params import FromPath
 
+from services.api.http import wire
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import DRY_RUN, Resource, Route
@@ -18,6 +19,7 @@ from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.removal import REQUEST_SECONDS, JobRemoval
 from shared.store import Store
 
 _move = partial(
@@ -27,10 +29,11 @@ _move = partial(
 
 
 class JobMovesResource(Resource):
-    """The routes that move a job."""
+    """The routes that move or delete a job."""
 
-    def __init__(self, store: Store, flow: JobFlow, answers: JobAnswers) -> None:
+    def __init__(self, store: Store, flow: JobFlow, removal: JobRemoval, answers: JobAnswers) -> None:
         self._store = store
+        self._removal = removal
         self._answers = answers
         self._flow = flow
 
@@ -77,6 +80,19 @@ class JobMovesResource(Resource):
         if stopped is None:
             raise await self._explain_forbidden("stop", job)
         return await self._answers.show(stopped, app, exact=True)
+
+    @Route(
+        "DELETE", JOB,
+        summary="Delete a job that has ended, with all that is stored of it. 202: the rest goes by itself, and the job "
+                "is there until then.",
+        act="job.delete", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None, HTTPStatus.ACCEPTED: JobView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
+    async def delete_job(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[Any]:
+        app, job = await job_of(self._store, app_id, job_id)
+        if await self._removal.remove(job, seconds=REQUEST_SECONDS):
+            return wire.empty()
+        return await self._answers.show(job, app, status=HTTPStatus.ACCEPTED)
 
     async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)

@@ -147,6 +147,17 @@ def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -
     _confirm(session, app_id, job_id, "Retrying messages of")
 
 
+@command.verb("delete", of_app=True, destroys=True)
+@_job
+def delete(session: Session, job_name: str) -> None:
+    """Delete a job that has ended, with its batches, its messages and its figures."""
+    job = _get(session, job_name)
+    sentence = f"This deletes job {job['id']} of app {job['app']['name']} with all its figures; there is no undo."
+    session.ask(sentence)
+    session.api.jobs.delete(job["appId"], job["id"])
+    session.out.confirm(job, f"Deleted job {job['id']}. Where it had much, the rest goes by itself.", id="id")
+
+
 @command.verb("batches", of_app=True)
 @_job
 @click.option("--state", default="", help="Only those in this state: planned, queued, sending, sent, failed, dropped.")

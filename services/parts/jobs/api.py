@@ -80,7 +80,7 @@ class JobsApi(Part):
             TemplatesResource(self.store, given.clock, max_record_bytes=most, lenient=lenient),
             JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch, self.answers),
             JobListResource(self.store, jobs.watch),
-            JobMovesResource(self.store, jobs.flow, self.answers),
+            JobMovesResource(self.store, jobs.flow, jobs.removal, self.answers),
             BatchesResource(self.store, jobs.watch),
             TemplateTrialResource(self.store, max_record_bytes=most, lenient=lenient),
             GroupsResource(self.store, jobs.groups, jobs.flow, jobs.watch),

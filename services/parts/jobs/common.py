@@ -11,6 +11,7 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.removal import JobRemoval
 from shared.flow.jobs.watch import JobWatch
 
 
@@ -44,11 +45,17 @@ class JobsPart(Part):
     def watch(self) -> JobWatch:
         return JobWatch(self.store, self.capabilities.time)
 
-    def belongings(self) -> Sequence[Belongings]:
+    @cached_property
+    def removal(self) -> JobRemoval:
+        """How jobs are deleted."""
         from services.parts.console.common import ConsolePart  # which stands upon this part
 
         tell = self.parts.of(ConsolePart).system_records.tell_of_jobs
-        return (JobBelongings(self.store, self.kinds, tell),)
+        kept_days = self.settings.scheduler.job_retention_days
+        return JobRemoval(self.store, self.capabilities.time, self.kinds, tell, kept_days=kept_days)
+
+    def belongings(self) -> Sequence[Belongings]:
+        return (JobBelongings(self.store, self.removal),)
 
     @property
     def has_mails(self) -> bool:

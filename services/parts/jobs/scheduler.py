@@ -48,6 +48,9 @@ class JobsScheduler(Part):
         return (
             Periodic("upkeep", self._upkeep(patience, turns).sweep, interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),
+            Periodic(
+                "deleted jobs", self.parts.of(JobsPart).removal.run_once, interval_seconds=chosen.retention_seconds
+            ),
             Periodic("places of jobs", self._place_jobs, interval_seconds=chosen.retention_seconds),
         )
 

@@ -1,9 +1,9 @@
 """Retention of jobs. The batches of closed jobs are forgotten after their time, in small steps, and so are the
-Idempotency-Keys of jobs. So are plans of files, and divisions, whose jobs are gone: a job that is withdrawn while
-somebody begins to plan it leaves one.
+Idempotency-Keys of jobs. So are plans, divisions, batches and held-out users whose jobs are gone: a worker that comes
+late to a job which is withdrawn or deleted leaves some.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from shared.store import Store
 
 _STEP = 1_000
 _JOBS = 20
+_LOOKS = 100
 
 
 class JobRetention:
@@ -27,7 +28,7 @@ class JobRetention:
         self._remains = JobRemains(store)
         self._time = time
         self._settings = settings
-        self._seen: dict[_Plans, str] = {}
+        self._seen: dict[str, str] = {}
 
     async def run_once(self) -> Swept:
         """Forget what is old, as far as one round goes. Raises `Unavailable`."""
@@ -39,8 +40,10 @@ class JobRetention:
             await repeat(lambda: store.closed_jobs.expire_keys(keys, limit=_STEP), while_full=_STEP)
             + await repeat(lambda: store.groups.expire_keys(keys, limit=_STEP), while_full=_STEP)
             + await repeat(lambda: self._forget_batches(batches), while_full=_JOBS)
-            + await self._forget_orphans(store.files)
-            + await self._forget_orphans(store.divisions)
+            + await self._forget_orphans("files", store.files.ids, store.files.remove_of, _STEP)
+            + await self._forget_orphans("divisions", store.divisions.ids, store.divisions.remove_of, _STEP)
+            + await self._forget_orphans("batches", store.batch_sums.job_ids, store.batches.remove_of, _LOOKS)
+            + await self._forget_orphans("held out", store.held_out.job_ids, store.held_out.remove_of, _LOOKS)
         )
         return Swept(discarded=forgotten)
 
@@ -57,21 +60,20 @@ class JobRetention:
         kept = {job.key for job in jobs if job.credential_id and self._kinds.of(job.service).keeps_batches}
         return [key for key in job_keys if key not in kept]
 
-    async def _forget_orphans(self, plans: "_Plans") -> int:
-        """Look at some of these plans a round. A plan is only ever made for a job that is there."""
-        plan_ids = await plans.ids(after=self._seen.get(plans, ""), limit=_STEP)
-        self._seen[plans] = plan_ids[-1] if len(plan_ids) == _STEP else ""
-        if not plan_ids:
-            return 0
-        orphans = set(plan_ids) - await self._store.closed_jobs.with_file_plans(plan_ids)
+    async def _forget_orphans(
+        self, sort: str, find: "_FindIds", remove: Callable[[Sequence[str]], Awaitable[None]], limit: int
+    ) -> int:
+        """Look at some of what is named by a job or by a group, a round at a time, and remove it where these are gone.
+        It is only ever made for a job that is there."""
+        ids = await find(after=self._seen.get(sort, ""), limit=limit)
+        self._seen[sort] = ids[-1] if len(ids) == limit else ""
+        orphans = set(ids) - await self._store.closed_jobs.with_file_plans(ids) if ids else set[str]()
         if orphans:
-            await plans.remove_of(sorted(orphans))
+            await remove(sorted(orphans))
         return len(orphans)
 
 
-class _Plans(Protocol):
-    """Stored plans of one sort, each of a job or of all jobs of a group."""
+class _FindIds(Protocol):
+    """Finds the next ids of stored things of one sort, each that of a job or of all jobs of a group."""
 
-    async def ids(self, *, after: str, limit: int) -> list[str]: ...
-
-    async def remove_of(self, plan_ids: Sequence[str], /) -> None: ...
+    async def __call__(self, *, after: str, limit: int) -> list[str]: ...

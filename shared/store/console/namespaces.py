@@ -11,7 +11,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import token_namespace, user_namespace
-from shared.store.documents import Document, Page, translate_errors
+from shared.store.documents import Document, Page, read_values, translate_errors
 
 _UNNAMED = ["", None]  # as the first release writes it, too
 
@@ -35,8 +35,8 @@ class NamespaceLists:
             *await self._read(
                 self._tokens, "_id", {"namespace": {"$in": _UNNAMED}}, token_namespace(""), after, limit + 1
             ),
-            *await self._step(self._tokens, after, limit + 1),
-            *await self._step(self._schedules, after, limit + 1),
+            *await read_values(self._tokens, "namespace", after=after, limit=limit + 1),
+            *await read_values(self._schedules, "namespace", after=after, limit=limit + 1),
         }
         page = Page(sorted(found)[:limit])
         page.more = len(found) > limit
@@ -59,15 +59,3 @@ class NamespaceLists:
         with translate_errors():
             found = collection.find(query | behind, {field: 1}).sort(field, ASCENDING).limit(limit)
             return [prefix + document[field] async for document in found]
-
-    async def _step(self, collection: AsyncCollection[Document], after: str, limit: int) -> Sequence[str]:
-        """The namespaces behind this one that documents name: one look for each, however many name it."""
-        found: list[str] = []
-        while len(found) < limit:
-            behind = {"namespace": {"$gt": found[-1] if found else after}}
-            with translate_errors():
-                following = await collection.find_one(behind, {"namespace": 1}, sort=[("namespace", ASCENDING)])
-            if following is None:
-                break
-            found.append(following["namespace"])
-        return found

@@ -11,7 +11,7 @@ from shared.domain.jobs.breaking import Counts
 from shared.domain.jobs.progress import Settled
 from shared.domain.jobs.sums import BatchCounts
 from shared.domain.jobs.totals import Totals
-from shared.store.documents import Document, Page, read_page, translate_errors
+from shared.store.documents import Document, Page, read_page, read_values, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
 
 _BATCH = 100  # of the devices that a list may name, or of forty reasons and locales
@@ -35,6 +35,10 @@ class BatchSums:
         wanted: Document = {"$ne": END} if status is None else {"$eq": status.value}
         query = {"job_id": job_id, "ordinal": {"$gt": after}, "status": wanted}
         return await read_page(self._batches, query, batch_of, order=("ordinal",), limit=limit, batch=_BATCH)
+
+    async def job_ids(self, *, after: str, limit: int) -> list[str]:
+        """The jobs behind this one that have batches, in their order."""
+        return await read_values(self._batches, "job_id", after=after, limit=limit)
 
     async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
         """The sums over the batches of these jobs as they stand now, by job."""

@@ -24,7 +24,7 @@ from shared.domain.jobs.batches import (
     smaller,
 )
 from shared.domain.transitions import source_of, sources
-from shared.store.documents import Document, is_duplicate, translate_errors
+from shared.store.documents import Document, forget_all, is_duplicate, translate_errors
 from shared.store.jobs.batch_documents import END, batch_of, document_of, receipt_document
 
 
@@ -176,8 +176,8 @@ class Batches:
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
         """Forget the batches of these jobs."""
-        with translate_errors():
-            await self._batches.delete_many({"job_id": {"$in": list(job_ids)}})
+        for job_id in job_ids:
+            await forget_all(self._batches, {"job_id": job_id})
 
     async def _insert(self, documents: list[Document]) -> bool:
         try:

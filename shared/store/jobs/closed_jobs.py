@@ -1,6 +1,7 @@
 """Jobs that have nothing left to do: those that ended here, and those that ended elsewhere.
 
-`kept_since` is there while a closed job has its batches; a sparse index finds it.
+`kept_since` is there while a closed job has its batches, and `removing` once it is being deleted; sparse indexes find
+them.
 """
 
 from collections.abc import Sequence
@@ -9,10 +10,13 @@ from datetime import datetime
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.rate_chart import RatePoint
 from shared.store.documents import Document, free_keys, insert_new, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of, one_job
+
+_KEPT = ("kept_since", "personal_since", "ledger_since")
 
 
 class ClosedJobs:
@@ -22,8 +26,10 @@ class ClosedJobs:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index that retention uses."""
+        """Make the indexes that retention uses."""
         await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
+        await self._jobs.create_index([("removing", ASCENDING)], sparse=True)
+        await self._jobs.create_index([(field, ASCENDING) for field in ("open", "changed_at", "created_at")])
 
     async def add(self, jobs: Sequence[Job]) -> set[int]:
         """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
@@ -57,6 +63,37 @@ class ClosedJobs:
         """Note that these closed jobs have no batches any more: `find_ended_before` will not name them again."""
         with translate_errors():
             await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
+
+    async def find_expired(self, before: datetime, *, limit: int) -> list[str]:
+        """The keys of some jobs that ended before then and are not being removed. Of those that ended elsewhere, those
+        that were made before then."""
+        ended = {"changed_at": {"$lt": before}}
+        elsewhere = {"changed_at": None, "created_at": {"$lt": ns(before)}}
+        keys: list[str] = []
+        for query in (ended, elsewhere):
+            if len(keys) < limit:
+                wanted = {"open": False, "removing": None} | query
+                with translate_errors():
+                    found = self._jobs.find(wanted, KEY_FIELDS).limit(limit - len(keys))
+                    keys += [key_of(document) async for document in found]
+        return keys
+
+    async def begin_removal(self, job_key: str) -> bool:
+        """Note that the job is removed next, so that no retry takes it up again and no retention works at it; `False`
+        where it has not ended."""
+        change = {"$set": {"removing": True}, "$unset": dict.fromkeys(_KEPT, "")}
+        with translate_errors():
+            return (await self._jobs.update_one(one_job(job_key) | {"open": False}, change)).matched_count == 1
+
+    async def find_removing(self, *, limit: int) -> list[str]:
+        """The keys of some jobs that are being removed."""
+        with translate_errors():
+            return [key_of(each) async for each in self._jobs.find({"removing": True}, KEY_FIELDS).limit(limit)]
+
+    async def has_kept_in(self, group_id: str) -> bool:
+        """Whether a group has jobs that are not being removed."""
+        with translate_errors():
+            return await self._jobs.find_one({"group_id": group_id, "removing": None}, {"_id": 1}) is not None
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
         """Which of these keys of file plans are those of a job, or of a group that has jobs."""

@@ -66,6 +66,11 @@ class Groups:
         """Free the idempotency keys of some groups that were made before then; of how many."""
         return await free_keys(self._groups, before, limit)
 
+    async def remove(self, group_id: str) -> None:
+        """Forget a group."""
+        with translate_errors():
+            await self._groups.delete_one({"_id": group_id})
+
     async def remove_of(self, app_id: str) -> None:
         """Forget an app's groups."""
         with translate_errors():

@@ -11,7 +11,7 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.batches import Batch
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Document, forget_all, read_values, translate_errors
 
 
 class HeldOut:
@@ -40,8 +40,12 @@ class HeldOut:
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
         """Forget whom these jobs held out."""
-        with translate_errors():
-            await self._held_out.delete_many({"job_id": {"$in": list(job_ids)}})
+        for job_id in job_ids:
+            await forget_all(self._held_out, {"job_id": job_id})
+
+    async def job_ids(self, *, after: str, limit: int) -> list[str]:
+        """The jobs behind this one that hold users out, in their order."""
+        return await read_values(self._held_out, "job_id", after=after, limit=limit)
 
 
 def _key(batch_id: str, take: str) -> str:

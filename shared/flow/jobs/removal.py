@@ -1,0 +1,123 @@
+"""Deleting ended jobs, with all that is stored of them: because somebody asks for it, or after their time.
+
+    ended ──> being removed: nobody takes it up again ──> messages, batches, plans, in steps ──> its group ──> the job
+
+The job comes last. So whatever dies on the way leaves a job that says what is to be done, and the next round of any
+scheduler goes on with it. Workers and callbacks that come late find no batch and no message, and do nothing.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+
+from shared.domain.errors import Conflict
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.owners import JobStage, job_owner
+from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.remains import JobRemains
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import fault
+from shared.runtime.loops import Swept
+from shared.store import Store
+
+REQUEST_SECONDS = 5.0
+ROUND_SECONDS = 20.0
+_JOBS = 20
+_STEPS = 20
+
+
+class JobRemoval:
+    """Deletes ended jobs. `before_forgetting` is called with the keys of those that are about to go. All raise
+    `Unavailable`."""
+
+    def __init__(
+        self,
+        store: Store,
+        time: DatabaseTime,
+        kinds: JobKinds,
+        before_forgetting: Callable[[Sequence[str]], Awaitable[None]],
+        *,
+        kept_days: float = 0,
+    ) -> None:
+        """Jobs are kept for so many days after their end; 0 keeps them for ever."""
+        self._store = store
+        self._time = time
+        self._kinds = kinds
+        self._remains = JobRemains(store)
+        self._before_forgetting = before_forgetting
+        self._kept = timedelta(days=kept_days)
+
+    async def remove(self, job: Job, *, seconds: float) -> bool:
+        """Delete the job, as far as that goes in so many seconds; whether it is gone. The same again goes on.
+
+        Raises:
+            Conflict: it has not ended, or its group is still being made and would make it again.
+        """
+        group = await self._store.groups.get(job.group_id) if job.zone else None
+        if group is not None and not group.made:
+            raise Conflict("the localized push is still being made: try again in a minute", field="jobId", value=job.id)
+        if not await self._store.closed_jobs.begin_removal(job.key):
+            if await self._store.jobs.view(job.key) is None:
+                return True
+            reason = "the job has not ended: stop it, and delete it once nothing of it is being sent"
+            raise Conflict(reason, field="jobId", value=job.id)
+        await fault("deletion.after_begin")
+        return await self._go_on([job.key], time.monotonic() + seconds)
+
+    async def run_once(self) -> Swept:
+        """Delete the jobs whose time is over, and go on with deletions that were cut off."""
+        closed, deadline, gone = self._store.closed_jobs, time.monotonic() + ROUND_SECONDS, 0
+        while time.monotonic() < deadline:
+            if self._kept:
+                for key in await closed.find_expired(await self._time.now() - self._kept, limit=_JOBS):
+                    await closed.begin_removal(key)
+            job_keys = await closed.find_removing(limit=_JOBS)
+            if not job_keys or not await self._go_on(job_keys, deadline):
+                break
+            gone += len(job_keys)
+        return Swept(discarded=gone)
+
+    async def remove_some(self, job_keys: Sequence[str]) -> int:
+        """Do one step towards the end of these closed jobs; returns how many are gone after it."""
+        await self._before_forgetting(job_keys)
+        jobs = (await self._store.jobs.with_ids(job_keys)).values()
+        empty = await self._empty(jobs)
+        if not empty:
+            return 0
+        keys = [job.key for job in empty]
+        await self._remains.remove(keys)
+        await fault("deletion.after_batches")
+        await self._store.occurrences.remove_of(*(job_owner(key, stage) for key in keys for stage in JobStage))
+        await self._remove_empty_groups(empty)
+        await fault("deletion.before_end")
+        await self._store.closed_jobs.remove(keys)
+        return len(keys)
+
+    async def _go_on(self, job_keys: Sequence[str], deadline: float) -> bool:
+        """Whether all of them are gone by the deadline."""
+        left = len(job_keys)
+        while left:
+            left -= await self.remove_some(job_keys)
+            await fault("deletion.after_step")
+            if left and time.monotonic() > deadline:
+                return False
+        return True
+
+    async def _empty(self, jobs: Iterable[Job]) -> list[Job]:
+        """Have their kinds forget what they have stored of these jobs, in so many steps at most; returns those of which
+        nothing is left."""
+        empty, steps = list[Job](), _STEPS
+        for job in jobs:
+            while job.credential_id and steps and await self._kinds.of(job.service).forget_some(job):
+                steps -= 1
+            if not steps:
+                break
+            empty.append(job)
+        return empty
+
+    async def _remove_empty_groups(self, jobs: Iterable[Job]) -> None:
+        """Remove the groups of these jobs that have none left but those that are being removed: of several who remove
+        its last ones, one at least finds that."""
+        for group_id in {job.group_id for job in jobs if job.zone}:
+            if not await self._store.closed_jobs.has_kept_in(group_id):
+                await self._store.groups.remove(group_id)

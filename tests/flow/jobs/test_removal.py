@@ -1,0 +1,169 @@
+"""Ended jobs are deleted with all that is stored of them, whoever dies on the way and whatever comes late."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from shared.domain.audience.ranges import ByteRange, KeyRange
+from shared.domain.audience.sources import File
+from shared.domain.clock.occurrences import once
+from shared.domain.errors import Conflict
+from shared.domain.instants import ns
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.groups import make_group, zone_jobs
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.jobs.owners import JobStage, job_owner
+from shared.domain.messages.ledger import MessageState, entry_id
+from shared.flow.jobs import removal as module
+from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.removal import JobRemoval
+from shared.flow.jobs.retention import JobRetention
+from shared.flow.messages.kind import MessageKind
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import arm
+from shared.runtime.settings import SchedulerSettings
+from shared.store import Store
+from shared.store.messages.ledger import EntryChange, WriteResult
+from tests.flow.kinds import Plain
+from tests.store.made import a_job
+from tests.store.messages.ended_jobs import OWNER, add_job, left, sent, tell
+from tests.tiers import and_rarely
+
+pytestmark = pytest.mark.native
+
+FILE = File("carillon/jobs/players.csv", 1_000, "v1")
+POINTS = ("deletion.after_begin", "deletion.after_batches", "deletion.before_end", "deletion.after_step")
+
+
+@pytest.fixture(autouse=True)
+async def _disarmed() -> AsyncIterator[None]:
+    yield
+    arm("")
+
+
+def kinds_of(store: Store) -> JobKinds:
+    return JobKinds([Plain(), MessageKind(store, cast(Any, None), cast(Any, None))])
+
+
+def removal_of(store: Store, *, kept_days: float = 0) -> JobRemoval:
+    async def tell_nobody(_: Sequence[str]) -> None: ...
+
+    return JobRemoval(store, DatabaseTime(store), kinds_of(store), tell_nobody, kept_days=kept_days)
+
+
+async def add_whole(store: Store, sizes: list[int], **fields: Any) -> Job:
+    """A job of messages that has ended and left something of each sort."""
+    job = await add_job(store, sizes, csv_path=FILE.path, context={"user": "Ana"}, **fields)
+    assert await tell(store, entry_id(job.incarnation, 0, 1), MessageState.DELIVERED, "")
+    await store.files.begin(job.file_plan_id, FILE, cut_records=1_000)
+    await store.files.add_page(job.file_plan_id, 0, [ByteRange(3, 500, 100)])
+    await hold_out(store, job)
+    now = await store.now()
+    await store.occurrences.add([once(job_owner(job.key, JobStage.FINISH), "0", now, accepted_at=now)])
+    return job
+
+
+async def hold_out(store: Store, job: Job) -> None:
+    await store.held_out.put(Batch(job_id=job.key, ordinal=0, range=KeyRange(0, 1), size=1), ["ana"], owner=OWNER)
+
+
+async def count_left(store: Store, job: Job) -> int:
+    """How much is stored of the job, itself included."""
+    owners = {"owner": {"$regex": f"^job/{job.key}/"}}
+    counts = (await left(store, job)).values()
+    counted = {"held_out": {"job_id": job.key}, "file_cuts": {"_id": {"$regex": f"^{job.key}/"}}, "occurrences": owners}
+    others = [await store._database[name].count_documents(query) for name, query in counted.items()]
+    alone = await store.jobs.view(job.key), await store.files.plan(job.file_plan_id)
+    return sum(counts) + sum(others) + sum(each is not None for each in alone)
+
+
+async def test_a_deleted_job_leaves_nothing_and_others_stay(store: Store) -> None:
+    job, other = await add_whole(store, [20, 3]), await add_whole(store, [5])
+    before = await count_left(store, other)
+    assert await removal_of(store).remove(job, seconds=60)
+    assert await count_left(store, job) == 0
+    assert await count_left(store, other) == before > 9
+    assert await removal_of(store).remove(job, seconds=60), "the same again does nothing"
+
+
+async def test_an_open_job_is_not_deleted(store: Store) -> None:
+    job = a_job(incarnation=fresh_incarnation())
+    await store.jobs.add(job)
+    with pytest.raises(Conflict, match="stop it"):
+        await removal_of(store).remove(job, seconds=60)
+    assert await store.jobs.view(job.key) == await store.jobs.view(job.id) is not None
+    assert (await removal_of(store, kept_days=1e-9).run_once()).discarded == 0
+
+
+@pytest.mark.parametrize("point", and_rarely("deletion.after_batches", rarely=(*POINTS[:1], *POINTS[2:])))
+async def test_who_dies_while_deleting_is_followed_by_another(store: Store, point: str) -> None:
+    job = await add_whole(store, [20, 3])
+    arm(f"{point}=raise")
+    with pytest.raises(Exception, match=point):
+        await removal_of(store).remove(job, seconds=60)
+    arm("")
+    assert await store.reopening.reopen_job(job, [MessageState.SENT], at=1) is None, "nobody takes it up again"
+    await removal_of(store).run_once()
+    assert await count_left(store, job) == 0
+
+
+async def test_a_request_is_bounded_and_schedulers_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STEPS", 1)
+    monkeypatch.setattr("shared.flow.messages.kind._FORGOTTEN_AT_ONCE", 10)
+    job = await add_whole(store, [20, 20])
+    assert not await removal_of(store).remove(job, seconds=-1)
+    rest = await left(store, job)
+    assert (rest["messages"], rest["batches"]) == (30, 3), "children first, the job last"
+    assert (await removal_of(store).run_once()).discarded == 1
+    assert await count_left(store, job) == 0
+
+
+async def test_what_comes_late_finds_nothing_and_leaves_nothing(store: Store) -> None:
+    job = await add_whole(store, [20, 3])
+    await removal_of(store).remove(job, seconds=60)
+    change = EntryChange(None, sent(job, 0, 30))
+    batch = Batch(job_id=job.key, ordinal=0, range=KeyRange(0, 1), size=20, owner=OWNER)
+    assert await store.messages.write(batch.id, OWNER, [change]) is WriteResult.LOST
+    assert not await tell(store, entry_id(job.incarnation, 0, 2), MessageState.DELIVERED, "")
+    assert await store.batches.take(batch, owner=OWNER) is None
+    assert await store.batches.add_page([batch])  # a planner that stood still
+    await hold_out(store, job)
+    await JobRetention(store, DatabaseTime(store), kinds_of(store), SchedulerSettings()).run_once()
+    assert await count_left(store, job) == 0
+
+
+async def test_jobs_are_forgotten_after_their_time(store: Store) -> None:
+    old, young = await add_whole(store, [3]), await add_whole(store, [3])
+    now = await store.now()
+    for job, days in ((old, 31), (young, 29)):
+        await store.jobs._jobs.update_one({"_id": job.id}, {"$set": {"changed_at": now - timedelta(days=days)}})
+    ended = {"status": JobStatus.COMPLETED, "open": False}
+    imported = a_job(created_at=ns(now - timedelta(days=31)), **ended), a_job(created_at=ns(now), **ended)
+    await store.closed_jobs.add(imported)
+    assert (await removal_of(store).run_once()).discarded == 0, "by default for ever"
+    assert (await removal_of(store, kept_days=30).run_once()).discarded == 2
+    assert await count_left(store, old) == 0
+    assert await store.jobs.view(young.key) is not None
+    assert [await store.jobs.view(job.id) is not None for job in imported] == [False, True]
+
+
+async def test_a_group_goes_with_its_last_job(store: Store) -> None:
+    model = a_job(
+        incarnation=fresh_incarnation(), localized=True, offsets=("+0100",), app_id="zones", group_id=str(uuid.uuid4())
+    )
+    group = make_group(model, [("+0100", 1), ("+0200", 1), ("rest", 1)])
+    await store.groups.add(group)
+    jobs = zone_jobs(group)
+    await store.jobs.add_missing(jobs)
+    await store.jobs._jobs.update_many({"app_id": "zones"}, {"$set": {"open": False, "status": "completed"}})
+    with pytest.raises(Conflict, match="still being made"):
+        await removal_of(store).remove(jobs[0], seconds=60)
+    await store.groups.mark_complete(group.id)
+    for job in jobs:
+        assert await store.groups.get(group.id) is not None
+        assert await removal_of(store).remove(job, seconds=60)
+    assert await store.groups.get(group.id) is None
