@@ -76,8 +76,8 @@ class Jobs(Resource[M]):
 
     @call
     async def wait(self, job: StoredJob, *, timeout: float) -> StoredJob:
-        """The job once it has ended, of its own accord or because it was stopped. It is read at growing intervals, of
-        10 s at most. A localized push has a job for each zone: read all of them by `client.groups`.
+        """The job once it has ended; its `state` says how. It is read at growing intervals, of 10 s at most. A
+        localized push has a job for each zone: read all of them by `client.groups`.
 
         Raises:
             TimeoutError: the job has not ended within `timeout` seconds. It goes on.
