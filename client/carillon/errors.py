@@ -5,8 +5,8 @@ without a zone, a key that cannot stand in a path) is a `ValueError` instead.
 CarillonError
 ├── Invalid        a field breaks a rule (400, 413, 422); `field` names it
 ├── Unauthorized   nobody known is asking (401)
-├── Forbidden      somebody known may not do this, or the state does not allow it (403)
-├── NotFound       there is no such thing (404), or it is kept no longer (410)
+├── Forbidden      somebody known may not do this (403), or a job's status allows no such move
+├── NotFound       there is no such thing (404) or method (405), or it is kept no longer (410)
 ├── Conflict       the key is taken by another content, or the state does not allow it (409)
 └── Unavailable    no answer after all attempts; what was asked may have happened
 ```
@@ -40,11 +40,13 @@ class Unauthorized(CarillonError):
 
 
 class Forbidden(CarillonError):
-    """The caller is known but may not do this, or the state of the thing does not allow it."""
+    """The caller is known but may not do this. Marathon's routes, which pause, resume and stop a job, also answer so
+    where its status does not allow it; `field` is then `status`."""
 
 
 class NotFound(CarillonError):
-    """There is no such thing, it is somebody else's, or it is kept no longer (`status` 410)."""
+    """There is no such thing, it is somebody else's, the server is too old to know the method (`status` 405), or it is
+    kept no longer (410)."""
 
 
 class Conflict(CarillonError):
@@ -69,6 +71,7 @@ _KINDS: dict[int, type[CarillonError]] = {
     HTTPStatus.UNAUTHORIZED: Unauthorized,
     HTTPStatus.FORBIDDEN: Forbidden,
     HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.METHOD_NOT_ALLOWED: NotFound,
     HTTPStatus.GONE: NotFound,
     HTTPStatus.CONFLICT: Conflict,
 }

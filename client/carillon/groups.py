@@ -13,14 +13,14 @@ from carillon.push_jobs import ZoneStart
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
-    """The job of one zone and its progress, in devices. `status` is as that of a job; `failure` says what stopped it,
-    if nobody did."""
+    """The job of one zone and its progress, in devices. `status`, `state` and `failure` are as those of a job."""
 
     status: str
     total_tokens: int
     completed_tokens: int
     failure: str
     completed_at_ns: int = field(name="completedAt")
+    state: str = ""
 
     @property
     def completed_at(self) -> datetime | None:

@@ -26,6 +26,7 @@ RetriedState = Literal["failed", "unsent", "unknown"]
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+_CONFLICT = frozenset({int(HTTPStatus.CONFLICT)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
 
 _job = msgspec.json.Decoder(StoredJob)
@@ -62,7 +63,8 @@ class Jobs(Resource[M]):
 
     @call
     async def preview(self, app_id: str, job: PushJob | MessageJob) -> JobPreview:
-        """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `start`."""
+        """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `start`, and
+        `NotFound` where there is no such app."""
         answer = await self._transport.call("POST", f"{_of(app_id)}/preview", query=job.query(), content=job.encoded())
         return answer.read(_preview)
 
@@ -75,8 +77,8 @@ class Jobs(Resource[M]):
 
     @call
     async def wait(self, job: StoredJob, *, timeout: float) -> StoredJob:
-        """The job once it has ended, of its own accord or because it was stopped. It is read at growing intervals, of
-        10 s at most. A localized push has a job for each zone: read all of them by `client.groups`.
+        """The job once it has ended; its `state` says how. It is read at growing intervals, of 10 s at most. A
+        localized push has a job for each zone: read all of them by `client.groups`.
 
         Raises:
             TimeoutError: the job has not ended within `timeout` seconds. It goes on.
@@ -185,12 +187,16 @@ class Jobs(Resource[M]):
     async def retry(
         self, app_id: str, job_id: str, *, states: Sequence[RetriedState] = ("failed",), reason: str = ""
     ) -> StoredJob:
-        """Send messages of a job again that has ended: those in these states. Raises `NotFound`, `Forbidden` where it
-        has not ended, `Conflict` where its messages are forgotten."""
+        """Send messages of a job again that has ended: those in these states. Raises `NotFound`, and `Conflict` where
+        it has not ended, has no such messages, or they are forgotten."""
         path, content = f"{_of(app_id, job_id)}/retry", encode({"states": list(states)})
-        answer = await self._transport.call("POST", path, content=content, reason=reason, done_before=_FORBIDDEN)
-        if answer.status != HTTPStatus.FORBIDDEN:
+        answer = await self._transport.call("POST", path, content=content, reason=reason, done_before=_CONFLICT)
+        if answer.status != HTTPStatus.CONFLICT:
             return answer.read(_job)
+        # After an attempt whose answer was lost, a job that runs has been taken up again.
+        refused = error_of(answer.status, answer.content)
+        if refused.field != "status":
+            raise refused
         return (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
 
     @call

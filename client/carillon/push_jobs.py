@@ -120,9 +120,10 @@ class JobStage(Struct, frozen=True, kw_only=True):
 class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
     or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
-    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped` or `completed`; servers of 0.1 do not tell it. `status`
-    is empty for the first two and the last. `failure` says what stopped a job that no user stopped; the `stages` tell
-    what happened, but in lists.
+    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
+    not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
+    `failure` then says why. `status` is `paused`, `circuitbreak`, `stopped` (a failed job too) or empty. The `stages`
+    tell what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is where those
@@ -182,7 +183,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     def ended(self) -> bool:
         """Whether nothing more is sent. A job with messages may be retried."""
         if self.state:
-            return self.state in {"completed", "stopped", "failed"}
+            return self.state in {"completed", "stopped", "failed", "expired"}
         return self.status == "stopped" or self.completed_at_ns != 0
 
     @property

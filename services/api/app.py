@@ -4,6 +4,7 @@ The server in front must not rewrite the peer's address from `x-forwarded-for` (
 may name a person is decided by the address that the connection really comes from.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from services.api.http.acts import ACTS, Acts
 from services.api.http.bodies import Bodies
 from services.api.http.documentation import DocumentationResource
 from services.api.http.guards import Guarded, guard_rules
-from services.api.http.identity import Directory, IdentifyCaller, has_caller
+from services.api.http.identity import Directory, IdentifyCaller, shown_by
 from services.api.http.limits import Limited
 from services.api.http.observed import Observed
 from services.api.http.pages.doors import Doors
@@ -28,6 +29,12 @@ from services.api.http.paging import PUBLIC_PATH, public_path
 from services.api.http.rights import basic_paths, protected_paths
 from services.api.http.routes import Resource
 from shared.runtime.settings import ApiSettings
+
+# The paths of Marathon's published routes; `render` and `preview` are ours.
+_OF_MARATHON = re.compile(
+    r"/apps(/[^/]+(/templates(/(?!render$)[^/]+)?|/jobs(/(?!preview$)[^/]+(/(pause|resume|stop))?)?)?)?"
+    r"|/users(/[^/]+)?|/uploadurl"
+)
 
 Application = Litestar
 """What `create` makes: an ASGI application."""
@@ -69,5 +76,6 @@ def create(
 
 
 def _refuse_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[bytes]:
-    """Below the protected paths Marathon answers 404 to a method that it does not know."""
-    return errors.refuse(request, NotFoundException() if has_caller(request) else error)
+    """Marathon's and Routemaster's published routes answer 404 to a method that they do not know."""
+    is_published = bool(shown_by(request) or _OF_MARATHON.fullmatch(request.scope["path"].rstrip("/")))
+    return errors.refuse(request, NotFoundException() if is_published else error)

@@ -35,7 +35,7 @@ MEANINGS: dict[Exit, str] = {
     "or the job that was previewed would fail",
     Exit.NOT_ALLOWED: "the caller is unknown, or may not do this",
     Exit.UNREACHABLE: "the API does not answer",
-    Exit.STOPPED: "the watched job was stopped, or broke its circuit",
+    Exit.STOPPED: "the watched job was stopped, failed, expired or broke its circuit",
     Exit.AILING: "`status` or `doctor` found something: not all is well",
     Exit.INTERRUPTED: "interrupted",
 }

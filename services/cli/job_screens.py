@@ -122,7 +122,7 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
         ended = sum(state in ENDED | BAD for state in states)
         return Glance(
             title=group["templateName"],
-            state="stopped" if ended == len(states) and BAD & {*states} else state_of_group(group),
+            state=state_of_group(group),
             done=group["completedTokens"],
             total=group["totalTokens"],
             details=f"{ended} of {len(states)} zones have ended{_losses(group)}",

@@ -16,10 +16,13 @@ COLOURS = {
     "paused": "yellow",
     "circuitbreak": "red",
     "stopped": "red",
+    "failed": "red",
+    "expired": "yellow",
     "scheduled": "",
 }
-ENDED = frozenset({"completed", "stopped"})
-BAD = frozenset({"stopped", "circuitbreak"})
+BAD_ENDS = frozenset({"stopped", "failed", "expired"})
+ENDED = BAD_ENDS | {"completed"}
+BAD = BAD_ENDS | {"circuitbreak"}
 _SUMS = ("sent", "failed", "skipped", "heldOut", "unknown")
 
 
@@ -43,7 +46,7 @@ def colour_of(job: Json) -> str:
 def state_of_group(group: Json) -> str:
     """What a group does: what one of its jobs does, the liveliest."""
     states = {state_of(zone) for zone in group["zones"]}
-    order = ("circuitbreak", "running", "paused", "scheduled", "stopped", "completed")
+    order = ("circuitbreak", "running", "paused", "scheduled", "failed", "stopped", "expired", "completed")
     return next((state for state in order if state in states), "scheduled")
 
 

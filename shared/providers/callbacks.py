@@ -16,6 +16,7 @@ from shared.domain.errors import Invalid, Unauthorized
 from shared.domain.instants import EPOCH, LATEST
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import MessageState, state_of_refusal
+from shared.domain.messages.suppressions import SuppressionCause
 
 MOST_BYTES = 2**20
 
@@ -63,14 +64,15 @@ class CallbackNews(Struct, frozen=True, kw_only=True):
         force_setattr(self, "at", _keep_if_possible(self.at))
 
 
-class CallbackUnsubscription(Struct, frozen=True, kw_only=True):
-    """The recipient of one message wants no more such messages, as the provider was told. The fields are those of
-    `CallbackNews`."""
+class CallbackSuppression(Struct, frozen=True, kw_only=True):
+    """The provider sends nothing more to the recipient of one message, who has unsubscribed unless the `cause` says
+    otherwise. The other fields are those of `CallbackNews`."""
 
     key: str = ""
     provider_id: str = ""
     at: datetime | None = None
     recipient: str = ""
+    cause: SuppressionCause = SuppressionCause.UNSUBSCRIBE
 
     def __post_init__(self) -> None:
         force_setattr(self, "at", _keep_if_possible(self.at))
@@ -81,7 +83,7 @@ class Callback(Struct, frozen=True, kw_only=True):
     be. `confirm_url` is to be fetched: the provider asks whether we want its callbacks."""
 
     news: tuple[CallbackNews, ...] = ()
-    unsubscriptions: tuple[CallbackUnsubscription, ...] = ()
+    suppressions: tuple[CallbackSuppression, ...] = ()
     at: datetime | None = None
     confirm_url: str = ""
 

@@ -19,11 +19,12 @@ from msgspec import Struct
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.suppressions import SuppressionCause
 from shared.providers.callbacks import (
     Callback,
     CallbackNews,
     CallbackRequest,
-    CallbackUnsubscription,
+    CallbackSuppression,
     NotSigned,
     Unreadable,
     read_epoch,
@@ -57,6 +58,7 @@ _DROPPED = {
     "unsubscribed address": Reason.UNSUBSCRIBED,
     "invalid": Reason.MALFORMED,
 }
+_CAUSES = {"bounced address": SuppressionCause.BOUNCE, "spam reporting address": SuppressionCause.COMPLAINT}
 
 
 class SendGridEvent(Struct, frozen=True):
@@ -82,6 +84,11 @@ class SendGridEvent(Struct, frozen=True):
     def provider_id(self) -> str:
         """SendGrid's id as it told us when it took the mail; `""` where it tells none."""
         return _BEHIND_THE_ID.sub("", self.sg_message_id or "")
+
+    @property
+    def why(self) -> str:
+        """The reason of a drop, in lower case."""
+        return (self.reason or "").strip().lower()
 
 
 _events = msgspec.json.Decoder(list[SendGridEvent])
@@ -111,7 +118,7 @@ def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Cal
     events = [*_read(request.body)]
     return Callback(
         news=tuple(filter(None, map(_news, events))),
-        unsubscriptions=tuple(_unsubscription(event) for event in events if event.event in _UNSUBSCRIPTIONS),
+        suppressions=tuple(filter(None, map(_suppression, events))),
         at=read_epoch(timestamp),
     )
 
@@ -158,9 +165,19 @@ def _news(event: SendGridEvent) -> CallbackNews | None:
     return tell_refusal(reason, detail, key=key, provider_id=provider_id, at=at, recipient=recipient)
 
 
-def _unsubscription(event: SendGridEvent) -> CallbackUnsubscription:
-    return CallbackUnsubscription(
-        key=event.key, provider_id=event.provider_id, at=read_epoch(event.timestamp), recipient=event.email or ""
+def _suppression(event: SendGridEvent) -> CallbackSuppression | None:
+    """That of an unsubscription, or of a drop over what SendGrid was told of the address before; `None` for others. The
+    drop over an unsubscription is news that suppress by themselves."""
+    drop = _CAUSES.get(event.why) if event.event == "dropped" else None
+    cause = SuppressionCause.UNSUBSCRIBE if event.event in _UNSUBSCRIPTIONS else drop
+    if cause is None:
+        return None
+    return CallbackSuppression(
+        key=event.key,
+        provider_id=event.provider_id,
+        at=read_epoch(event.timestamp),
+        recipient=event.email or "",
+        cause=cause,
     )
 
 
@@ -169,7 +186,7 @@ def _reason(event: SendGridEvent) -> Reason | None:
         case "bounce":
             return Reason.HARD_BOUNCE if _is_dead(event) else Reason.SOFT_BOUNCE
         case "dropped":
-            return _DROPPED.get((event.reason or "").strip().lower(), Reason.REFUSED)
+            return _DROPPED.get(event.why, Reason.REFUSED)
         case "spamreport":
             return Reason.COMPLAINT
         case _:

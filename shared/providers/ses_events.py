@@ -13,7 +13,16 @@ from msgspec import Meta, Struct, field
 
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import MessageState
-from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, Unreadable, read_json, tell_refusal
+from shared.domain.messages.suppressions import SuppressionCause
+from shared.providers.callbacks import (
+    Callback,
+    CallbackNews,
+    CallbackRequest,
+    CallbackSuppression,
+    Unreadable,
+    read_json,
+    tell_refusal,
+)
 from shared.providers.details import tell
 from shared.providers.mailing import OUR_HEADER, is_dead_address
 from shared.providers.ses_tags import TAG, key_of_tag
@@ -101,18 +110,25 @@ async def read_ses_callback(
     envelope = await verify_notification(request, topics, certificates, fetch)
     if envelope.type == SUBSCRIPTION:
         return Callback(at=envelope.timestamp, confirm_url=envelope.subscribe_url)
-    news = _read_news(envelope) if envelope.type == NOTIFICATION else None
-    return Callback(news=(news,) if news else (), at=envelope.timestamp)
+    event = _read_event(envelope) if envelope.type == NOTIFICATION else None
+    news = None if event is None else _read_news(event, envelope)
+    if event is None or news is None:
+        return Callback(at=envelope.timestamp)
+    suppressions = (_suppression(event, news),) if news.reason == Reason.SUPPRESSED else ()
+    return Callback(news=(news,), suppressions=suppressions, at=envelope.timestamp)
 
 
-def _read_news(envelope: SnsEnvelope) -> CallbackNews | None:
-    """`None` for what says nothing of a mail's state: that it is delayed, for instance."""
+def _read_event(envelope: SnsEnvelope) -> SesEvent | None:
     try:
-        event = read_json(envelope.message, _event)
+        return read_json(envelope.message, _event)
     except Unreadable as error:
         if error.is_json:
             raise
         return None  # SES greets a new topic in prose
+
+
+def _read_news(event: SesEvent, envelope: SnsEnvelope) -> CallbackNews | None:
+    """`None` for what says nothing of a mail's state: that it is delayed, for instance."""
     key, provider_id, at = _key(event.mail), event.mail.message_id, event.details.timestamp or envelope.timestamp
     if event.type in _REACHED:
         return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[event.type], at=at)
@@ -121,6 +137,14 @@ def _read_news(envelope: SnsEnvelope) -> CallbackNews | None:
         return None
     to = _recipient(event)
     return tell_refusal(reason, _detail(event, to), key=key, provider_id=provider_id, at=at, recipient=to)
+
+
+def _suppression(event: SesEvent, news: CallbackNews) -> CallbackSuppression:
+    """SES keeps the address on a list of its own, over a bounce or a complaint of the past."""
+    cause = SuppressionCause.COMPLAINT if event.type == "Complaint" else SuppressionCause.BOUNCE
+    return CallbackSuppression(
+        key=news.key, provider_id=news.provider_id, at=news.at, recipient=news.recipient, cause=cause
+    )
 
 
 def _key(mail: SesMail) -> str:

@@ -13,7 +13,14 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.ledger import MessageState
-from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, NotSigned, tell_refusal
+from shared.providers.callbacks import (
+    Callback,
+    CallbackNews,
+    CallbackRequest,
+    CallbackSuppression,
+    NotSigned,
+    tell_refusal,
+)
 from shared.providers.details import tell
 
 _SIGNATURE = "x-twilio-signature"
@@ -42,13 +49,16 @@ _REASONS = {
 
 
 def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
-    """What a signed request says; one message each, and no time. Raises `NotSigned`."""
+    """What a signed request says; one message each, and no time. A message from a recipient counts where Twilio says
+    that it opts out. Raises `NotSigned`."""
     form = _read_form(request.body)
     shown = request.headers.get(_SIGNATURE, "").encode()
     if not any(hmac.compare_digest(shown, _sign(url, form, token)) for url in _spellings(request.url)):
         raise NotSigned(f"{_SIGNATURE} is not that of this URL and this form under the account's token")
     fields = dict(form)
     news = _news(fields, request.message, token)
+    if fields.get("OptOutType") == "STOP":
+        return Callback(suppressions=(CallbackSuppression(recipient=fields.get("From", "").removeprefix("whatsapp:")),))
     return Callback(news=(news,) if news else ())
 
 

@@ -133,6 +133,7 @@ async def test_what_is_not_sent_when_a_job_expires_is_dropped(house: House) -> N
     assert job.status is JobStatus.COMPLETED
     assert (planned, failed, skipped) == (40_000, 0, 0)
     assert 0 < sent < 40_000
+    assert job.failure == f"{40_000 - sent:,} of 40,000 recipients got nothing by expiresAt"
     per_device = devices_of(await house.records(sent))
     assert per_device.total() == sent
     assert set(per_device.values()) == {1}

@@ -11,6 +11,7 @@ from standardwebhooks import Webhook
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.messages.answers import DETAIL_CHARACTERS
 from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.suppressions import SuppressionCause
 from shared.outgoing import Outgoing
 from shared.providers import ProviderRules, read_key
 from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, NotSigned, Unreadable
@@ -107,6 +108,16 @@ async def test_what_twilio_says_of_a_message(told: dict[str, str], expected: lis
     assert callback.at is None
 
 
+@pytest.mark.parametrize("prefix", ["", "whatsapp:"])
+async def test_twilio_tells_who_opts_out(prefix: str) -> None:
+    """https://www.twilio.com/docs/messaging/tutorials/advanced-opt-out"""
+    said = {"MessageSid": "SM2", "SmsStatus": "received", "From": f"{prefix}+6591234567", "To": "+6588888888"}
+    [told] = (await of_twilio(twilio(said | {"Body": "Stop", "OptOutType": "STOP"}))).suppressions
+    assert (told.recipient, told.cause, told.key) == ("+6591234567", SuppressionCause.UNSUBSCRIBE, "")
+    for other in ({"Body": "Help", "OptOutType": "HELP"}, {"Body": "Start", "OptOutType": "START"}, {"Body": "STOP"}):
+        assert (await of_twilio(twilio(said | other))) == Callback()
+
+
 async def test_the_example_of_twilios_own_documents() -> None:
     """https://www.twilio.com/docs/usage/security: its URL, its form, its token and its signature."""
     body = b"CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212"
@@ -196,10 +207,25 @@ async def test_what_sendgrid_says_of_a_message(told: dict[str, Any], expected: l
 @pytest.mark.parametrize("name", ["unsubscribe", "group_unsubscribe"])
 async def test_sendgrid_tells_who_unsubscribes(name: str) -> None:
     callback = await of_sendgrid(SIGNER.post([event(name), event("delivered")]))
-    [wish] = callback.unsubscriptions
+    [wish] = callback.suppressions
     assert (wish.key, wish.provider_id, wish.at) == (KEY, "14c5d75ce93.dfd.64b469", AT)
     assert wish.recipient == "ana@example.com"
     assert states(callback) == [(DELIVERED, "")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Bounced Address", SuppressionCause.BOUNCE),
+        ("Spam Reporting Address", SuppressionCause.COMPLAINT),
+        ("Unsubscribed Address", None),  # its news suppress by themselves
+        ("Spam Content", None),
+    ],
+)
+async def test_sendgrid_tells_whom_it_had_suppressed(reason: str, cause: SuppressionCause | None) -> None:
+    callback = await of_sendgrid(SIGNER.post([event("dropped", reason=reason)]))
+    told = [(each.key, each.recipient, each.cause) for each in callback.suppressions]
+    assert told == ([] if cause is None else [(KEY, "ana@example.com", cause)])
 
 
 async def test_a_bounce_of_sendgrid_may_name_no_message() -> None:

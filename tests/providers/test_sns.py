@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.suppressions import SuppressionCause
 from shared.providers.callbacks import Callback, CallbackRequest, NotSigned, Unreadable
 from shared.providers.ses_events import read_ses_callback
 from shared.providers.sns import SnsCertificates, is_sns_host, sns_fetch
@@ -103,6 +104,22 @@ async def test_what_ses_says_of_a_mail(told: Any, expected: list[Any]) -> None:
     for news in callback.news:
         assert "ana@example.com" not in news.detail
         assert news.recipient == ("ana@example.com" if news.reason else "")
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        (bounce("Permanent", "OnAccountSuppressionList"), SuppressionCause.BOUNCE),
+        (bounce("Permanent", "Suppressed"), SuppressionCause.BOUNCE),
+        (event("Complaint", complaint={"complaintSubType": "OnAccountSuppressionList"}), SuppressionCause.COMPLAINT),
+        (bounce("Permanent"), None),  # its news suppress by themselves
+        (bounce("Transient"), None),
+    ],
+)
+async def test_ses_tells_whom_it_had_suppressed(told: Any, cause: SuppressionCause | None) -> None:
+    callback = await read(SIGNER.notification(told))
+    found = [(each.key, each.recipient, each.cause) for each in callback.suppressions]
+    assert found == ([] if cause is None else [(KEY, "ana@example.com", cause)])
 
 
 async def test_a_bounce_tells_the_servers_words() -> None:

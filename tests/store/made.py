@@ -33,9 +33,9 @@ async def added(store: Store, **fields: Any) -> str:
     return job.id
 
 
-async def add_planned(store: Store, batches: int) -> str:
+async def add_planned(store: Store, batches: int, **fields: Any) -> str:
     """Add a job that is planned to its end, with nothing sent yet; its id."""
-    job_id = await added(store)
+    job_id = await added(store, **fields)
     plan = [
         Batch(job_id=job_id, ordinal=each, range=KeyRange(SIZE * each, SIZE * (each + 1)), size=SIZE)
         for each in range(batches)

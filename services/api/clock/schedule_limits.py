@@ -8,7 +8,7 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from shared.domain.clock.recurrence import Every
-from shared.domain.errors import Forbidden, Invalid, Refused, Unavailable
+from shared.domain.errors import Conflict, Invalid, Refused, Unavailable
 from shared.flow.clock.drafts import Wanted
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
@@ -74,8 +74,8 @@ class ScheduleLimits:
         count.added += min(len(fresh), room)
         return {id: self._limit_reached() for id in fresh[room:]}
 
-    def _limit_reached(self) -> Forbidden:
-        return Forbidden(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
+    def _limit_reached(self) -> Conflict:
+        return Conflict(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
 
     async def _count(self, namespace: str, more: int) -> _Count:
         """The count, looked at again if it is old, or if it is not fresh and there seems to be no room."""

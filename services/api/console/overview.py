@@ -23,7 +23,7 @@ from services.api.http.rights import KNOWN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
 from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, show_jobs, view_jobs
-from services.api.jobs.job_view import JobView
+from services.api.jobs.job_view import JobState, JobView
 from shared.domain.console.overview import OverallVerdict, Overview, ShownSign, judge
 from shared.domain.console.signs import SIGNS, Severity
 from shared.domain.instants import format_instant
@@ -122,7 +122,7 @@ class OverviewResource(Resource):
         return wire.answer(_view(overview, jobs, whole=whole))
 
     async def _read_jobs(self, app_ids: _AppIds) -> _SeenJobs:
-        running = await read_jobs(self._store, JobSelection(app_ids=app_ids, status=JobStatus.RUNNING), limit=_SHOWN)
+        running = await read_jobs(self._store, JobSelection(app_ids=app_ids, state=JobState.RUNNING), limit=_SHOWN)
         waiting = await self._find_waiting(app_ids)
         running_ids = {job.id for job in running}
         jobs = [*running, *(job for job in waiting if job.id not in running_ids)]
@@ -135,7 +135,7 @@ class OverviewResource(Resource):
     async def _find_waiting(self, app_ids: _AppIds) -> Sequence[Job]:
         if app_ids is None:
             return await self._store.job_lists.find_next_starts(_SHOWN)
-        scheduled = JobSelection(app_ids=app_ids, status=JobStatus.SCHEDULED)
+        scheduled = JobSelection(app_ids=app_ids, state=JobState.SCHEDULED)
         return sorted(await read_jobs(self._store, scheduled, limit=_SHOWN), key=lambda job: job.starts_at)
 
 

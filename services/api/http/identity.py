@@ -290,11 +290,6 @@ def _address(host: str) -> Address | None:
         return None
 
 
-def has_caller(connection: Connection) -> bool:
-    """Whether the path of a request is protected: then its caller is known by now."""
-    return connection.scope["state"].get(_CALLER) is not None
-
-
 def caller_of(connection: Connection) -> Caller:
     """The caller behind a request.
 

@@ -17,7 +17,7 @@ from services.api.http.dry_runs import is_dry_run
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.doers import doer_of
-from services.api.jobs.job_view import STATUS
+from services.api.jobs.job_view import STATUS, JobState, state_of
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
@@ -31,12 +31,13 @@ from shared.store import Store
 
 
 class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A zone's job: what it counts are devices. `failure` says what stopped it, if nobody did."""
+    """A zone's job: what it counts are devices. `state` and `failure` are those of the job."""
 
     zone: str
     job_id: str
     starts_at: int
     status: str
+    state: JobState
     completed_at: int
     total_tokens: int
     completed_tokens: int
@@ -182,6 +183,7 @@ def _zone_view(job: Job, totals: Totals) -> ZoneJobView:
         job_id=job.id,
         starts_at=job.starts_at,
         status=STATUS[job.status],
+        state=state_of(job),
         completed_at=job.completed_at,
         total_tokens=totals.planned,
         completed_tokens=totals.done,

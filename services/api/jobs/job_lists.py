@@ -14,7 +14,7 @@ from services.api.http import paging, wire
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.jobs.job_view import JobView, listed_views, redact
+from services.api.jobs.job_view import WITH_FAILURE, JobState, JobView, listed_views, redact
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden, Invalid
@@ -31,7 +31,7 @@ APPS_AT_ONCE = 20
 
 _APP = Parameter(name="app", description="Only jobs of the app with this id.", schema={"type": "string"})
 _STATUS = Parameter(
-    name="status", description="Only jobs in this state.", schema={"type": "string", "enum": [*JobStatus]}
+    name="status", description="Only jobs in this state.", schema={"type": "string", "enum": [*JobState]}
 )
 _TEMPLATE = Parameter(
     name="template",
@@ -56,7 +56,7 @@ class JobSelection(Struct, frozen=True, kw_only=True):
     """Which jobs a list is to show. `app_ids` is `None` for all apps."""
 
     app_ids: tuple[str, ...] | None
-    status: JobStatus | None = None
+    state: JobState | None = None
     template: str = ""
     by: str = ""
     since: datetime | None = None
@@ -79,7 +79,7 @@ class JobListResource(Resource):
         asked, caller = paging.read_page(request, str), caller_of(request)
         wanted = JobSelection(
             app_ids=_visible_apps(caller, paging.first(request, "app")),
-            status=_read_status(paging.first(request, "status")),
+            state=_read_state(paging.first(request, "status")),
             template=paging.first(request, "template"),
             by=paging.first(request, "by"),
             since=_read_instant(request, "since"),
@@ -93,11 +93,14 @@ class JobListResource(Resource):
 async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", limit: int) -> Page[Job]:
     """The newest of these jobs that are older than this place: of several apps, a page of each, merged."""
     ids = ("",) if wanted.app_ids is None else wanted.app_ids
+    failed = {state: status for status, state in WITH_FAILURE.items()}
+    status = None if wanted.state is None else failed.get(wanted.state) or JobStatus(wanted.state)
     pages = await asyncio.gather(
         *(
             store.job_lists.page(
                 app_id=app_id,
-                status=wanted.status,
+                status=status,
+                failed=wanted.state in failed if status in WITH_FAILURE else None,
                 template=wanted.template,
                 by=wanted.by,
                 since=wanted.since,
@@ -149,11 +152,11 @@ def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
     return (app_id,)
 
 
-def _read_status(text: str) -> JobStatus | None:
+def _read_state(text: str) -> JobState | None:
     try:
-        return JobStatus(text) if text else None
+        return JobState(text) if text else None
     except ValueError:
-        raise Invalid(f"one of {', '.join(JobStatus)}", field="status", value=text) from None
+        raise Invalid(f"one of {', '.join(JobState)}", field="status", value=text) from None
 
 
 def _read_instant(request: Request[Any, Any, Any], name: str) -> datetime | None:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -28,6 +29,30 @@ STATUS: dict[JobStatus, str] = {
     JobStatus.STOPPED: "stopped",
     JobStatus.COMPLETED: "",
 }
+
+
+class JobState(StrEnum):
+    """Where a job stands, in one word: its status, and two ends that Marathon does not know."""
+
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CIRCUITBREAK = "circuitbreak"
+    STOPPED = "stopped"  # by a caller
+    FAILED = "failed"  # Carillon stopped it: `failure` says why
+    EXPIRED = "expired"  # its `expiresAt` came before all was sent
+    COMPLETED = "completed"
+
+
+ENDED = frozenset({JobState.STOPPED, JobState.FAILED, JobState.EXPIRED, JobState.COMPLETED})
+WITH_FAILURE = {JobStatus.STOPPED: JobState.FAILED, JobStatus.COMPLETED: JobState.EXPIRED}
+"""What an ended job is called that has a `failure`."""
+
+
+def state_of(job: Job) -> JobState:
+    """Where the job stands."""
+    state = WITH_FAILURE.get(job.status) if job.failure else None
+    return state or JobState(job.status)
 
 
 class DoerView(Struct, frozen=True, kw_only=True):
@@ -74,10 +99,10 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     second over the last half minute, `estimatedEnd` follows from it. A list tells these of ended jobs and of its first
     50 open ones; of a job with a `credentialId`, only its own route tells `estimatedEnd`.
     `state` says in one word what Marathon's `status` and `completedAt` say together: `scheduled`, `running`, `paused`,
-    `circuitbreak`, `stopped` or `completed`. `failure` says what stopped a job that no user stopped. `statusEvents` and
-    `context` are only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that
-    `context`, `metadata`, the values of `filters`, the paths of files and what went wrong are left out, because the
-    caller is a viewer.
+    `circuitbreak`, `stopped`, `failed`, `expired` or `completed`. A job is `failed` that Carillon stopped, and
+    `expired` if its `expiresAt` came before all was sent; `failure` then says why. `statusEvents` and `context` are
+    only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata`,
+    the values of `filters`, the paths of files and what went wrong are left out, because the caller is a viewer.
 
     Of jobs that send by a provider account, `credentialId` names it. A single one also has `options`, what it was made
     with besides, `messages`, which is exact, and `queue`; its sums, `reasons` and `estimatedEnd` come from the same.
@@ -122,7 +147,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     template_name: str
     past_time_strategy: str
     status: str
-    state: JobStatus
+    state: JobState
     feedbacks: dict[str, int]
     created_at: int
     updated_at: int
@@ -233,7 +258,7 @@ def job_view(
         template_name=",".join(job.template_names),
         past_time_strategy=job.past_time_strategy,
         status=STATUS[job.status],
-        state=job.status,
+        state=state_of(job),
         feedbacks=job.feedbacks,
         created_at=job.created_at,
         updated_at=job.updated_at,

@@ -17,6 +17,7 @@ from litestar.params import FromPath
 from msgspec import Struct
 from msgspec.structs import replace
 
+from services.api.accounts.apps import app_of
 from services.api.http import paging, wire
 from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
@@ -34,7 +35,6 @@ from shared.blobs import Blobs
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
-from shared.domain.ids import read_uuid
 from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.push import notices, preview
@@ -79,12 +79,10 @@ class PreviewResource(Resource):
         "POST", JOBS + "/preview", summary="Tell who would get a job and what they would get, and store nothing.",
         act=UNRECORDED, who=OPERATE_APP,
         body=OwnBody(lambda previews: previews.body), answers={HTTPStatus.OK: JobPreview},
-        problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE,),
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(TEMPLATE,),
     )  # fmt: skip
     async def preview_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        app = await self._store.apps.get(read_uuid(app_id, field="appId"))
-        if app is None:
-            raise Invalid("App not found with given id.", field="appId", value=app_id)
+        app = await app_of(self._store, app_id)
         names = job_body.read_names(paging.first(request, "template"))
         content = await request.body()
         body = self._drafts.read_body(content)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
 
 command = noun("jobs")
 
-STATES = ("scheduled", "running", "paused", "circuitbreak", "stopped", "completed")
+STATES = ("scheduled", "running", "paused", "circuitbreak", "stopped", "failed", "expired", "completed")
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 
 
@@ -91,7 +91,7 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
 @command.verb("watch", of_app=True)
 @_job
 def watch(session: Session, job_name: str) -> None:
-    """Watch a job until it ends; exits with 8 if it was stopped or broke its circuit."""
+    """Watch a job until it ends; exits with 8 if it was stopped, failed, expired or broke its circuit."""
     watch_job(session, *find_job(session, job_name))
 
 

@@ -21,7 +21,9 @@ from shared.domain.outbox import JOBS_TOPIC, OwnEvent, without_empty
 
 GONE = "process.gone"
 
+_FAILED = "job.failed"
 _TYPES = {COMPLETE: "job.completed", TRIP: "job.held", STOP_ACT: "job.stopped"}
+_WITH_REASON = {COMPLETE: "job.expired", TRIP: "job.held", STOP_ACT: _FAILED}
 
 
 def milestone_record(
@@ -43,15 +45,16 @@ def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
 def job_event(
     milestone: Milestone, *, job_id: str, job_key: str, app_id: str, group_id: str, totals: Totals | None
 ) -> OwnEvent | None:
-    """The event of a job that completed, was held or was stopped; `None` for a milestone of a later release."""
-    kind = _TYPES.get(milestone.act)
+    """The event of a job that has ended or is held; `None` for a milestone of a later release. Why a job failed is left
+    to the job itself: it may name a file, which viewers do not see."""
+    kind = (_WITH_REASON if milestone.reason else _TYPES).get(milestone.act)
     if kind is None:
         return None
     facts = {
         "job": job_id,
         "app": app_id,
         "group": group_id,
-        "reason": milestone.reason,
+        "reason": "" if kind == _FAILED else milestone.reason,
         "by": ("caller" if milestone.asked else "carillon") if milestone.act == STOP_ACT else "",
         "at": format_instant(milestone.at),
         "totals": msgspec.to_builtins(totals) if milestone.act == COMPLETE else None,

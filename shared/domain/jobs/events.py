@@ -87,6 +87,6 @@ def events_of(stage: str, at: int, by: Doer, failure: str = "") -> list[Event]:
     return [Event(stage, EventState.SUCCESS, "", at, by)] if by.asks else []
 
 
-def stop_of(at: datetime, role: str, by: Doer = BY_ITSELF) -> Milestone:
-    """The milestone of a job that is stopped."""
-    return Milestone(STOP_ACT, at, role, asked=by.asks)
+def stop_of(at: datetime, role: str, by: Doer = BY_ITSELF, failure: str = "") -> Milestone:
+    """The milestone of a job that is stopped, by a caller or over a `failure`."""
+    return Milestone(STOP_ACT, at, role, failure, asked=by.asks)

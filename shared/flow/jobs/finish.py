@@ -68,18 +68,22 @@ class Finish:
     async def _close(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
         written = await self._kinds.of(job.service).write_at_end(job)
         await fault("finish.after_file")
-        now = self._clock.now_ns()
+        now, left = self._clock.now_ns(), totals.planned - totals.done
+        # Batches of a job that nobody stopped are dropped for this reason alone.
+        is_late = job.expires_at and left and not job.standing.stopped
+        expired = f"{left:,} of {totals.planned:,} recipients got nothing by expiresAt" if is_late else ""
         return await self._store.jobs.close(
             job.key,
             totals=totals,
             summed=summed,
             completed_at=now,
+            expired=expired,
             round=job.round,
             control_group_csv_path=written.path,
             events=_events(written, now),
             failures=[Event(FINISH, EventState.FAIL, written.failure, now)] if written.failure else (),
             mail=DueMail(MailKind.COMPLETED, now) if self._mails else None,
-            milestone=Milestone(COMPLETE, await self._store.now(), self._role),
+            milestone=Milestone(COMPLETE, await self._store.now(), self._role, expired),
         )
 
     async def _knows_no_user(self, job: Job, totals: Totals) -> bool:
@@ -103,7 +107,7 @@ class Finish:
             failure=failure,
             completed_at=now,
             events=[Event(SEND, EventState.FAIL, failure, now)],
-            milestone=stop_of(await self._store.now(), self._role),
+            milestone=stop_of(await self._store.now(), self._role, failure=failure),
         )
 
     async def _end_plan(self, job_id: str) -> None:

@@ -124,7 +124,7 @@ class JobFlow:
             failure=failure,
             events=events_of(stage or STOP, now, by, failure if stage else ""),
             mail=None if quietly else self._mail(MailKind.STOPPED, now, by),
-            milestone=stop_of(await self._store.now(), self._role, by),
+            milestone=stop_of(await self._store.now(), self._role, by, failure),
         )
         if job is not None:
             await self._attempt(self._end(job), job_id)

@@ -1,4 +1,4 @@
-"""Bars: whom a message must not reach, and which message bars its recipient from others."""
+"""Bars: whom a message must not reach, and which answers to a message suppress its recipient."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -14,7 +14,11 @@ from shared.domain.messages.suppressions import Suppression, SuppressionCause, r
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, Transact
 
-_CAUSES = {Reason.HARD_BOUNCE: SuppressionCause.BOUNCE, Reason.COMPLAINT: SuppressionCause.COMPLAINT}
+_CAUSES = {
+    Reason.HARD_BOUNCE: SuppressionCause.BOUNCE,
+    Reason.COMPLAINT: SuppressionCause.COMPLAINT,
+    Reason.UNSUBSCRIBED: SuppressionCause.UNSUBSCRIBE,
+}
 
 
 async def find_barred(
@@ -32,8 +36,8 @@ async def find_barred(
 
 
 def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) -> Transact | None:
-    """The write that adds the bars which these answers call for, in the transaction of their entries. `channel` is that
-    of a job's messages; single messages know their own."""
+    """The write that adds the suppressions which these answers call for, in the transaction of their entries. `channel`
+    is that of a job's messages; single messages know their own."""
     bars = []
     for change in changes:
         after, single = change.after, change.after.single
@@ -47,8 +51,9 @@ def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) 
 def bar_of(
     before: Message | None, after: Message, channel: Channel, *, at: datetime, recipient: str = ""
 ) -> Suppression | None:
-    """The bar that a change of a message calls for: it has bounced for good, or was complained about. If a redacted
-    message has forgotten its recipient, the provider may tell who that was."""
+    """The suppression, of all lists, that a change of a message calls for: it has bounced for good, was complained
+    about, or the provider says that the recipient has unsubscribed. If a redacted message has forgotten its recipient,
+    the provider may tell who that was."""
     if before is not None and after.reason == before.reason:
         return None
     cause = _CAUSES.get(Reason(after.reason)) if after.reason else None

@@ -6,8 +6,9 @@
 
 What concurrent requests bring goes together, so many at a time and one transaction after the other. An entry only ever
 rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
-was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces and
-complaints suppress the address in the same transaction; unsubscriptions suppress it for the message's list.
+was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces, complaints
+and refusals over an unsubscription suppress the address in the same transaction; unsubscriptions suppress it for the
+message's list.
 
 A message is found by our own key where the provider carries one, else by the provider's id. News of a message that
 nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again. News
@@ -34,7 +35,7 @@ from shared.domain.messages.suppressions import Suppression, SuppressionCause, s
 from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.flow.messages.barring import bar_of
 from shared.providers import read_key
-from shared.providers.callbacks import Callback, CallbackNews, CallbackUnsubscription
+from shared.providers.callbacks import Callback, CallbackNews, CallbackSuppression
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
 from shared.runtime.faults import fault
@@ -63,7 +64,7 @@ class ReceiptOutcome(StrEnum):
 
 
 _Outcome = ReceiptOutcome | Exception | None
-_Told = CallbackNews | CallbackUnsubscription
+_Told = CallbackNews | CallbackSuppression
 
 
 class EarlyNews(Refused, Unavailable):
@@ -119,8 +120,8 @@ class Receipts:
             counts[outcome if outcome is not None else _judge_unknown(news, callback.at, now)] += 1
         nameless = [news for news in callback.news if not (news.key or news.provider_id)]
         counts += await self._suppress_nameless(credential, channel, nameless, now)
-        told = [each for each in callback.unsubscriptions if not each.key.startswith(trial)]
-        counts += await self._unsubscribe(credential, channel, told, called_at=callback.at)
+        told = [each for each in callback.suppressions if not each.key.startswith(trial)]
+        counts += await self._suppress(credential, channel, told, called_at=callback.at)
         for outcome, count in counts.items():
             CALLBACKS.labels(credential.kind, outcome).inc(count)
         if counts[ReceiptOutcome.EARLY]:
@@ -139,19 +140,19 @@ class Receipts:
         await self._store.suppressions.add([bar for bar in bars if bar is not None])
         return Counter(ReceiptOutcome.SKIPPED if bar is None else ReceiptOutcome.STORED for bar in bars)
 
-    async def _unsubscribe(
+    async def _suppress(
         self,
         credential: Credential,
         channel: Channel,
-        told: Sequence[CallbackUnsubscription],
+        told: Sequence[CallbackSuppression],
         *,
         called_at: datetime | None,
     ) -> Counter[ReceiptOutcome]:
-        """Suppress who has unsubscribed with the provider, for the list of their message."""
+        """Suppress whom the provider sends nothing more: who has unsubscribed there, for the list of their message."""
         now = self._clock.now()
         entries = await self._find([_fact_of(each, credential, channel, now) for each in told])
         lists = await self._lists_of([entry for entry in entries if entry is not None])
-        counts, wishes = Counter[ReceiptOutcome](), list[Suppression]()
+        counts, suppressions = Counter[ReceiptOutcome](), list[Suppression]()
         for each, entry in zip(told, entries, strict=True):
             address = read_address(entry.to if entry is not None and entry.to else each.recipient, channel)
             is_named = bool(each.key or each.provider_id)
@@ -162,18 +163,19 @@ class Receipts:
                 counts[ReceiptOutcome.SKIPPED] += 1
             else:  # a message that is forgotten was of a list that nobody knows any more
                 counts[ReceiptOutcome.STORED] += 1
-                wishes.append(
+                of_list = entry if each.cause is SuppressionCause.UNSUBSCRIBE else None
+                suppressions.append(
                     suppress_address(
                         credential.app_id,
                         channel,
                         address,
-                        cause=SuppressionCause.UNSUBSCRIBE,
+                        cause=each.cause,
                         at=each.at or now,
-                        list_name=lists[entry.id] if entry is not None else EVERYTHING,
+                        list_name=lists[of_list.id] if of_list is not None else EVERYTHING,
                         message_id=entry.id if entry is not None else "",
                     )
                 )
-        await self._store.suppressions.add(wishes)
+        await self._store.suppressions.add(suppressions)
         return counts
 
     async def _lists_of(self, entries: Sequence[Message]) -> dict[str, str]:
@@ -282,7 +284,7 @@ def _fact_of(told: _Told, credential: Credential, channel: Channel, now: datetim
     ref = ref_of(credential.id, told.provider_id)
 
     def change(message: Message) -> Message | None:
-        if isinstance(told, CallbackUnsubscription):
+        if isinstance(told, CallbackSuppression):
             return None
         news = News(
             state=told.state,

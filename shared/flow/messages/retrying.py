@@ -6,7 +6,7 @@ in between leaves a job that says so (`Job.reopening`), and upkeep does the rest
 
 from collections.abc import Collection
 
-from shared.domain.errors import Conflict, Forbidden
+from shared.domain.errors import Conflict
 from shared.domain.jobs.events import Doer, Event, EventState
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.figures import MessageCounts
@@ -32,12 +32,12 @@ class JobRetry:
         """Send the job's messages in these states again.
 
         Raises:
-            Forbidden: the job has not ended, or is a dry run.
-            Conflict: it has no messages in these states, or would leave some unsent; its messages are forgotten, its
-                credential is gone or is another app's alone, or somebody else was faster.
+            Conflict: the job has not ended, or is a dry run; it has no messages in these states, or would leave some
+                unsent; its messages are forgotten, its credential is gone or is another app's alone, or somebody else
+                was faster.
         """
         if options_of(job).dry_run:
-            raise Forbidden("a dry run has sent nothing that could be sent again", field="jobId")
+            raise Conflict("a dry run has sent nothing that could be sent again", field="jobId")
         await self._check_credential(job)
         if not job.open and await self._store.batches.get(job.key, 0) is not None:
             _check_states(await self._store.message_sums.count(job.key), states)
@@ -76,7 +76,7 @@ class JobRetry:
         if now is None or now.round != job.round:
             return Conflict("somebody else has taken the job up again", field="jobId")
         if now.open:
-            return Forbidden(f"cannot retry {now.status or 'running'} job", field="status", value=now.status.value)
+            return Conflict(f"cannot retry {now.status or 'running'} job", field="status", value=now.status.value)
         return Conflict("the messages of this job are forgotten", field="jobId")
 
 

@@ -75,6 +75,7 @@ class JobLists:
         *,
         app_id: str = "",
         status: JobStatus | None = None,
+        failed: bool | None = None,
         template: str = "",
         by: str = "",
         since: datetime | None = None,
@@ -82,11 +83,14 @@ class JobLists:
         before: str = "",
         limit: int,
     ) -> Page[Job]:
-        """The jobs of this app, or of all, in this status, with exactly these names of templates, by this maker, made
-        from `since` on and before `until`, the newest first: those before this place. Without their contexts."""
+        """The jobs of this app, or of all, in this status, with or without a failure, with exactly these names of
+        templates, by this maker, made from `since` on and before `until`, the newest first: those before this place.
+        Without their contexts."""
         templates = template.split(",") if template else ""
         wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": by}
         query: Document = {field: value for field, value in wanted.items() if value}
+        if failed is not None:
+            query["failure"] = {"$nin" if failed else "$in": ["", None]}
         # What has no place yet is left out, rather than stand anywhere.
         query["place"] = {"$gt": place_at(since) if since else ""}
         if ends := [end for end in (before, place_at(until) if until else "") if end]:

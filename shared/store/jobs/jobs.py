@@ -148,6 +148,7 @@ class Jobs:
         totals: Totals,
         summed: Receipt,
         completed_at: int,
+        expired: str = "",
         round: int = 0,  # noqa: A002 - the field
         control_group_csv_path: str = "",
         events: Sequence[Event] = (),
@@ -156,8 +157,8 @@ class Jobs:
         milestone: Milestone | None = None,
     ) -> Job | None:
         """Write the final sums and close the job: a running one is completed at this time, with these events, this mail
-        and this milestone, a stopped one stays stopped; `failures` are events of either. `None` when it was closed
-        before, was taken up again since this `round`, or may not be closed now."""
+        and this milestone, and `expired` as its failure; a stopped one stays stopped; `failures` are events of either.
+        `None` when it was closed before, was taken up again since this `round`, or may not be closed now."""
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),
@@ -165,7 +166,7 @@ class Jobs:
             "locales": json_text(summed.locales),
             "control_group_csv_path": control_group_csv_path,
         }
-        completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
+        completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at, "failure": expired}
         query = one_job(job_id) | {"open": True, "round": round or {"$in": [0, None]}}
         dated = NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}

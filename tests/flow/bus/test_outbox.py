@@ -16,7 +16,7 @@ from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.clock.schedules import RetryPolicy
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.events import COMPLETE, STOP_ACT, TRIP, Milestone
+from shared.domain.jobs.events import COMPLETE, STOP_ACT, TRIP, Milestone, stop_of
 from shared.domain.jobs.jobs import STOPPABLE, JobStatus
 from shared.domain.jobs.totals import Totals
 from shared.domain.messages.answers import CallAccepted
@@ -63,10 +63,10 @@ async def add_owner(store: Store, name: str = "owner", topic: str = JOBS_TOPIC) 
     await add(store, "k", topic, namespace=f"token:{name}")
 
 
-async def end(store: Store, act: str = TRIP, **fields: Any) -> str:
+async def end(store: Store, act: str = TRIP, reason: str = "3 of 10 batches failed", **fields: Any) -> str:
     """A job of the app `a` that was held, of which schedulers have told; its id."""
     job_id = await added(store, **fields)
-    milestone = Milestone(act, NOON, "worker", "3 of 10 batches failed")
+    milestone = Milestone(act, NOON, "worker", reason)
     assert await store.jobs.move(job_id, to=JobStatus.TRIPPED, only=RUNNING, at=1, milestone=milestone) is not None
     await SystemRecords(store, DatabaseTime(store), role="scheduler").run_once()
     return job_id
@@ -121,7 +121,7 @@ async def test_a_job_is_told_to_those_who_have_a_role_over_its_app(store: Store,
 async def test_a_completed_job_is_told_with_its_totals_and_a_stopped_one_by_whom(store: Store, stream: Stream) -> None:
     await add_owner(store)
     totals = Totals(batches=1, settled=1, planned=10, sent=9, failed=1)
-    await end(store, COMPLETE, totals=totals)
+    await end(store, COMPLETE, reason="", totals=totals)
     for asked in (True, False):
         job_id, stop = await added(store), Milestone(STOP_ACT, NOON, "api", asked=asked)
         assert await store.jobs.move(job_id, to=JobStatus.STOPPED, only=STOPPABLE, at=1, milestone=stop) is not None
@@ -134,6 +134,23 @@ async def test_a_completed_job_is_told_with_its_totals_and_a_stopped_one_by_whom
     assert sorted(each.get("by", "") for each in facts) == ["", "caller", "carillon"]
     # The API has written down itself what a caller asked for.
     assert [record.who.name for record in await store.audit.page(act=STOP_ACT, limit=9)] == ["api"]
+
+
+async def test_a_job_that_failed_or_expired_is_told_as_such(store: Store, stream: Stream) -> None:
+    await add_owner(store)
+    failed, expired = stop_of(NOON, "worker", failure="users.csv: byte 7"), "3 of 10 got nothing"
+    for milestone in (failed, Milestone(COMPLETE, NOON, "worker", expired)):
+        job_id = await added(store)
+        moved = await store.jobs.move(job_id, to=JobStatus.STOPPED, only=STOPPABLE, at=1, milestone=milestone)
+        assert moved is not None
+    await SystemRecords(store, DatabaseTime(store), role="scheduler").run_once()
+    await teller(store, stream).run_once()
+    events = await told(stream, 2)
+    facts = {event.type: facts_of(event) for event in events}
+    assert facts["job.expired"]["reason"] == expired
+    assert (facts["job.failed"]["by"], "reason" in facts["job.failed"]) == ("carillon", False)
+    [stopped] = await store.audit.page(act=STOP_ACT, limit=9)
+    assert stopped.reason == "users.csv: byte 7"
 
 
 async def test_an_event_is_stored_while_a_subscription_has_its_topic_be_it_suspended(store: Store) -> None:

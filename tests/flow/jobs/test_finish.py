@@ -45,6 +45,27 @@ async def test_a_job_closes_with_its_last_batch(store: Store, finish: Finish) ->
     assert (job.status, job.totals) == (JobStatus.COMPLETED, Totals(batches=2, settled=2, planned=20, sent=20))
 
 
+async def test_a_job_that_expired_with_something_unsent_says_so(store: Store, finish: Finish) -> None:
+    job_id = await add_planned(store, 2, expires_at=1)
+    await send(store, job_id, 0)
+    queued = await store.batches.queue(job_id, 1)
+    assert queued is not None
+    assert await store.batches.drop(queued)
+    job = await finish.job(job_id)
+    assert job is not None
+    assert (job.status, job.failure) == (JobStatus.COMPLETED, "10 of 20 recipients got nothing by expiresAt")
+    [told] = await store.milestones.find(limit=9)
+    assert [milestone.reason for milestone in told.milestones] == [job.failure]
+
+
+async def test_a_job_that_sent_all_before_it_expired_is_completed(store: Store, finish: Finish) -> None:
+    job_id = await add_planned(store, 1, expires_at=1)
+    await send(store, job_id, 0)
+    job = await finish.job(job_id)
+    assert job is not None
+    assert (job.status, job.failure) == (JobStatus.COMPLETED, "")
+
+
 @pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.STOPPED])
 async def test_a_server_that_lags_behind_closes_nothing(
     store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch, status: JobStatus

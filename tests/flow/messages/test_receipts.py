@@ -19,7 +19,7 @@ from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, redact, write_ahead
 from shared.domain.messages.suppressions import SuppressionCause
 from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutcome, Receipts
-from shared.providers.callbacks import Callback, CallbackNews, CallbackUnsubscription, tell_refusal
+from shared.providers.callbacks import Callback, CallbackNews, CallbackSuppression, tell_refusal
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, WriteResult
@@ -102,9 +102,9 @@ async def fold(
 
 
 async def unsubscribe(
-    receipts: Receipts, told: CallbackUnsubscription, at: datetime | None = None
+    receipts: Receipts, told: CallbackSuppression, at: datetime | None = None
 ) -> dict[ReceiptOutcome, int]:
-    return dict(await receipts.fold(credential(), Channel.MAIL, Callback(unsubscriptions=(told,), at=at)))
+    return dict(await receipts.fold(credential(), Channel.MAIL, Callback(suppressions=(told,), at=at)))
 
 
 async def entry_of(store: Store, row: int = 0, ordinal: int = 0) -> Message:
@@ -239,12 +239,13 @@ async def test_the_test_message_of_a_credential_has_no_entry(receipts: Receipts,
     [
         (Reason.HARD_BOUNCE, SuppressionCause.BOUNCE),
         (Reason.COMPLAINT, SuppressionCause.COMPLAINT),
+        (Reason.UNSUBSCRIBED, SuppressionCause.UNSUBSCRIBE),
         (Reason.SOFT_BOUNCE, None),
         (Reason.SUPPRESSED, None),
         (Reason.UNREGISTERED, None),
     ],
 )
-async def test_hard_bounces_and_complaints_suppress_the_address(
+async def test_hard_bounces_complaints_and_unsubscriptions_suppress_the_address(
     store: Store, receipts: Receipts, reason: Reason, cause: SuppressionCause | None
 ) -> None:
     await add_batch(store)
@@ -411,7 +412,7 @@ async def test_who_unsubscribes_with_the_provider_gets_no_more_of_the_list(store
     await added(
         store, incarnation=INCARNATION, options={"channel": "mail", "recipient_column": "recipient", "list": "news"}
     )
-    told = CallbackUnsubscription(key=key(0), recipient="other@example.com")
+    told = CallbackSuppression(key=key(0), recipient="other@example.com")
 
     assert await unsubscribe(receipts, told) == await unsubscribe(receipts, told) == {STORED: 1}
 
@@ -429,7 +430,7 @@ async def test_news_without_ids_suppress_the_address_that_they_tell(
     blank = tell_refusal(Reason.HARD_BOUNCE, "")
 
     assert await fold(receipts, dead, soft, blank, at=clock.now()) == {STORED: 1, SKIPPED: 2}
-    assert await unsubscribe(receipts, CallbackUnsubscription(recipient="cid@example.com"), clock.now()) == {STORED: 1}
+    assert await unsubscribe(receipts, CallbackSuppression(recipient="cid@example.com"), clock.now()) == {STORED: 1}
 
     found = {each.address: each.cause for each in await store.suppressions.page(APP, limit=9)}
     assert found == {
@@ -438,10 +439,28 @@ async def test_news_without_ids_suppress_the_address_that_they_tell(
     }
 
 
+async def test_what_the_provider_has_suppressed_is_suppressed_for_all_lists(
+    store: Store, receipts: Receipts, clock: ManualClock
+) -> None:
+    await add_batch(store)
+    [entry] = await put(store, [0])
+    known = CallbackSuppression(key=key(0), cause=SuppressionCause.COMPLAINT)
+    gone = CallbackSuppression(recipient="bob@example.com", cause=SuppressionCause.BOUNCE)
+
+    assert await unsubscribe(receipts, known, clock.now()) == {STORED: 1}
+    assert await unsubscribe(receipts, gone, clock.now()) == {STORED: 1}
+
+    found = {each.address: (each.cause, each.list) for each in await store.suppressions.page(APP, limit=9)}
+    assert found == {
+        entry.to: (SuppressionCause.COMPLAINT, ""),
+        "bob@example.com": (SuppressionCause.BOUNCE, ""),
+    }
+
+
 async def test_an_unsubscription_may_overtake_the_record_of_its_call(receipts: Receipts, clock: ManualClock) -> None:
-    told = CallbackUnsubscription(key=key(7), recipient="ana@example.com")
+    told = CallbackSuppression(key=key(7), recipient="ana@example.com")
     with pytest.raises(EarlyNews):
         await unsubscribe(receipts, told, clock.now())
     assert await unsubscribe(receipts, told, clock.now() - timedelta(hours=1)) == {STORED: 1}
-    of_others = CallbackUnsubscription(provider_id="theirs", recipient="ana@example.com")
+    of_others = CallbackSuppression(provider_id="theirs", recipient="ana@example.com")
     assert await unsubscribe(receipts, of_others, clock.now() - timedelta(hours=1)) == {SKIPPED: 1}

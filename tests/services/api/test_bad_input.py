@@ -366,6 +366,23 @@ async def test_a_method_that_a_public_path_does_not_answer(house: House) -> None
     assert "POST" not in reply.headers["allow"]
 
 
+async def test_a_method_that_a_native_path_does_not_answer(house: House) -> None:
+    app_id = await house.app_with_template()
+    natives = ["/schedules", f"/apps/{app_id}/credentials", f"/apps/{app_id}/jobs/preview", "/tokens", "/bus/topics"]
+    for path in [*natives, f"/apps/{app_id}/templates/render", f"/apps/{app_id}/jobs/{app_id}/retry", "/audit"]:
+        reply = await house.admin.send("PATCH", path)
+        is_problem(reply, 405, None)
+        assert {"GET", "POST"} & {*reply.headers["allow"].split(", ")}, path
+
+
+async def test_a_method_that_a_published_path_does_not_answer(house: House) -> None:
+    app_id = await house.app_with_template()
+    job = f"/apps/{app_id}/jobs/{app_id}"
+    paths = ["/apps", "/apps/", f"/apps/{app_id}", f"/apps/{app_id}/templates", f"/apps/{app_id}/templates/{app_id}"]
+    for path in [*paths, f"/apps/{app_id}/jobs", job, f"{job}/pause", "/users", f"/users/{app_id}", "/uploadurl"]:
+        is_problem(await house.admin.send("PATCH", path), 404, None)
+
+
 async def test_a_value_in_a_problem_is_short(house: House) -> None:
     reply = await house.admin.post("/apps", {"name": "x" * 60_000, "bundleId": "a.b.c"})
     is_problem(reply, 422, "name")

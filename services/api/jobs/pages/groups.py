@@ -13,7 +13,6 @@ from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
 from services.api.jobs.pages.job import SAID, refuse_plainly
 from services.api.jobs.pages.job_words import Json, Shown, device_pieces, show_job, zone_name
-from shared.domain.jobs.jobs import JobStatus
 
 PATH = "/groups/{app_id:str}/{group_id:str}"
 _TONES = {
@@ -22,10 +21,10 @@ _TONES = {
     "paused": "accent",
     "tripped": "bad",
     "failed": "bad",
+    "expired": "wait",
     "stopped": "idle",
     "completed": "good",
 }
-_MARATHON = {"paused": JobStatus.PAUSED, "circuitbreak": JobStatus.TRIPPED, "stopped": JobStatus.STOPPED}
 _SHORTEST, _STEP = timedelta(hours=24), timedelta(hours=4)
 _QUARTERS = 4
 
@@ -144,16 +143,8 @@ def strip_blocks(rows: Sequence[ZoneRow], axis: DayAxis) -> list[StripBlock]:
 
 def _zone_row(zone: dict[str, Any], group: Json) -> ZoneRow:
     starts = known_time(zone["startsAt"])
-    job = zone | {"state": _state_of(zone, starts), "createdAt": group["createdAt"], "updatedAt": zone["startsAt"]}
+    job = zone | {"createdAt": group["createdAt"], "updatedAt": zone["startsAt"]}
     return ZoneRow(job, show_job(job), starts)
-
-
-def _state_of(zone: Json, starts: datetime) -> JobStatus:
-    """The state of a zone's job. Marathon's `status` is empty for one that waits, runs or is completed."""
-    if zone["completedAt"]:
-        return _MARATHON.get(zone["status"], JobStatus.COMPLETED)
-    has_begun = zone["totalTokens"] or starts <= datetime.now(UTC)
-    return _MARATHON.get(zone["status"], JobStatus.RUNNING if has_begun else JobStatus.SCHEDULED)
 
 
 def _describe(row: ZoneRow) -> str:
@@ -172,7 +163,7 @@ def _count_words(rows: Sequence[ZoneRow]) -> dict[str, int]:
 def _word_for_all(rows: Sequence[ZoneRow]) -> str:
     """One word for the whole push: what needs somebody comes first, what has ended last."""
     words = _count_words(rows)
-    order = ("tripped", "failed", "running", "paused", "waiting", "stopped", "completed")
+    order = ("tripped", "failed", "running", "paused", "waiting", "stopped", "expired", "completed")
     found = next(word for word in order if word in words)
     return "running" if found == "waiting" and "completed" in words else found
 

@@ -54,7 +54,7 @@ class JobListPages(PageSet):
             "title": "Jobs",
             "apps": seen,
             "may_make": any(visit.may("operator", app=app["id"]) for app in seen),
-            "states": {str(status): word for status, word in STATES.items()},
+            "states": {str(state): word for state, word in STATES.items()},
             "is_filtered": any(visit.query(name) for name in (*_FILTERS, "since")),
             "rows": (),
             "next": "",

@@ -8,25 +8,25 @@ from msgspec import Struct
 
 from services.api.http.pages.filters import known_time, read_time
 from services.api.http.pages.pictures import Piece
+from services.api.jobs.job_view import ENDED, JobState
 from shared.domain.audience.zones import REST
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, TRANSITIONS, JobStatus
-from shared.domain.transitions import final
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE
 
 Json = Mapping[str, Any]
 
 STATES = {
-    JobStatus.SCHEDULED: "waiting",
-    JobStatus.RUNNING: "running",
-    JobStatus.PAUSED: "paused",
-    JobStatus.TRIPPED: "tripped",
-    JobStatus.STOPPED: "stopped",
-    JobStatus.COMPLETED: "completed",
+    JobState.SCHEDULED: "waiting",
+    JobState.RUNNING: "running",
+    JobState.PAUSED: "paused",
+    JobState.CIRCUITBREAK: "tripped",
+    JobState.STOPPED: "stopped",
+    JobState.FAILED: "failed",
+    JobState.EXPIRED: "expired",
+    JobState.COMPLETED: "completed",
 }
 """What each state is called on a page."""
 
-FAILED = "failed"
-BAR_TONES = {"completed": "good", "paused": "wait", "tripped": "bad", FAILED: "bad"}
-_FINAL = final(TRANSITIONS)
+BAR_TONES = {"completed": "good", "paused": "wait", "tripped": "bad", "failed": "bad", "expired": "wait"}
 
 
 class Shown(Struct, frozen=True):
@@ -48,13 +48,12 @@ class Shown(Struct, frozen=True):
 
 def show_job(job: Json) -> Shown:
     """How a job stands."""
-    status = JobStatus(job["state"])
-    has_ended = status in _FINAL
-    word = FAILED if job["failure"] and has_ended else STATES[status]
+    state = job["state"]
+    has_ended, word = state in ENDED, STATES[state]
     start = known_time(max(job["startsAt"], job["createdAt"]))
     ended = read_time(job["completedAt"] or job["updatedAt"]) if has_ended else None
     is_unplanned = job["startsAt"] != 0 and not job["totalTokens"]
-    waits = status in STARTABLE or (status in RESUMABLE and is_unplanned)
+    waits = state in STARTABLE or (state in RESUMABLE and is_unplanned)
     never_began = waits or (ended is not None and is_unplanned and start > ended)
     return Shown(
         word=word,
@@ -63,9 +62,9 @@ def show_job(job: Json) -> Shown:
         ended=ended,
         waits=waits,
         has_ended=has_ended,
-        may_pause=status in PAUSABLE,
-        may_resume=status in RESUMABLE,
-        may_stop=status in STOPPABLE,
+        may_pause=state in PAUSABLE,
+        may_resume=state in RESUMABLE,
+        may_stop=state in STOPPABLE,
         left=max(job["totalTokens"] - job["completedTokens"], 0),
     )
 

@@ -7,6 +7,7 @@ from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
+from services.api.jobs.job_view import ENDED
 from services.api.messages.pages.accounts import SECTION
 
 STATES = {
@@ -45,7 +46,6 @@ RETRIED = {
 FOUND = 200
 """How many messages to one recipient are searched for those of a job."""
 
-_ENDED = frozenset({"completed", "stopped"})
 _JOB = "/apps/{}/jobs/{}"
 _MESSAGE = "/apps/{}/messages/{}"
 _JOB_PAGE = "/messages/jobs/{app_id:str}/{job_id:str}"
@@ -153,4 +153,4 @@ def last_attempt(message: Answer) -> Answer:
 
 
 def _may_retry(job: Answer) -> bool:
-    return job["state"] in _ENDED and not job["metadata"].get("dryRun")
+    return job["state"] in ENDED and not job["metadata"].get("dryRun")

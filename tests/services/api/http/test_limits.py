@@ -91,13 +91,13 @@ async def test_a_namespace_has_so_many_unfinished_schedules(house: House) -> Non
     client = await limited(house, pending_schedules=3)
     assert [(await client.post("/schedules", schedule(key))).status for key in "abc"] == [201] * 3
     refused = await client.post("/schedules", schedule("d"))
-    assert (refused.status, refused.json["field"]) == (403, "key")
+    assert (refused.status, refused.json["field"]) == (409, "key")
     assert "3 unfinished schedules" in refused.json["detail"]
-    assert (await client.put("/schedules/d", schedule("d"))).status == 403
+    assert (await client.put("/schedules/d", schedule("d"))).status == 409
     assert (await client.post("/schedules", schedule("a"))).status == 200
     assert (await client.put("/schedules/b", schedule("b", every=60))).status == 200
     bulk = await client.post("/schedules/bulk", [schedule(key) for key in "aef"])
-    assert [item["status"] for item in bulk.json] == [200, 403, 403]
+    assert [item["status"] for item in bulk.json] == [200, 409, 409]
     others = await house.admin.post("/tokens", {"name": "other"})
     assert (await client.service(others.json["token"]).post("/schedules", schedule("d"))).status == 201
 
@@ -105,7 +105,7 @@ async def test_a_namespace_has_so_many_unfinished_schedules(house: House) -> Non
 async def test_room_for_some_of_many_is_used(house: House) -> None:
     client = await limited(house, pending_schedules=3)
     bulk = await client.post("/schedules/bulk", [schedule(key) for key in "abcde"])
-    assert [item["status"] for item in bulk.json] == [201] * 3 + [403] * 2
+    assert [item["status"] for item in bulk.json] == [201] * 3 + [409] * 2
 
 
 async def test_the_shortest_interval_is_the_deployments(house: House) -> None:

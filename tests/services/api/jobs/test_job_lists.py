@@ -54,6 +54,28 @@ async def test_jobs_of_several_apps_are_one_list_in_pages(house: House) -> None:
     assert len(everything) >= 12
 
 
+async def test_a_job_says_how_it_ended(house: House) -> None:
+    app_id = await house.app()
+    service = await house.service(app_id)
+    ends = {
+        "stopped": a_job(app_id=app_id, status=JobStatus.STOPPED),
+        "failed": a_job(app_id=app_id, status=JobStatus.STOPPED, failure="no such file"),
+        "completed": a_job(app_id=app_id, status=JobStatus.COMPLETED, completed_at=1),
+        "expired": a_job(app_id=app_id, status=JobStatus.COMPLETED, completed_at=1, failure="3 of 10 got nothing"),
+    }
+    for job in ends.values():
+        await house.store.jobs.add(job)
+    assert {job["state"]: job["id"] for job in await follow(service, "/jobs")} == {
+        state: job.id for state, job in ends.items()
+    }
+    for state, job in ends.items():
+        assert [each["id"] for each in await follow(service, f"/jobs?status={state}")] == [job.id]
+        shown = (await service.get(f"/apps/{app_id}/jobs/{job.id}")).json
+        assert (shown["state"], shown["failure"]) == (state, job.failure)
+        # What Marathon's clients read.
+        assert shown["status"] == ("stopped" if job.status is JobStatus.STOPPED else "")
+
+
 async def test_a_viewer_sees_jobs_without_personal_data_and_of_no_other_app(house: House) -> None:
     mine, other = await house.app(), await house.app()
     [job_id] = await some_jobs(house, mine, count=1)

@@ -207,7 +207,9 @@ def event(second: int, state: str = "success", message: str = "", by: str = "ana
 
 async def test_how_a_job_stands_is_said_in_words() -> None:
     assert show_job(some_job(state="circuitbreak")).word == "tripped"
-    assert show_job(some_job(state="stopped", failure="no such file")).word == "failed"
+    failed, expired = show_job(some_job(state="failed")), show_job(some_job(state="expired"))
+    assert (failed.word, failed.has_ended, failed.may_stop) == ("failed", True, False)
+    assert (expired.word, expired.has_ended, expired.may_stop) == ("expired", True, False)
     held = show_job(some_job(state="paused", startsAt=at(60), totalTokens=0))
     assert (held.word, held.waits, held.may_resume) == ("paused", True, True)
     never = show_job(some_job(state="stopped", startsAt=at(60), updatedAt=at(9), totalTokens=0))
@@ -236,7 +238,7 @@ async def test_a_chart_is_flat_while_its_job_is_held() -> None:
 
 async def test_all_zones_lie_on_the_strip_of_a_day() -> None:
     zones = [
-        {"zone": zone, "startsAt": at(hour * 3_600), "status": "", "completedAt": 0, "failure": "", "jobId": zone}
+        {"zone": zone, "startsAt": at(hour * 3_600), "state": "running", "completedAt": 0, "failure": "", "jobId": zone}
         | {"totalTokens": 4, "completedTokens": 1}
         for zone, hour in (("+1400", -14), ("+0000", 0), ("-1200", 12), ("rest", 0))
     ]

@@ -141,6 +141,12 @@ async def test_where_nothing_leaves_nobody_tells_when(campaign: Campaign) -> Non
     assert paused.json["messages"]["planned"] == 20
 
 
+async def test_a_job_that_has_not_ended_is_not_retried(campaign: Campaign) -> None:
+    job = await plan_new(campaign, 5)
+    answer = await campaign.desk.admin.post(f"{campaign.jobs}/{job.id}/retry", {})
+    assert (answer.status, answer.json["field"], answer.json["value"]) == (409, "status", "running")
+
+
 async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     house, parts = campaign.desk.house, campaign.desk.parts
     job = replace(a_job(), **_of(await campaign.made()))

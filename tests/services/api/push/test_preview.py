@@ -306,13 +306,13 @@ async def test_what_a_job_may_not_be_a_preview_may_not_be(house: House, changes:
 
 async def test_the_app_and_the_template_must_be_there(house: House) -> None:
     app_id = await house.app_with_template()
-    for path, field in (
-        (f"/apps/{app_id}/jobs/preview", "template"),
-        (f"/apps/{app_id}/jobs/preview?template=other", "template"),
-        ("/apps/6e1d6e0c-0000-4000-8000-000000000001/jobs/preview?template=like", "appId"),
+    for path, status, field in (
+        (f"/apps/{app_id}/jobs/preview", 422, "template"),
+        (f"/apps/{app_id}/jobs/preview?template=other", 422, "template"),
+        ("/apps/6e1d6e0c-0000-4000-8000-000000000001/jobs/preview?template=like", 404, "appId"),
     ):
         reply = await house.admin.post(path, JOB)
-        assert (reply.status, reply.json["field"]) == (422, field)
+        assert (reply.status, reply.json["field"]) == (status, field)
 
 
 async def test_whoever_may_not_post_a_job_may_not_preview_one(house: House) -> None:
@@ -329,7 +329,7 @@ async def test_the_document_describes_the_route(house: House) -> None:
     operation = described["paths"]["/apps/{appId}/jobs/preview"]["post"]
     assert operation["operationId"] == "previewJob"
     assert operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith("/JobPreview")
-    assert {"409", "422", "503"} <= operation["responses"].keys()
+    assert {"404", "409", "422", "503"} <= operation["responses"].keys()
     fields = described["components"]["schemas"]["JobPreview"]["properties"].keys()
     app_id = await house.app_with_template()
     assert (await ask(house.admin, app_id)).json.keys() == fields

@@ -128,7 +128,8 @@ class Post:
         """Have single messages sent to these, in so many seconds; returns their ids."""
         now = from_ms(ms(datetime.now(UTC)))
         due = now + timedelta(seconds=after)
-        single = SingleWish(channel=Channel.OTHER, namespace="token:t", created_at=now, due=due, **fields)
+        wish: dict[str, Any] = {"channel": Channel.OTHER} | fields
+        single = SingleWish(namespace="token:t", created_at=now, due=due, **wish)
         waits = Pending(credential_id=credential.id, namespace="token:t", due=due)
         messages = [
             Message(

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from services.parts.messages.common import MessagesPart
-from shared.domain.errors import Forbidden
+from shared.domain.errors import Conflict
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.channels import Channel
@@ -124,5 +124,5 @@ async def test_a_worker_that_fails_in_between_counts_nothing_twice(post: Post) -
 
 async def test_it_cannot_be_sent_again(post: Post) -> None:
     ended = await post.closed(await post.job(await post.credential(), 1, dry_run=True))
-    with pytest.raises(Forbidden):
+    with pytest.raises(Conflict):
         await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.FAILED], by=Doer("user", "ana"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from shared.domain.messages.ledger import Message, MessageState
 from shared.domain.messages.singles import SILENCE, Pending, SingleWish
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
+from tests.providers.accounts import TWILIO_SID
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
 from tests.waiting import until
@@ -136,6 +138,21 @@ async def test_an_address_that_bounces_at_once_gets_nothing_more(post: Post) -> 
         ids = await post.accept(credential, ["ana+bounce@example.com"])
         assert await post.ended(ids) == {MessageState.INVALID: 1}
         assert [one.reason for one in (await post.store.messages.with_ids(sorted(ids))).values()] == [reason]
+
+
+async def test_a_number_that_has_said_stop_gets_nothing_more(post: Post) -> None:
+    """https://www.twilio.com/docs/api/errors/21610"""
+    fields = {"accountSid": TWILIO_SID, "from": "+15005550006", "apiUrl": post.fake.url}
+    number, secret = "+6591234567", {"authToken": "t0ken"}
+    credential = await post.credential(kind="twilio", fields=fields, secret=secret, test_recipient=number)
+    stop = json.dumps({"code": 21_610, "message": "Attempt to send to unsubscribed recipient", "status": 400})
+    await post.fake.answer(always=Rule(400, stop))
+    ids = await post.accept(credential, [number], channel=Channel.SMS, transactional=False)
+    assert await post.ended(ids) == {MessageState.INVALID: 1}
+    [entry] = (await post.store.messages.with_ids(sorted(ids))).values()
+    assert (entry.reason, entry.attempt) == ("unsubscribed", 1)
+    found = await post.store.suppressions.find(post.app.id, Channel.SMS, [number])
+    assert {(each.cause, each.list) for each in found.values()} == {(SuppressionCause.UNSUBSCRIBE, "")}
 
 
 async def test_what_is_not_taken_now_is_tried_again_while_others_go_on(post: Post) -> None:
