@@ -14,13 +14,14 @@ from carillon.push_jobs import ZoneStart
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
     """The job of one zone and its progress, in devices. `status` is as that of a job; `failure` says what stopped it,
-    if nobody did."""
+    if nobody did. `devices` is known once the first zone has started."""
 
     status: str
     total_tokens: int
     completed_tokens: int
     failure: str
     completed_at_ns: int = field(name="completedAt")
+    devices: int | None = None
 
     @property
     def completed_at(self) -> datetime | None:
