@@ -9,7 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_listed
 from services.cli.options import Pair
 from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import Json, TableColumn, group_digits, state_column
 from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
 from services.cli.verb import noun
@@ -31,7 +31,7 @@ def list_actions(session: Session, limit: int | None) -> None:
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ACT", lambda each: each["act"], "word"),
-        TableColumn("STATE", lambda each: each["state"], "word"),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("DONE", lambda each: each["done"], "number"),
         TableColumn("FAILED", lambda each: each["failed"], "number"),
         TableColumn("MATCHED", lambda each: each["matched"], "number"),

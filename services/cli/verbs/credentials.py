@@ -9,7 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, pick
 from services.cli.options import JsonText, SecretText
 from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import Json, TableColumn, group_digits, state_column
 from services.cli.session import Session
 from services.cli.verb import Function, noun
 
@@ -64,7 +64,7 @@ def list_credentials(session: Session, limit: int | None) -> None:
         TableColumn("ID", lambda credential: credential["id"], "id"),
         TableColumn("NAME", lambda credential: credential["name"]),
         TableColumn("KIND", lambda credential: credential["kind"], "word"),
-        TableColumn("STATUS", lambda credential: credential["status"], "word"),
+        state_column("STATUS", lambda credential: credential["status"]),
         TableColumn("RATE", lambda credential: f"{credential['rate']:g}/s", "word"),
         TableColumn("WHY", lambda credential: credential["why"]),
     )

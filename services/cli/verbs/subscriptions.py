@@ -9,7 +9,7 @@ from services.cli import options
 from services.cli.bus_attempts import describe_answer
 from services.cli.exits import Exit, Failure
 from services.cli.options import JsonText
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output.tables import Json, TableColumn, state_column
 from services.cli.output.text import as_json
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -27,7 +27,7 @@ def list_subscriptions(session: Session, namespace: str, limit: int | None) -> N
     """List subscriptions by key."""
     columns = (
         TableColumn("KEY", lambda each: each["key"], "id"),
-        TableColumn("STATE", lambda each: each["state"], "word"),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("CALLBACK", lambda each: each["callback"]),
         TableColumn("TOPICS", lambda each: ", ".join(each["topics"])),
     )
