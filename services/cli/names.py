@@ -74,14 +74,19 @@ def pick(
 
 
 def find_app(session: Session, typed: str = "") -> str:
-    """The id of the app that is named here, by `--app`, or by the context.
+    """The id of the app that is named here, by `--app`, or by the context; the only one, if none is named.
 
     Raises:
-        UsageError: none is named.
+        UsageError: none is named, and there are none or several.
     """
     wanted = typed or session.app
     if not wanted:
-        raise click.UsageError("which app? --app names it, and so does `carillon context add … --default-app`")
+        apps = [*session.api.items("apps", limit=SHOWN + 1)]
+        if len(apps) == 1:
+            return str(apps[0]["id"])
+        known = ", ".join(visible(app["name"]) for app in apps[:SHOWN]) + (", …" if len(apps) > SHOWN else "")
+        advice = f"there are {known}: name one by --app" if apps else "there are none: `carillon apps create` makes one"
+        raise click.UsageError(f"no app is named, and {advice}, or by `carillon context add … --default-app`")
     if UUID.fullmatch(wanted):
         return wanted
     apps = session.api.items("apps")

@@ -118,6 +118,17 @@ async def test_several_that_may_be_meant_are_2_and_are_named(cli: Program, house
         assert (await cli.done("jobs", "show", id[-6:], "--app", app_id, "-q")).out == f"{id}\n"
 
 
+async def test_the_only_app_needs_no_name_and_of_several_some_are_named(cli: Program, house: House) -> None:
+    app_id, _ = await house.app_with_template(), await house.app()
+    made = await house.admin.post("/tokens", {"name": "one", "allowedApps": [app_id]})
+    listed = await cli.done("templates", "list", "-q", CARILLON_TOKEN=made.json["token"])
+    assert len(listed.out.split()) == 1
+    ended = await cli.run("templates", "list")
+    assert ended.code == 2
+    assert "no app is named, and there are game, " in ended.err
+    assert "--app" in ended.err
+
+
 async def test_a_name_that_is_unique_is_taken_for_an_id(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     app = ("--app", app_id)

@@ -63,7 +63,7 @@ async def test_a_preview_tells_who_would_be_called_and_when(cli: Program, house:
 
 async def test_what_needs_a_credential_says_so(cli: Program, house: House) -> None:
     ended = await cli.run("jobs", "create", "--app", await house.app(), "--template", "like", "--share", "4")
-    assert (ended.code, "needs --credential" in ended.err) == (2, True)
+    assert (ended.code, "--share: only with --credential" in ended.err) == (2, True)
 
 
 async def test_a_retry_says_how_many_messages_it_sends(cli: Program, house: House) -> None:

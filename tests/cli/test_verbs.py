@@ -367,7 +367,7 @@ async def test_a_bulk_action(cli: Program, house: House, document: Document) -> 
     await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
     words = ("schedule.pause", "--filter", f"prefix={key}", "--reason", "a test")
     asked = await cli.run("bulk", "start", *words)
-    assert (asked.code, "This does schedule.pause to 1 things." in asked.err) == (2, True)
+    assert (asked.code, "This does schedule.pause to 1 thing." in asked.err) == (2, True)
     made = (await cli.done("bulk", "start", *words, "--yes", "--json")).json
     document.check("post", "/bulk-actions", made, "202")
     document.check("get", "/bulk-actions", (await cli.done("bulk", "list", "--json")).lines)

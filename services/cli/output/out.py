@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from services.cli.output.tables import Json, TableColumn, draw_record, draw_table
+from services.cli.output.tables import Json, TableColumn, count_things, draw_record, draw_table
 from services.cli.output.text import as_json, visible
 from services.cli.output.times import format_when
 
@@ -84,4 +84,4 @@ class Output(Struct, frozen=True, kw_only=True):
         for line in lines:
             self.write(line)
         if left_out:
-            self.tell(f"{left_out} columns have no room here: --wide shows them.")
+            self.tell(f"{count_things(left_out, 'column')} left out for lack of room: --wide shows all.")

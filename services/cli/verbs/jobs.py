@@ -143,7 +143,7 @@ def stop(session: Session, job_name: str) -> None:
     _confirm(session, job["appId"], job["id"], "Stopped")
 
 
-@command.verb("retry", of_app=True)
+@command.verb("retry", of_app=True, changes=True)
 @_job
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(["failed", "unsent", "unknown"]), default=("failed",),

@@ -7,7 +7,7 @@ import click
 
 from services.cli import options
 from services.cli.options import Past
-from services.cli.output.tables import TableColumn, state_column
+from services.cli.output.tables import TableColumn, count_things, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -33,7 +33,9 @@ def create(
     body |= {"topics": list(topics)} if topics else {}
     made = session.api.post(*_PATH, key, "replays", body=body, once=True, namespace=namespace)
     cut = " The log does not reach back to the beginning." if made["begins_late"] else ""
-    session.out.confirm(made, f"Replay {made['number']} of {key} reads {made['total']:,} records.{cut}", id="number")
+    session.out.confirm(
+        made, f"Replay {made['number']} of {key} reads {count_things(made['total'], 'record')}.{cut}", id="number"
+    )
 
 
 @command.verb("list")
