@@ -7,10 +7,11 @@ its end in one step, and there is no event loop.
 A method of a resource is a `call` or a `listing`, and type checkers see what the client at hand makes of it.
 """
 
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from functools import wraps
-from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from functools import cached_property, update_wrapper, wraps
+from types import GenericAlias, MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
 
 from carillon.transport import Transport
 
@@ -40,12 +41,22 @@ class Resource(Generic[M]):
         return self._transport.runtime.blocking
 
 
-class call(Generic[P, T]):  # noqa: N801 - a decorator
+class _Method:
+    """A method whose name and signature are those of the function that it is written as: `help` shows them."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        update_wrapper(self, method)
+
+    def __call__(self, resource: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return getattr(resource, self._method.__name__)(*args, **kwargs)
+
+
+class call(_Method, Generic[P, T]):  # noqa: N801 - a decorator
     """A method that gives one answer. It is written as a coroutine."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
+        super().__init__(method)
 
     @overload
     def __get__(self, resource: None, owner: type) -> Self: ...
@@ -59,12 +70,11 @@ class call(Generic[P, T]):  # noqa: N801 - a decorator
         return _attach(self._method, resource, run)
 
 
-class listing(Generic[P, T]):  # noqa: N801 - a decorator
+class listing(_Method, Generic[P, T]):  # noqa: N801 - a decorator
     """A method that gives items one after another. It is written as, or returns, an asynchronous generator."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], AsyncGenerator[T]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
+        super().__init__(method)
 
     @overload
     def __get__(self, resource: None, owner: type) -> Self: ...
@@ -75,7 +85,17 @@ class listing(Generic[P, T]):  # noqa: N801 - a decorator
     def __get__(self, resource: Resource[Any] | None, owner: type) -> Any:
         if resource is None:
             return self
-        return _attach(self._method, resource, iterate)
+        method = _attach(self._method, resource, iterate)
+        if resource.blocking:
+            vars(method)["__signature__"] = self._blocking_signature
+        return method
+
+    @cached_property
+    def _blocking_signature(self) -> inspect.Signature:
+        signature = inspect.signature(self._method)
+        own = [*signature.parameters.values()][1:]
+        items = GenericAlias(Iterator, get_args(signature.return_annotation)[:1])
+        return signature.replace(parameters=own, return_annotation=items)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -108,7 +128,7 @@ def _attach(method: Callable[..., Any], resource: Resource[Any], finish: Callabl
     if not resource.blocking:
         return bound
 
-    @wraps(method)
+    @wraps(bound)
     def finished(*args: Any, **kwargs: Any) -> Any:
         return finish(bound(*args, **kwargs))
 

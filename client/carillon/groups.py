@@ -13,7 +13,8 @@ from carillon.push_jobs import ZoneStart
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
-    """The job of one zone and its progress, in devices. `status`, `state` and `failure` are as those of a job."""
+    """The job of one zone and its progress, in devices. `status`, `state` and `failure` are as those of a job. `devices`
+    is known once the first zone has started."""
 
     status: str
     total_tokens: int
@@ -21,6 +22,7 @@ class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
     failure: str
     completed_at_ns: int = field(name="completedAt")
     state: str = ""
+    devices: int | None = None
 
     @property
     def completed_at(self) -> datetime | None:

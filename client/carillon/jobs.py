@@ -1,6 +1,7 @@
-"""`client.jobs`: try out and start jobs, watch them, and pause, resume, stop or delete them."""
+"""`client.jobs`: preview and create jobs, watch them, and pause, resume, stop or delete them."""
 
 import time
+import warnings
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -19,7 +20,7 @@ from carillon.messages import Message, messages_decoder
 from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
-from carillon.push_jobs import PushJob, StoredJob
+from carillon.push_jobs import PushJob, StoredJob, join_names
 from carillon.retries import delay_seconds
 
 RetriedState = Literal["failed", "unsent", "unknown"]
@@ -41,29 +42,31 @@ class Jobs(Resource[M]):
     """The jobs of apps. All methods raise `CarillonError`."""
 
     @call
-    async def start(
+    async def create(
         self, app_id: str, job: PushJob | MessageJob, *, idempotency_key: str = "", reason: str = ""
     ) -> StoredJob:
-        """Make a job, which starts at once or at its `starts_at`; the job of before for a key that was used for it. For
-        a localized one it is the last zone's, with all `zones`; its `group_id` is what `client.groups` asks for.
+        """Create a job, which starts at once or at its `starts_at`. A repeated `idempotency_key` returns the job that
+        it created. Of a localized push this is the job of the last zone, with all `zones`; `client.groups` takes its
+        `group_id`.
 
         Raises:
             Invalid: a field breaks a rule, or there is no such app or template.
             Conflict: the app is being deleted, the job's id is taken, or its credential sends nothing now.
         """
-        answer = await self._transport.call(
-            "POST",
-            _of(app_id),
-            query=job.query(),
-            content=job.encoded(),
-            idempotency_key=idempotency_key,
-            reason=reason,
-        )
-        return answer.read(_job)
+        return await self._create(app_id, job, idempotency_key, reason)
+
+    @call
+    async def start(
+        self, app_id: str, job: PushJob | MessageJob, *, idempotency_key: str = "", reason: str = ""
+    ) -> StoredJob:
+        """The old name of `create`."""
+        level = 4 if self.blocking else 2
+        warnings.warn("jobs.create is the new name of jobs.start", DeprecationWarning, stacklevel=level)
+        return await self._create(app_id, job, idempotency_key, reason)
 
     @call
     async def preview(self, app_id: str, job: PushJob | MessageJob) -> JobPreview:
-        """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `start`, and
+        """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `create`, and
         `NotFound` where there is no such app."""
         answer = await self._transport.call("POST", f"{_of(app_id)}/preview", query=job.query(), content=job.encoded())
         return answer.read(_preview)
@@ -100,13 +103,15 @@ class Jobs(Resource[M]):
         self,
         app_id: str,
         *,
-        templates: Sequence[str] = (),
+        template: str | Sequence[str] = (),
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
+        templates: Sequence[str] = (),
     ) -> AsyncGenerator[StoredJob]:
-        """The app's jobs, the oldest first, or those with exactly these templates; read page by page."""
-        query = query_of(template=",".join(templates))
-        return items(self._transport, _of(app_id), query, _page, limit=limit, page_size=page_size)
+        """The app's jobs, newest first, or those with exactly this `template`, or these; read page by page.
+        `templates` is the old name of `template`."""
+        query = query_of(app=app_id, template=self._names(template, templates))
+        return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
 
     @listing
     def list_all(
@@ -114,20 +119,21 @@ class Jobs(Resource[M]):
         *,
         app_id: str = "",
         status: str = "",
-        templates: Sequence[str] = (),
+        template: str | Sequence[str] = (),
         by: str = "",
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
+        templates: Sequence[str] = (),
     ) -> AsyncGenerator[StoredJob]:
-        """The jobs of all apps that the caller may see, the newest first, or only those of one app, in this `status`,
-        with exactly these templates, made `by` this user or token, from `since` on and before `until`; read page by
-        page. Raises `ValueError` where one of these has no time zone."""
+        """The jobs of all apps that the caller may see, newest first, or only those of one app, in this `status`,
+        with exactly this `template`, or these, made `by` this user or token, from `since` on and before `until`; read
+        page by page. `templates` is the old name of `template`. Raises `ValueError` for times without a time zone."""
         query = query_of(
             app=app_id,
             status=status,
-            template=",".join(templates),
+            template=self._names(template, templates),
             by=by,
             since=written(since, "since") if since else "",
             until=written(until, "until") if until else "",
@@ -204,6 +210,23 @@ class Jobs(Resource[M]):
         """Delete a job that has ended, with all that is stored of it; where there is much, the server goes on with it
         after its answer, and the job is there until then. Raises `NotFound`, `Conflict` where it has not ended."""
         await self._transport.call("DELETE", _of(app_id, job_id), reason=reason, done_before=_GONE)
+
+    async def _create(self, app_id: str, job: PushJob | MessageJob, idempotency_key: str, reason: str) -> StoredJob:
+        answer = await self._transport.call(
+            "POST",
+            _of(app_id),
+            query=job.query(),
+            content=job.encoded(),
+            idempotency_key=idempotency_key,
+            reason=reason,
+        )
+        return answer.read(_job)
+
+    def _names(self, template: str | Sequence[str], templates: Sequence[str]) -> str:
+        if templates:
+            level = 4 if self.blocking else 3
+            warnings.warn("jobs.list takes template=, the new name of templates=", DeprecationWarning, stacklevel=level)
+        return join_names(template or templates)
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""

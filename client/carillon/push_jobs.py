@@ -1,5 +1,6 @@
 """Push jobs as they are asked for and as they are answered."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -13,8 +14,8 @@ from carillon.message_jobs import JobQueue, MessageCounts
 
 
 class PushJob(Struct, frozen=True, kw_only=True):
-    """A push job to be started: whom, what (the names of `templates`; of several, each device gets one) and when (at
-    once without `starts_at`). What is not sent by `expires_at` is dropped.
+    """A push job to be created. `template` is the name of a template, or a list of names: each device gets one of them.
+    It starts at `starts_at`, or at once. Pushes that are not sent by `expires_at` are dropped.
 
     By which push service: `apns`, `gcm`, or one that the deployment has added.
 
@@ -26,11 +27,12 @@ class PushJob(Struct, frozen=True, kw_only=True):
     that).
 
     Raises:
-        ValueError: an instant has no time zone, a localized start has one, or the control group is no such share.
+        ValueError: there is no `template`, an instant has no time zone, a localized start has one, or the control
+            group is no such share.
     """
 
     service: str
-    templates: Sequence[str]
+    template: str | Sequence[str] = ()
     filters: Mapping[str, str] = {}
     csv_path: str = ""
     control_group: float = 0.0
@@ -41,10 +43,14 @@ class PushJob(Struct, frozen=True, kw_only=True):
     localized: bool = False
     past_time_strategy: Literal["", "skip", "nextDay"] = ""
     id: str = ""
+    templates: Sequence[str] = ()
+    """The old name of `template`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.templates, str):
-            raise ValueError(f"templates is a sequence of names, not {self.templates!r}")  # noqa: TRY004 - as instants
+        if bool(self.template) == bool(self.templates):
+            raise ValueError('a push job needs a template: template="welcome", or a list of names')
+        if self.templates:
+            warnings.warn("PushJob takes template=, the new name of templates=", DeprecationWarning, stacklevel=2)
         # As JSON, what is no number would be null, and nobody would be held out.
         if not 0 <= self.control_group < 1:
             raise ValueError(f"control_group is at least 0 and less than 1, not {self.control_group!r}")
@@ -52,7 +58,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
 
     def query(self) -> Mapping[str, str]:
         """What goes beside the body."""
-        return {"template": ",".join(self.templates)}
+        return {"template": join_names(self.template or self.templates)}
 
     def encoded(self) -> bytes:
         """The body of a request."""
@@ -74,6 +80,11 @@ class PushJob(Struct, frozen=True, kw_only=True):
             "startsAt": nanoseconds(start, "starts_at"),
             "expiresAt": nanoseconds(self.expires_at, "expires_at"),
         }
+
+
+def join_names(names: str | Sequence[str]) -> str:
+    """One name or several, as the API takes them."""
+    return names if isinstance(names, str) else ",".join(names)
 
 
 class ZoneStart(Struct, frozen=True, kw_only=True, rename="camel"):

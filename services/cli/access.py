@@ -18,7 +18,7 @@ _OPTIONS = (
     click.option("--allow", "apps", multiple=True, metavar="APP", shell_complete=complete.apps,
                  help="Make an admin of this app."),
     click.option("--role", "roles", type=Pair(), multiple=True, metavar="OF=ROLE",
-                 help="Give a role: viewer, operator or admin of '*', app/<id> or namespace/<namespace>."),
+                 help="Give a role: viewer, operator or admin of '*', app/APP (id or name) or namespace/NAMESPACE."),
 )  # fmt: skip
 
 
@@ -34,7 +34,13 @@ def access_body(
 ) -> dict[str, Any]:
     """The part of a request's body that says what somebody may do."""
     allowed = [find_app(session, app) for app in apps]
-    return {"isAdmin": is_admin, "allowedApps": allowed, "roles": dict(roles)}
+    given = {_scope(session, scope): role for scope, role in roles}
+    return {"isAdmin": is_admin, "allowedApps": allowed, "roles": given}
+
+
+def _scope(session: Session, typed: str) -> str:
+    kind, _, app = typed.partition("/")
+    return f"app/{find_app(session, app)}" if kind == "app" and app else typed
 
 
 def may(holder: Json) -> str:

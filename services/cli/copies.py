@@ -80,7 +80,9 @@ def check_target(url: str) -> None:
     except (ValueError, httpx.InvalidURL):
         good = False
     if not good:
-        raise click.UsageError(f"--to is like http://localhost:3000/events, not {visible(url.rpartition('@')[2])}")
+        raise click.UsageError(
+            f"--to must be a URL such as http://localhost:3000/events, not {visible(url.rpartition('@')[2])}"
+        )
 
 
 def _is_plain(url: str) -> bool:

@@ -26,18 +26,18 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.DONE: "done; a service: drained",
+    Exit.DONE: "done; a service: it has ended its work",
     Exit.FAILED: "failed; stderr says why",
-    Exit.COMMAND_LINE: "a wrong command line, or a question that nobody was there to answer",
-    Exit.CUT_OFF: "a service was cut off before it had drained",
-    Exit.NOT_FOUND: "there is no such thing",
+    Exit.COMMAND_LINE: "the command line is wrong, or a question needs a terminal or `--yes`",
+    Exit.CUT_OFF: "a service was cut off before its work was done",
+    Exit.NOT_FOUND: "not found",
     Exit.REFUSED: "the API refused it: a field breaks a rule, or the state does not allow it; "
-    "or the job that was previewed would fail",
-    Exit.NOT_ALLOWED: "the caller is unknown, or may not do this",
+    "or the previewed job would fail",
+    Exit.NOT_ALLOWED: "the caller is unknown or lacks a role",
     Exit.UNREACHABLE: "the API does not answer",
     Exit.STOPPED: "the watched job was stopped, failed, expired or broke its circuit",
-    Exit.AILING: "`status` or `doctor` found something: not all is well",
-    Exit.INTERRUPTED: "interrupted",
+    Exit.AILING: "`status` or `doctor` found something",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
 
@@ -57,11 +57,15 @@ def failure_of(error: "CarillonError") -> Failure:
     sentence = visible(str(error))
     match error:
         case errors.NotFound(field=None):
-            return Failure(Exit.NOT_FOUND, sentence, "Is the API older than this command, or its address another one?")
+            return Failure(
+                Exit.NOT_FOUND,
+                sentence,
+                "The API may be older than this command, or its address wrong: `carillon context show` tells it.",
+            )
         case errors.NotFound():
             return Failure(Exit.NOT_FOUND, sentence)
         case errors.Unauthorized():
-            advice = "Who asks is said by CARILLON_TOKEN, else by the context: `carillon context list`."
+            advice = "The caller is that of CARILLON_TOKEN, or of the context: `carillon context list`."
             return Failure(Exit.NOT_ALLOWED, sentence, advice)
         case errors.Forbidden(field="status"):
             return Failure(Exit.REFUSED, sentence)
@@ -70,11 +74,11 @@ def failure_of(error: "CarillonError") -> Failure:
         case errors.Forbidden():
             return Failure(Exit.NOT_ALLOWED, sentence, "An admin gives roles; `carillon context show` tells yours.")
         case errors.Invalid(field="reason"):
-            return Failure(Exit.REFUSED, sentence, "`--reason` gives one.")
+            return Failure(Exit.REFUSED, sentence, "Give one by --reason.")
         case errors.Invalid() | errors.Conflict():
             return Failure(Exit.REFUSED, sentence)
         case errors.Unavailable():
-            advice = "Is it up, and is the address right? `carillon context list` shows where it is looked for."
+            advice = "Check that it runs, and its address: `carillon context list`."
             return Failure(Exit.UNREACHABLE, sentence, advice)
         case _:
             return Failure(Exit.FAILED, sentence)

@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 _OPTIONS = (
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
-                 help="Name of the templates to send; of several, each device gets one."),
+                 help="Name of a template; of several, each device gets one."),
     click.option("--service", help="Push service: apns (default), gcm or another."),
     click.option("--filter", "filters", type=Pair(), multiple=True,
                  help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),
@@ -32,7 +32,7 @@ _OPTIONS = (
     click.option("--past-time", type=click.Choice(["skip", "nextDay"]),
                  help="Skip zones whose start has passed, or start them a day later."),
     click.option("--control-group", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
-                 help="Share of users who get nothing, such as 0.05."),
+                 help="Share of users who are held out and get nothing, such as 0.05."),
     click.option("--set", "tags", type=Pair(), multiple=True, help="Fill a tag of the templates: name=Ana."),
     click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="JSON that is sent with each message."),
 )  # fmt: skip
@@ -50,8 +50,9 @@ _OF_MESSAGES = (
     click.option("--on-unknown", type=click.Choice(["hold", "retry"]),
                  help="With --credential: hold or send again messages whose outcome is unknown."),
     click.option("--halt-on", type=JsonText(), metavar="JSON|null",
-                 help="With --credential: share and minimum of bounces that hold the job; null holds never."),
-    click.option("--share", type=click.IntRange(1, 100), help="With --credential: its share beside other jobs."),
+                 help='With --credential: bounces that hold the job: {"share": 0.1, "minimum": 10}; null: never.'),
+    click.option("--share", type=click.IntRange(1, 100), metavar="N",
+                 help="With --credential: weight among the account's jobs if its order is shares (default: 1)."),
     click.option("--list", "list_name", default="", metavar="NAME",
                  help="With --credential: list that recipients can unsubscribe from."),
     click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
@@ -97,7 +98,10 @@ def message_fields(context: click.Context, **chosen: Any) -> dict[str, Any]:
     if context.get_parameter_source("halt_on") is ParameterSource.COMMANDLINE:
         given["haltOn"] = chosen["halt_on"]
     if given and not chosen["credential"]:
-        raise click.UsageError("what is sent by a provider account needs --credential")
+        named = [
+            f"--{name.removesuffix('_name').replace('_', '-')}" for name in OF_MESSAGES if OF_MESSAGES[name] in given
+        ]
+        raise click.UsageError(f"{', '.join(named)}: only with --credential, which names a provider account")
     return given
 
 
@@ -120,7 +124,7 @@ def job_body(
 ) -> dict[str, Any]:
     """The body of a request, once the file is uploaded."""
     if file and csv_path:
-        raise click.UsageError("--csv uploads a file, --csv-path names one that is there: give one of them")
+        raise click.UsageError("use --csv, which uploads a file, or --csv-path, which names an uploaded one, not both")
     starts_at = _read_start(starts, localized=localized)
     if file:
         csv_path = upload_file(session, app_id, file)

@@ -5,9 +5,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from services.cli.exits import Exit
-from services.cli.job_shape import BAD, ENDED, group_fields, job_fields, state_of, state_of_group, time_left
+from services.cli.job_shape import (
+    BAD,
+    ENDED,
+    group_fields,
+    job_fields,
+    state_of,
+    state_of_group,
+    time_left,
+    zones_with_devices,
+)
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import Json, TableColumn, group_digits, state_column
 from services.cli.output.text import as_json
 from services.cli.output.times import format_span
 from services.cli.session import Session
@@ -16,7 +25,7 @@ from services.cli.watching import Glance, watch
 _BATCH_COLUMNS = (
     TableColumn("BATCH", lambda batch: batch["ordinal"], "number"),
     TableColumn("ZONE", lambda batch: batch["zone"], "word"),
-    TableColumn("STATE", lambda batch: batch["state"], "word"),
+    state_column("STATE", lambda batch: batch["state"]),
     TableColumn("PLANNED", lambda batch: batch["planned"], "number"),
     TableColumn("SENT", lambda batch: batch["sent"], "number"),
     TableColumn("FAILED", lambda batch: batch["failed"], "number"),
@@ -120,12 +129,15 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
         group = seen["group"] = session.api.get("apps", app_id, "groups", group_id)
         states = [state_of(zone) for zone in group["zones"]]
         ended = sum(state in ENDED | BAD for state in states)
+        found = zones_with_devices(group)
+        kind, zones = ("zones", group["zones"]) if found is None else ("zones with devices", found)
+        done = sum(state_of(zone) in ENDED | BAD for zone in zones)
         return Glance(
             title=group["templateName"],
             state=state_of_group(group),
             done=group["completedTokens"],
             total=group["totalTokens"],
-            details=f"{ended} of {len(states)} zones have ended{_losses(group)}",
+            details=f"{done} of {len(zones)} {kind} have ended{_losses(group)}",
             over=ended == len(states),
         )
 

@@ -6,20 +6,10 @@ from itertools import groupby
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn, format_share, group_digits
+from services.cli.output.tables import Json, TableColumn, format_share, group_digits, state_column
 from services.cli.output.text import visible
 from services.cli.output.times import NANOSECONDS, format_span, format_when, read_wire
 
-COLOURS = {
-    "running": "cyan",
-    "completed": "green",
-    "paused": "yellow",
-    "circuitbreak": "red",
-    "stopped": "red",
-    "failed": "red",
-    "expired": "yellow",
-    "scheduled": "",
-}
 BAD_ENDS = frozenset({"stopped", "failed", "expired"})
 ENDED = BAD_ENDS | {"completed"}
 BAD = BAD_ENDS | {"circuitbreak"}
@@ -38,11 +28,6 @@ def state_of(job: Json) -> str:
     return "scheduled" if job["startsAt"] > time.time_ns() else "running"
 
 
-def colour_of(job: Json) -> str:
-    """The colour of its state."""
-    return COLOURS.get(state_of(job), "")
-
-
 def state_of_group(group: Json) -> str:
     """What a group does: what one of its jobs does, the liveliest."""
     states = {state_of(zone) for zone in group["zones"]}
@@ -55,7 +40,10 @@ def creation_of(out: Output, job: Json) -> str:
     if not job["zones"]:
         return f"Created job {job['id']}."
     first = out.when(min(zone["startsAt"] for zone in job["zones"]))
-    return f"Created localized push {job['jobGroupId']} ({len(job['zones'])} zones; the first starts at {first})."
+    return (
+        f"Created localized push {job['jobGroupId']}: {len(job['zones'])} time zones have a job each, and the first "
+        f"starts at {first}. Which of them have devices is fixed then."
+    )
 
 
 def fold_zones(jobs: Iterable[Json]) -> Iterator[Json]:
@@ -84,7 +72,7 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
         TableColumn("ID", lambda job: job["id"], "id"),
         *([TableColumn("APP", lambda job: job["app"]["name"])] if app else []),
         TableColumn("TEMPLATE", lambda job: job["templateName"]),
-        TableColumn("STATE", state_of, "word", colour_of),
+        state_column("STATE", state_of),
         TableColumn("DONE", _share, "number"),
         TableColumn("DEVICES", lambda job: job["totalTokens"], "number"),
         TableColumn("FAILED", lambda job: job["failed"], "number"),
@@ -142,9 +130,26 @@ def group_fields(out: Output, group: Json) -> Fields:
         ("done", f"{_share(group)} of {group_digits(group['totalTokens'])} devices in zones that have started"),
         *((name, group_digits(group[name])) for name in _SUMS if group[name]),
         ("local start", format_when(group["startsAt"], utc=True).removesuffix("Z")),
+        ("zones", _describe_zones(out, group)),
         ("past zones", group["pastTimeStrategy"]),
         ("made", f"{out.when(group['createdAt'])} by {group['createdBy']}"),
     ]
+
+
+def _describe_zones(out: Output, group: Json) -> str:
+    zones, found = group["zones"], zones_with_devices(group)
+    if found is not None:
+        return f"{len(found)} with devices, {len(zones) - len(found)} without"
+    first = out.when(min(zone["startsAt"] for zone in zones))
+    return f"{len(zones)}; which of them have devices is fixed when the first one starts, at {first}"
+
+
+def zones_with_devices(group: Json) -> list[Json] | None:
+    """The zones of a group that have devices; `None` if this is not known yet."""
+    zones = group["zones"]
+    if any(zone.get("devices") is None and state_of(zone) != "completed" for zone in zones):
+        return None
+    return [zone for zone in zones if zone.get("devices") or zone["totalTokens"] or zone["failure"]]
 
 
 def zone_columns(out: Output) -> Sequence[TableColumn]:
@@ -152,10 +157,10 @@ def zone_columns(out: Output) -> Sequence[TableColumn]:
     return [
         TableColumn("ZONE", lambda zone: zone["zone"], "word"),
         TableColumn("JOB", lambda zone: zone["jobId"], "id"),
-        TableColumn("STATE", state_of, "word", colour_of),
+        state_column("STATE", state_of),
         TableColumn("STARTS", lambda zone: out.when(zone["startsAt"]), "word"),
         TableColumn("DONE", _share, "number"),
-        TableColumn("DEVICES", lambda zone: zone["totalTokens"], "number"),
+        TableColumn("DEVICES", lambda zone: zone.get("devices") or zone["totalTokens"], "number"),
         TableColumn("FAILURE", lambda zone: zone["failure"]),
     ]
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import click
 
-from services.cli.names import find_listed
+from services.cli.names import SHOWN, find_listed
+from services.cli.output.tables import count_things
 from services.cli.session import Session
 
 
@@ -16,9 +17,10 @@ def find_letter(session: Session, path: Sequence[str], typed: str, namespace: st
 def discard_letters(session: Session, path: Sequence[str], ids: Sequence[str], namespace: str) -> None:
     """Ask, and give these up."""
     if not ids:
-        raise click.UsageError(f"which? Name ids, as `carillon {'-'.join(path)} list` shows them")
+        raise click.UsageError(f"name the dead letters by their ids: `carillon {'-'.join(path)} list` shows them")
     found = [find_letter(session, path, each, namespace) for each in ids]
-    session.ask(f"This gives up {len(found)} dead letters for good: {', '.join(found[:5])}. There is no undo.")
+    named = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    session.ask(f"This discards {count_things(len(found), 'dead letter')}: {named}. There is no undo.")
     for letter_id in found:
         session.api.end(*path, letter_id, "discard", namespace=namespace)
         session.out.confirm({"id": letter_id}, f"Discarded {letter_id}.", id="id")

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output.tables import Json, TableColumn, state_column
 from services.cli.output.text import visible
 
 MESSAGE_STATES = ("unsent", "sending", "unknown", "sent", "delivered", "read", "failed", "invalid")
 
-_COLOURS = {"failed": "red", "invalid": "red", "unknown": "yellow", "delivered": "green", "read": "green"}
 _COLUMNS = (
     "id", "recipient", "state", "reason", "detail", "attempt", "round", "repeated", "providerId", "answeredAt",
     "deliveredAt", "readAt", "redactedAt",
@@ -24,7 +23,7 @@ def message_columns(out: Output) -> Sequence[TableColumn]:
     return (
         TableColumn("ID", lambda message: message["id"], "id"),
         TableColumn("RECIPIENT", lambda message: "(redacted)" if message["redactedAt"] else message["recipient"]),
-        TableColumn("STATE", lambda message: message["state"], "word", _colour_of),
+        state_column("STATE", lambda message: message["state"]),
         TableColumn("REASON", lambda message: message["reason"], "word"),
         TableColumn("ANSWERED", lambda message: _when(out, message["answeredAt"]), "word"),
         TableColumn("DETAIL", lambda message: message["detail"]),
@@ -65,10 +64,6 @@ def write_csv(messages: Iterable[Json]) -> None:
     writer.writerow(_COLUMNS)
     for message in messages:
         writer.writerow([_cell(name, message[name]) for name in _COLUMNS])
-
-
-def _colour_of(message: Json) -> str:
-    return _COLOURS.get(message["state"], "")
 
 
 def _when(out: Output, at: str | None) -> str:

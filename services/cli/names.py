@@ -1,7 +1,7 @@
-"""Things by what a person types: a whole id, its beginning, an id as tables shorten it, or a name."""
+"""Things by what a person types: a whole id, its beginning or its end, an id as tables shorten it, or a name."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from services.cli.exits import Exit, Failure
+from services.cli.job_shape import state_of
 from services.cli.output.tables import Json
 from services.cli.output.text import ELLIPSIS, visible
 from services.cli.session import Session
@@ -17,6 +18,8 @@ from shared.domain.errors import suggest
 UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 SEARCHED = 5_000
 SHOWN = 5
+TAIL = 4
+"""The least characters of an id's end that a person may type."""
 
 
 def matches(typed: str, id: str) -> bool:
@@ -25,16 +28,25 @@ def matches(typed: str, id: str) -> bool:
     return id.startswith(head) and (not shortened or id.endswith(tail))
 
 
-def pick(typed: str, things: Iterable[Json], *, what: str, names: Sequence[str] = ("id",), see: str = "") -> Json:
+def pick(
+    typed: str,
+    things: Iterable[Json],
+    *,
+    what: str,
+    names: Sequence[str] = ("id",),
+    see: str = "",
+    about: Callable[[Json], str] | None = None,
+) -> Json:
     """The only one of these things that is meant. The first of `names` is the field of the id; one of the others must
-    be the same but for case.
+    be the same but for case. The end of an id counts only if no id begins so: ids of one minute begin alike.
 
     Raises:
         Failure: there is none.
-        UsageError: there are several.
+        UsageError: there are several; each is named with its other names, or with what `about` says.
     """
     id, *others = names
     found: dict[str, Json] = {}
+    ended: dict[str, Json] = {}
     known: dict[str, None] = {}
     for thing in things:
         if thing[id] == typed:
@@ -42,6 +54,9 @@ def pick(typed: str, things: Iterable[Json], *, what: str, names: Sequence[str] 
         known |= dict.fromkeys(str(thing[name]) for name in others)
         if any(str(thing[name]).casefold() == typed.casefold() for name in others) or matches(typed, str(thing[id])):
             found[str(thing[id])] = thing
+        elif len(typed) >= TAIL and str(thing[id]).endswith(typed):
+            ended[str(thing[id])] = thing
+    found = found or ended
     if not found:
         end = suggest(typed, known) or "."
         raise Failure(Exit.NOT_FOUND, f"There is no {what} {visible(typed)!r}{visible(end)}", see)
@@ -49,20 +64,29 @@ def pick(typed: str, things: Iterable[Json], *, what: str, names: Sequence[str] 
     if len(named) == 1:
         return named[0]
     if len(found) > 1:
-        shown = ", ".join(visible(each) for each in islice(found, SHOWN))
-        raise click.UsageError(f"{len(found)} {what}s may be meant by {visible(typed)!r}: {shown}; type more of it")
+        describe = about or (lambda thing: " ".join(str(thing[name]) for name in others))
+        lines = [f"  {visible(each)}  {visible(describe(thing))}".rstrip() for each, thing in found.items()][:SHOWN]
+        more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+        sentence = f"{visible(typed)!r} may mean {len(found)} {what}s:"
+        advice = f"Type more of the id, or the last {TAIL} characters or more of it."
+        raise click.UsageError("\n".join([sentence, *lines, *more, advice]))
     return next(iter(found.values()))
 
 
 def find_app(session: Session, typed: str = "") -> str:
-    """The id of the app that is named here, by `--app`, or by the context.
+    """The id of the app that is named here, by `--app`, or by the context; the only one, if none is named.
 
     Raises:
-        UsageError: none is named.
+        UsageError: none is named, and there are none or several.
     """
     wanted = typed or session.app
     if not wanted:
-        raise click.UsageError("which app? --app names it, and so does `carillon context add … --default-app`")
+        apps = [*session.api.items("apps", limit=SHOWN + 1)]
+        if len(apps) == 1:
+            return str(apps[0]["id"])
+        known = ", ".join(visible(app["name"]) for app in apps[:SHOWN]) + (", …" if len(apps) > SHOWN else "")
+        advice = f"there are {known}: name one by --app" if apps else "there are none: `carillon apps create` makes one"
+        raise click.UsageError(f"no app is named, and {advice}, or by `carillon context add … --default-app`")
     if UUID.fullmatch(wanted):
         return wanted
     apps = session.api.items("apps")
@@ -74,7 +98,8 @@ def find_job(session: Session, typed: str) -> tuple[str, str]:
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
-    job = pick(typed, newest_jobs(session, limit=SEARCHED), what="job", see=see)
+    jobs = newest_jobs(session, limit=SEARCHED)
+    job = pick(typed, jobs, what="job", names=("id", "templateName"), see=see, about=_about_job)
     return str(job["appId"]), str(job["id"])
 
 
@@ -82,9 +107,9 @@ def find_group(session: Session, typed: str) -> tuple[str, str]:
     """The app's id and the group's."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    job = pick(
-        typed, newest_jobs(session, limit=SEARCHED), what="group", names=("jobGroupId",), see=_how_to_name("group")
-    )
+    zones = (job for job in newest_jobs(session, limit=SEARCHED) if job["zone"])
+    names, see = ("jobGroupId", "templateName"), _how_to_name("group")
+    job = pick(typed, zones, what="group", names=names, see=see, about=lambda job: str(job["templateName"]))
     return str(job["appId"]), str(job["jobGroupId"])
 
 
@@ -133,6 +158,10 @@ def newest_jobs(
             raise
         jobs = last_release.newest_jobs(session.api, app_id, since=since, until=until, **query)
         yield from islice(jobs, limit or None)
+
+
+def _about_job(job: Json) -> str:
+    return " ".join(word for word in (job["templateName"], job["zone"], state_of(job)) if word)
 
 
 def _how_to_name(what: str) -> str:

@@ -34,7 +34,7 @@ class Instant(click.ParamType[datetime]):
         try:
             return read_given(value, datetime.now(UTC))
         except ValueError:
-            self.fail(f"{value!r} is no instant: 2030-12-24T14:00Z, '2030-12-24 14:00' and +10m are", param, ctx)
+            self.fail(f"{value!r} is not a time: use 2030-12-24T14:00Z, '2030-12-24 14:00' or +10m", param, ctx)
 
 
 class Start(Instant):
@@ -58,7 +58,7 @@ class Past(click.ParamType[datetime]):
         try:
             return read_past(value, datetime.now(UTC))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no instant: 2h (ago), 2025-12-24 and '2025-12-24 14:00' are", param, ctx)
+            self.fail(f"{value!r} is not a time: use 2h (ago), 2025-12-24 or '2025-12-24 14:00'", param, ctx)
 
 
 class SequenceOrPast(click.ParamType[str]):
@@ -113,7 +113,7 @@ class JsonText(click.ParamType[Any]):
         except OSError as error:
             self.fail(f"{value[1:]} cannot be read: {error.strerror}", param, ctx)
         except msgspec.DecodeError as error:
-            self.fail(f"this is no JSON: {error}", param, ctx)
+            self.fail(f"not valid JSON: {error}", param, ctx)
 
 
 class SecretText(JsonText):
@@ -121,7 +121,7 @@ class SecretText(JsonText):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and not value.startswith("@"):
-            self.fail("a secret stands in a file or comes on stdin: @FILE or @-", param, ctx)
+            self.fail("a secret must come from a file or from stdin: @FILE or @-", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -137,7 +137,7 @@ def read_documents(path: str) -> Sequence[Any]:
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise click.UsageError(f"{path} is no JSON: {error}") from None
+        raise click.UsageError(f"{path} is not valid JSON: {error}") from None
     return whole if isinstance(whole, list) else [whole]
 
 
@@ -148,7 +148,7 @@ def read_lines(path: str) -> Sequence[str]:
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise click.UsageError(f"{path} is no text in UTF-8") from None
+        raise click.UsageError(f"{path} is not text in UTF-8") from None
     return [line.strip() for line in content.splitlines() if line.strip()]
 
 

@@ -48,14 +48,14 @@ def schedule_body(
 ) -> dict[str, Any]:
     """The body of a request. Unless it `needs_callback`, one without a callback gets one that stands for any."""
     if body is not None and not isinstance(body, dict):
-        raise click.UsageError("--body holds an object")
+        raise click.UsageError("--body must be a JSON object")
     places = {"url": ("http", url), "queue": ("rabbitmq", queue), "topic": ("kafka", topic)}
     named = {field: (kind, place) for field, (kind, place) in places.items() if place}
     if len(named) > 1:
-        raise click.UsageError("one of --http, --queue and --topic names where the message goes")
+        raise click.UsageError("use only one of --http, --queue and --topic")
     has_callback = bool(named or (body or {}).get("callback"))
     if needs_callback and not has_callback:
-        raise click.UsageError("where does it go? --http, --queue or --topic, or a callback in --body")
+        raise click.UsageError("name a target: --http, --queue, --topic, or a callback in --body")
     chosen: dict[str, Any] = {
         "callback": None if has_callback else {"type": "http", "data": {"url": "https://example.com/"}},
         "schedules": [instant.isoformat() for instant in instants],

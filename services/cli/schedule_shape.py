@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn
-
-COLOURS = {"active": "green", "paused": "yellow", "finished": ""}
+from services.cli.output.tables import Json, TableColumn, state_column
 
 
 def schedule_columns(out: Output) -> Sequence[TableColumn]:
     """The columns of a list of schedules."""
     return (
         TableColumn("KEY", lambda each: each["key"], "id"),
-        TableColumn("STATE", lambda each: each["state"], "word", lambda each: COLOURS.get(each["state"], "")),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("WHEN", recurrence_word),
         TableColumn("CALLBACK", lambda each: callback_word(each["callback"])),
         TableColumn("CHANGED", lambda each: out.when(each["updated_at"]), "word"),

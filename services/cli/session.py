@@ -104,7 +104,7 @@ class Session:
             return
         sentence, type_name = visible(sentence), visible(type_name)
         if not _has_somebody():
-            raise click.UsageError(f"{sentence} Nobody is here to be asked: --yes does it.")
+            raise click.UsageError(f"{sentence} There is no terminal to confirm this: give --yes.")
         if not _is_confirmed(sentence, type_name):
             raise Failure(Exit.FAILED, "Nothing was done.")
         if not self.options.reason:
@@ -114,7 +114,7 @@ class Session:
         """Why this shall happen. Raises `UsageError` where nobody has said that, and nobody is there to be asked."""
         if not self.options.reason:
             if self.options.yes or not _has_somebody():
-                raise click.UsageError("why? --reason says so, for the audit")
+                raise click.UsageError("a reason is required: give --reason")
             self._ask_why(needed=True)
         return self.options.reason
 

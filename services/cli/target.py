@@ -56,8 +56,8 @@ def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDe
     found = _find_named(context) or _find_running(config)
     if found is None:
         raise click.UsageError(
-            "which Carillon? `carillon context add NAME --url URL` keeps its address, CARILLON_TARGET names it for "
-            "once, and a `carillon up` in this folder is found by itself"
+            "no deployment is named. Store its address: `carillon context add NAME --url URL`. Or set CARILLON_TARGET "
+            "to its URL, or run `carillon up` in this folder."
         )
     if not token:
         return found
@@ -82,9 +82,9 @@ def token_of(deployment: KnownDeployment) -> str:
             check=True,
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
-        raise Failure(Exit.FAILED, f"token_command gave no token: {error}") from None
+        raise Failure(Exit.FAILED, f"token_command failed: {error}") from None
     if not printed:
-        raise Failure(Exit.FAILED, "token_command printed nothing")
+        raise Failure(Exit.FAILED, "token_command printed no token")
     return printed
 
 
@@ -93,7 +93,7 @@ def _find_named(context: str) -> FoundDeployment | None:
     if context:
         return _read(context, "--context")
     if named and target:
-        raise click.UsageError(f"{CONTEXT} and {TARGET} name two deployments: unset one of them")
+        raise click.UsageError(f"{CONTEXT} and {TARGET} are both set: unset one of them")
     if target:
         return FoundDeployment(TARGET, KnownDeployment(url=target))
     if named:
@@ -106,7 +106,7 @@ def _read(name: str, named_by: str) -> FoundDeployment:
     contexts = read_contexts().contexts
     if name not in contexts:
         known = ", ".join(sorted(contexts)) or "none"
-        raise click.UsageError(f"{named_by} names {name!r}, and there is no such context; there are: {known}")
+        raise click.UsageError(f"there is no context {name!r}, which {named_by} names. Contexts: {known}")
     return FoundDeployment(name, contexts[name])
 
 

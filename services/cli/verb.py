@@ -32,9 +32,10 @@ def common_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def _options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
+def options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
+    """What many verbs take."""
     app = click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
-                       help="App, by id, beginning of its id, or name (default: the context's).")  # fmt: skip
+                       help="App, by name or id (default: the context's, or the only one).")  # fmt: skip
     reason = click.Option(["--reason"], default="", metavar="TEXT", help="Reason, for the audit.")
     yes = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask.")
     return [option for option, has in ((app, of_app), (reason, changes), (yes, destroys)) if has]
@@ -48,7 +49,7 @@ class Verb(click.Command):
         self, name: str, *, changes: bool = False, destroys: bool = False, of_app: bool = False, **more: Any
     ) -> None:
         own: list[click.Parameter] = more.pop("params", None) or []
-        added = _options_of(of_app=of_app, changes=changes or destroys, destroys=destroys)
+        added = options_of(of_app=of_app, changes=changes or destroys, destroys=destroys)
         super().__init__(name, params=[*own, *added, *common_options()], **more)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -115,5 +116,5 @@ def _explain(error: Exception) -> Exception:
     if isinstance(error, OSError):
         return Failure(Exit.FAILED, visible(str(error)))
     if isinstance(error, KeyError):
-        return Failure(Exit.FAILED, f"The answer has no {visible(str(error))}: is this the API of this release?")
+        return Failure(Exit.FAILED, f"The answer lacks {visible(str(error))}. The API may be of another release.")
     return error

@@ -1,22 +1,26 @@
-"""Watching what takes a while: a bar on a terminal, a line a second elsewhere. Both go to stderr."""
+"""Watching what takes a while: a bar on a terminal, a line a second elsewhere. Both go to stderr. Lists are drawn again
+on stdout."""
 
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from io import StringIO
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import click
 from msgspec import Struct
 
 from services.cli.output.tables import format_share, group_digits
-from services.cli.output.text import visible
+from services.cli.output.text import visible, width_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 PERIOD_SECONDS = 1.0
+REDRAW_SECONDS = 2.0
 
 
 class Glance(Struct, frozen=True, kw_only=True):
@@ -46,6 +50,52 @@ def watch(look: Callable[[], Glance]) -> Glance:
             if glance.over:
                 return glance
             time.sleep(max(0.0, PERIOD_SECONDS - (time.monotonic() - began)))
+
+
+def redraw(draw: Callable[[], None], *, in_place: bool) -> NoReturn:
+    """Draw every two seconds until Ctrl-C: on a terminal in place of the last drawing, elsewhere only the lines that
+    were not in it. An API that is away is asked again."""
+    from carillon.errors import Unavailable
+
+    in_place = in_place and sys.stdout.isatty()
+    frame, last = _Frame(is_terminal=in_place), list[str]()
+    while True:
+        frame.seek(0)
+        frame.truncate()
+        with redirect_stdout(frame), redirect_stderr(frame):
+            try:
+                draw()
+            except Unavailable as error:
+                click.echo(visible(f"The API does not answer: {error}. It is asked again."))
+        lines = frame.getvalue().splitlines()
+        if in_place:
+            size = shutil.get_terminal_size()
+            while _count_rows(lines, size.columns) >= size.lines:
+                lines.pop()
+            up = f"\x1b[{_count_rows(last, size.columns)}A" if last else ""
+            click.echo(f"{up}\r\x1b[J" + "\n".join(lines))
+        else:
+            for line in lines:
+                if line not in last:
+                    click.echo(line)
+        last = lines
+        time.sleep(REDRAW_SECONDS)
+
+
+def _count_rows(lines: Sequence[str], columns: int) -> int:
+    """The rows of a terminal that these lines take: long ones go on in the next row."""
+    return sum(max(1, -(-width_of(click.unstyle(line)) // columns)) for line in lines)
+
+
+class _Frame(StringIO):
+    """A drawing before it is shown, as wide and as coloured as its terminal."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
 
 
 @contextmanager

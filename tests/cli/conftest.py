@@ -84,7 +84,7 @@ class Running:
 async def started(*command: str, environment: dict[str, str], folder: Path) -> AsyncIterator[Running]:
     """A program, which is killed if it has not ended by itself."""
     process = await asyncio.create_subprocess_exec(
-        *command, env=environment, cwd=folder, preexec_fn=_be_interruptible,
+        *command, env=environment, cwd=folder, preexec_fn=be_interruptible,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -95,7 +95,7 @@ async def started(*command: str, environment: dict[str, str], folder: Path) -> A
             await asyncio.wait_for(process.wait(), SECONDS)
 
 
-def _be_interruptible() -> None:
+def be_interruptible() -> None:
     """As a shell starts a command in the foreground; it starts one in the background to ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

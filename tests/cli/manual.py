@@ -7,20 +7,33 @@ import click
 
 from services.cli import main
 from services.cli.exits import MEANINGS
+from services.cli.options import limit, namespace
 from services.cli.root import NOUNS
-from services.cli.verb import Verb, common_options
+from services.cli.verb import Verb, common_options, options_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 _COMMON = {option.name for option in common_options()}
+_MANY = (*options_of(of_app=True, changes=True, destroys=True), *limit(namespace(click.command()(lambda: None))).params)
+_IN_MANY = {option.name: option.help for option in _MANY}
+_ALIKE = 8
+"""A verb that has so many options of another one names that verb in their place."""
+
+Rows = dict[str, str]
 
 
 def describe() -> dict[str, str]:
     """What stands between the marks, by their names."""
     context = click.Context(main, info_name="carillon")
-    commands = {name: main.get_command(context, name) for name in NOUNS}
+    printed: dict[str, Rows] = {}
+    nouns = {}
+    for name in sorted(NOUNS, key=lambda name: name != "jobs"):  # its options come first, and others refer to them
+        command = main.get_command(context, name)
+        assert command is not None
+        nouns[name] = _noun(name, command, printed)
     return {
         "common": _table(("option", "what it says"), [_option(option) for option in common_options()]),
-        "verbs": "\n".join(_noun(name, command) for name, command in commands.items() if command),
+        "many": _table(("option", "what it says"), [_option(option) for option in _MANY]),
+        "verbs": "\n".join(nouns[name] for name in NOUNS),
         "exits": _table(("code", "meaning"), [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]),
     }
 
@@ -34,20 +47,30 @@ def write(page: str) -> str:
     return page
 
 
-def _noun(name: str, command: click.Command) -> str:
+def _noun(name: str, command: click.Command, printed: dict[str, Rows]) -> str:
     verbs = command.commands if isinstance(command, click.Group) else {"": command}
     lines = [f"### `carillon {name}`\n", f"{NOUNS[name]}\n"]
-    lines += [line for verb, each in verbs.items() for line in _verb(f"{name} {verb}".strip(), each)]
+    lines += [line for verb, each in verbs.items() for line in _verb(f"{name} {verb}".strip(), each, printed)]
     return "\n".join(lines) + "\n"
 
 
-def _verb(words: str, command: click.Command) -> Iterator[str]:
+def _verb(words: str, command: click.Command, printed: dict[str, Rows]) -> Iterator[str]:
     arguments = [_argument(each) for each in command.params if isinstance(each, click.Argument)]
-    yield f"- `{' '.join([words, *arguments])}`: {_lower(command.help or '')}"
     options = [each for each in command.params if isinstance(each, click.Option)]
-    own = [_option(each) for each in options if not (isinstance(command, Verb) and each.name in _COMMON)]
-    for names, sentence in own:
+    options = [each for each in options if not (isinstance(command, Verb) and each.name in _COMMON)]
+    many = [f"`{each.opts[0]}`" for each in options if _IN_MANY.get(each.name) == each.help]
+    also = f" Takes {', '.join(many)}." if many else ""
+    yield f"- `{' '.join([words, *arguments])}`: {_lower(command.help or '')}{also}"
+    own = dict(_option(each) for each in options if _IN_MANY.get(each.name) != each.help)
+    alike = max(printed, key=lambda verb: len(own.items() & printed[verb].items()), default=words)
+    rest = own
+    if len(own.items() & printed.get(alike, {}).items()) >= _ALIKE:
+        rest = {names: sentence for names, sentence in own.items() if printed[alike].get(names) != sentence}
+        lacking = ", ".join(names.split("`")[1].split()[0] for names in printed[alike] if names not in own)
+        yield f"    - the options of `{alike}`{f', but not {lacking}' if lacking else ''}."
+    for names, sentence in rest.items():
         yield f"    - {names}: {_lower(sentence)}"
+    printed[words] = own
 
 
 def _argument(argument: click.Argument) -> str:

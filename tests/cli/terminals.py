@@ -4,11 +4,12 @@ import asyncio
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from tests.cli.conftest import SECONDS, Program
+from tests.cli.conftest import SECONDS, Program, be_interruptible
 
 
 class Terminal:
@@ -18,13 +19,16 @@ class Terminal:
         self._cli, self._words, self._environment = cli, words, environment
         self.seen = ""
 
-    async def run(self, waits_for: str, then: Callable[[], Awaitable[None]], answer: str = "") -> int:
-        """Do something once a text was seen; the exit code."""
+    async def run(
+        self, waits_for: str, then: Callable[[], Awaitable[None]], answer: str = "", *, interrupt_at: str = ""
+    ) -> int:
+        """Do something once a text was seen, and interrupt it once another one was; the exit code."""
         master, slave = pty.openpty()
         deadline = time.monotonic() + SECONDS
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services", *self._words, stdin=slave, stdout=slave, stderr=slave,
             env=self._cli.variables(TERM="xterm", COLUMNS="100", **self._environment), cwd=self._cli.home,
+            preexec_fn=be_interruptible,
         )  # fmt: skip
         os.close(slave)
         done = False
@@ -35,6 +39,9 @@ class Terminal:
                     done = True
                     await then()
                     os.write(master, answer.encode())
+                if interrupt_at and interrupt_at in self.seen:
+                    process.send_signal(signal.SIGINT)
+                    interrupt_at = ""
             assert done, self.seen
             return await asyncio.wait_for(process.wait(), SECONDS)
         finally:

@@ -91,7 +91,7 @@ def test_a_context_that_is_not_there_is_told_with_those_that_are() -> None:
     add("one")
     for ended in (carillon("apps", "list", "--context", "two"), carillon("apps", "list", CARILLON_CONTEXT="two")):
         assert ended.exit_code == 2
-        assert "there are: one" in ended.stderr
+        assert "Contexts: one" in ended.stderr
 
 
 def test_two_deployments_at_once_are_refused() -> None:

@@ -105,11 +105,40 @@ async def test_where_nobody_can_be_asked_nothing_is_destroyed(cli: Program, hous
 
 async def test_several_that_may_be_meant_are_2_and_are_named(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
-    for _ in range(2):
-        await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
-    ended = await cli.run("jobs", "show", "0", "--app", app_id)
+    made = [await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"}) for _ in range(2)]
+    ids = [answer.json["id"] for answer in made]
+    for typed in ("0", ids[0][:8], "like"):
+        ended = await cli.run("jobs", "show", typed, "--app", app_id)
+        assert ended.code == 2
+        assert f"{typed!r} may mean 2 jobs:\n" in ended.err
+        for id in ids:
+            assert f"  {id}  like running\n" in ended.err
+    # Ids of one minute begin alike and end differently.
+    for id in ids:
+        assert (await cli.done("jobs", "show", id[-6:], "--app", app_id, "-q")).out == f"{id}\n"
+
+
+async def test_the_only_app_needs_no_name_and_of_several_some_are_named(cli: Program, house: House) -> None:
+    app_id, _ = await house.app_with_template(), await house.app()
+    made = await house.admin.post("/tokens", {"name": "one", "allowedApps": [app_id]})
+    listed = await cli.done("templates", "list", "-q", CARILLON_TOKEN=made.json["token"])
+    assert len(listed.out.split()) == 1
+    ended = await cli.run("templates", "list")
     assert ended.code == 2
-    assert "2 jobs may be meant" in ended.err
+    assert "no app is named, and there are game, " in ended.err
+    assert "--app" in ended.err
+
+
+async def test_a_name_that_is_unique_is_taken_for_an_id(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    app = ("--app", app_id)
+    single = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
+    assert (await cli.done("jobs", "show", "LIKE", *app, "-q")).out == f"{single}\n"
+    assert (await cli.run("groups", "show", "like", *app)).code == 4
+    localized = {"service": "apns", "localized": True, "startsAt": "2126-12-24T09:00:00"}
+    group = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", localized)).json["jobGroupId"]
+    assert (await cli.done("groups", "show", "like", *app, "-q")).out == f"{group}\n"
+    assert "may mean" in (await cli.run("jobs", "show", "like", *app)).err
 
 
 async def test_interrupted_is_130(cli: Program, house: House) -> None:

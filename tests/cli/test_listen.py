@@ -116,7 +116,7 @@ async def test_it_goes_on_once_the_api_is_back_also_where_the_subscription_was_m
 
 async def test_what_cannot_be_listened_to_is_said_at_once(cli: Program, logged: Logged, url: str) -> None:
     for target in ("localhost:3000", "ftp://localhost/", "http://", "http://localhost:99999/", "http://a b/"):
-        with pytest.raises(click.UsageError, match="--to is like http://"):
+        with pytest.raises(click.UsageError, match="--to must be a URL such as http://"):
             check_target(target)
     subscription, to = await subscribe(logged), ("--to", "http://127.0.0.1:1/")
     assert (await cli.run("listen", "nobodys", *to, *OF_NAMESPACE)).code == 4

@@ -2,6 +2,8 @@
 
 import csv
 from io import StringIO
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -9,6 +11,8 @@ from shared.domain.messages.ledger import Message, MessageState
 from shared.store.messages.ledger import EntryChange
 from tests.cli.conftest import Document, Program
 from tests.services.api.conftest import House
+from tests.services.api.messages.campaign import Campaign
+from tests.services.api.messages.conftest import Desk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -59,7 +63,19 @@ async def test_a_preview_tells_who_would_be_called_and_when(cli: Program, house:
 
 async def test_what_needs_a_credential_says_so(cli: Program, house: House) -> None:
     ended = await cli.run("jobs", "create", "--app", await house.app(), "--template", "like", "--share", "4")
-    assert (ended.code, "needs --credential" in ended.err) == (2, True)
+    assert (ended.code, "--share: only with --credential" in ended.err) == (2, True)
+
+
+async def test_a_retry_says_how_many_messages_it_sends(cli: Program, house: House) -> None:
+    app, job_id = await made_job(cli, house)
+    job = await house.store.jobs.view(job_id)
+    assert job is not None
+    campaign = Campaign(cast(Desk, SimpleNamespace(house=house)), job.app_id, job.credential_id)
+    await campaign.plan(job, [4])
+    await campaign.note(job, 0, {0: {}, 1: {"state": MessageState.FAILED}, 2: {"state": MessageState.FAILED}})
+    await campaign.close(job, days_ago=0)
+    ended = await cli.done("jobs", "retry", job_id, *app, "--state", "failed", "--state", "unsent")
+    assert ended.out == f"Retrying job {job_id}: 3 messages.\n"
 
 
 async def test_messages_are_listed_found_and_shown(cli: Program, house: House, document: Document) -> None:

@@ -44,6 +44,15 @@ def test_where_nothing_can_be_shortened_any_more_columns_are_left_out_and_counte
     assert lines[0] == "ID"
 
 
+def test_ids_that_begin_and_end_alike_stay_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 40)
+    rows = [{"id": f"01a2067d-4597-7b47-9fed-eebf{n}bc1d068", "name": "x" * 50, "count": n} for n in range(9)]
+    lines, _ = draw_table(COLUMNS, rows, wide=False)
+    shown = [line.split()[0] for line in lines[1:]]
+    assert len({*shown}) == len(rows)
+    assert max(map(len, shown)) < 36
+
+
 def test_numbers_stand_right_with_their_thousands_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, _ = drawn(200, monkeypatch)
     assert lines[1].endswith("  1,234,567")

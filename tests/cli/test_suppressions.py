@@ -18,7 +18,8 @@ async def test_somebody_is_added_found_and_removed(cli: Program, house: House, d
     document.check("post", ALL, made.json, "201")
     number = ("91234567", "--channel", "sms", "--default-region", "SG", "--list", "news", "--cause", "unsubscribe")
     assert (
-        "+6591234567 gets nothing more of the list news" in (await cli.done("suppressions", "add", *number, *app)).out
+        "Blocked +6591234567: it gets nothing more of the list news"
+        in (await cli.done("suppressions", "add", *number, *app)).out
     )
     listed = (await cli.done("suppressions", "list", *app, "--json")).lines
     document.check("get", ALL, listed)
@@ -74,6 +75,6 @@ async def test_what_is_refused_is_told_by_its_line_and_without_the_address(cli: 
     app = ("--app", await house.app())
     ended = await cli.run("suppressions", "import", "-", *app, "--channel", "mail", given="ana@example.com\nnobody\n")
     assert ended.code == 5
-    assert "2: address: malformed address" in ended.err and "1 were refused" in ended.err
+    assert "2: address: malformed address" in ended.err and "Refused: 1. The other addresses are blocked." in ended.err
     assert "nobody" not in ended.err
-    assert "1 are new" in ended.out
+    assert "Newly blocked: 1. Blocked before: 0." in ended.out

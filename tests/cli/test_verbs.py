@@ -12,6 +12,7 @@ from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.divisions import Step
 from shared.domain.jobs.events import Event, EventState
 from shared.domain.jobs.jobs import STARTABLE, JobStatus
 from shared.domain.jobs.totals import Totals
@@ -186,6 +187,18 @@ async def test_a_file_without_a_header_is_a_warning_when_a_job_is_made_of_it(cli
         assert "Warning: The first line of the file looks like a user, not like a header" in ended.err
 
 
+async def test_making_a_job_repeats_warnings_that_need_no_count(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    words = ("--app", app_id, "--template", "like", "--localized", "--metadata", '{"dryRun": "yes"}', "--at")
+    soon = f"{EPOCH + timedelta(seconds=house.clock.now_ns() // 10**9 + 3_600):%Y-%m-%dT%H:%M}"
+    dry_run = "metadata.dryRun is neither true nor false: real devices would be addressed."
+    assert dry_run in (await cli.done("jobs", "preview", *words, soon)).out
+    made = await cli.done("jobs", "create", *words, soon)
+    assert f"Warning: {dry_run}\n" in made.err
+    assert "more: their start has passed, and they start 24 hours later.\n" in made.err
+    assert (await cli.done("jobs", "create", *words[:4])).err == ""
+
+
 async def test_an_unknown_name_is_told_with_the_nearest_one(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     near = await cli.run("templates", "show", "liek", "--app", app_id)
@@ -204,7 +217,9 @@ async def test_groups(cli: Program, house: House, document: Document) -> None:
     path = APP + "/groups/{groupId}"
     assert (await cli.done("groups", "list", *app, "-q")).out == f"{group_id}\n"
     document.check("get", path, (await cli.done("groups", "show", *app, group_id, "--json")).json)
-    assert "+0530" in (await cli.done("groups", "show", *app, group_id)).out
+    before = (await cli.done("groups", "show", *app, group_id)).out
+    assert "; which of them have devices is fixed when the first one starts, at " in before
+    assert "+0530" not in before
     zones = (await shown(house, f"/apps/{app_id}/groups/{group_id}"))["zones"]
     ended = zones.pop(0)["jobId"]
     assert await house.store.jobs.move(ended, to=JobStatus.RUNNING, only=STARTABLE, at=1) is not None
@@ -231,7 +246,8 @@ async def test_a_localized_start_is_the_time_on_everybodys_clock(cli: Program, h
     group = await shown(house, f"/apps/{app_id}/groups/{row['jobGroupId']}")
     assert {zone["zone"]: zone["startsAt"] for zone in group["zones"]}["-0300"] == 2_209_032_000 * 10**9
     said = (
-        f"Created localized push {group['id']} ({len(group['zones'])} zones; the first starts at 2039-12-31 16:00:00)."
+        f"Created localized push {group['id']}: {len(group['zones'])} time zones have a job each, and the first "
+        "starts at 2039-12-31 16:00:00. Which of them have devices is fixed then."
     )
     assert made.out == f"{said}\n"
     page = (await cli.done("groups", "show", "--app", app_id, group["id"], TZ="America/Sao_Paulo")).out
@@ -239,6 +255,24 @@ async def test_a_localized_start_is_the_time_on_everybodys_clock(cli: Program, h
     for zoned in (LATER, "2040-01-01T09:00-03:00", "+10m"):
         refused = await cli.run("jobs", *words, zoned)
         assert (refused.code, "on each recipient's clock: leave out the zone" in refused.err) == (2, True)
+
+
+async def test_zones_without_devices_are_a_number_once_devices_are_divided(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    job = await house.store.jobs.view(await job_of(house, app_id, localized=True, startsAt="2126-12-24T09:00:00"))
+    assert job is not None
+    sizes = {"-0330": [2, 1], "+0900": [1]}
+    for number, last in ((0, False), (1, True)):
+        step = Step(division=job.file_plan_id, number=number, attempt="a", edge=number, sizes=sizes, last=last)
+        await house.store.divisions.add_step(step)
+    path = f"/apps/{app_id}/groups/{job.group_id}"
+    devices = {zone["zone"]: zone["devices"] for zone in (await shown(house, path))["zones"]}
+    assert (devices["-0330"], devices["+0900"], devices["rest"]) == (6, 2, 0)
+    page = (await cli.done("groups", "show", "--app", app_id, job.group_id)).out
+    assert f"2 with devices, {len(devices) - 2} without\n" in page
+    assert [line.split()[0] for line in page.splitlines()[-3:]] == ["ZONE", "-0330", "+0900"]
+    async with cli.running("groups", "watch", job.group_id, "--app", app_id) as running:
+        await running.told("0 of 2 zones with devices have ended")
 
 
 async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, house: House) -> None:
@@ -256,6 +290,8 @@ async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, hous
     assert [row.split()[0] for row in rows] == [last, group, first]
     assert f"{len(ids) - 2} zones" in rows[1] and "scheduled" in rows[1]
     assert len((await cli.done(*app, "--limit", "2")).out.splitlines()) == 3
+    _, row = (await cli.done(*app, "--status", "scheduled")).out.splitlines()
+    assert group in row
 
 
 async def test_schedules(cli: Program, house: House, document: Document) -> None:
@@ -336,7 +372,7 @@ async def test_a_bulk_action(cli: Program, house: House, document: Document) -> 
     await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
     words = ("schedule.pause", "--filter", f"prefix={key}", "--reason", "a test")
     asked = await cli.run("bulk", "start", *words)
-    assert (asked.code, "This does schedule.pause to 1 things." in asked.err) == (2, True)
+    assert (asked.code, "This does schedule.pause to 1 thing." in asked.err) == (2, True)
     made = (await cli.done("bulk", "start", *words, "--yes", "--json")).json
     document.check("post", "/bulk-actions", made, "202")
     document.check("get", "/bulk-actions", (await cli.done("bulk", "list", "--json")).lines)
@@ -437,6 +473,10 @@ async def test_users(cli: Program, house: House, document: Document) -> None:
     made = (await cli.done("users", "create", email, "--allow", app_id, "--role", "*=viewer", "--json")).json
     document.check("post", "/users", made, "201")
     assert (made["allowedApps"], made["roles"]) == ([app_id], {"*": "viewer"})
+    named = await house.app(f"app-{email[:8]}")
+    roles = ("--role", f"app/app-{email[:8]}=viewer", "--role", f"app/{app_id}=operator")
+    changed = (await cli.done("users", "edit", email, *roles, "--json")).json
+    assert changed["roles"] == {f"app/{named}": "viewer", f"app/{app_id}": "operator"}
     document.check("get", "/users", (await cli.done("users", "list", "--json")).lines)
     await cli.done("users", "delete", email, "--yes")
     assert (await house.admin.get(f"/users/{made['id']}")).status == 404

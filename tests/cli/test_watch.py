@@ -1,5 +1,8 @@
 """Watching a job: a bar on a terminal, a line a second on a pipe, and an exit code that tells how it ended."""
 
+import json
+import signal
+
 import pytest
 from msgspec.structs import replace
 
@@ -35,6 +38,39 @@ async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house:
     [answer] = ended.out.splitlines()
     assert job_id in answer
     assert ended.code == 0
+
+
+async def test_a_list_that_is_watched_is_drawn_again_in_its_place(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    terminal = Terminal(cli, "jobs", "list", "--watch", "--app", app_id)
+    ended = await terminal.run("running", lambda: complete(house, job_id), interrupt_at="completed")
+    assert ended == 130
+    first, *_, last = terminal.seen.split("\r\x1b[J")[1:]
+    assert "\x1b[36mrunning\x1b[0m" in first and "\x1b[32mcompleted\x1b[0m" in last
+    assert "\x1b[3A" in terminal.seen, "above are a head, a row and a hint"
+
+
+async def test_elsewhere_a_watched_list_has_a_line_for_what_changed(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    async with cli.running("jobs", "list", "--watch", "--app", app_id, "--json") as running:
+        first = json.loads(await running.line())
+        await complete(house, job_id)
+        second = json.loads(await running.line())
+        running.process.send_signal(signal.SIGINT)
+        ended = await running.ended()
+    assert [(each["id"], each["state"]) for each in (first, second)] == [(job_id, "running"), (job_id, "completed")]
+    assert (ended.code, ended.out) == (130, "")
+
+
+async def test_a_status_that_is_watched_goes_on(cli: Program) -> None:
+    async with cli.running("status", "--watch") as running:
+        said = [await running.line() for _ in range(2)]
+        while "As of" not in said[-1]:
+            said.append(await running.line())
+        running.process.send_signal(signal.SIGINT)
+        assert (await running.ended()).code == 130
+    assert "As of" in said[0]
+    assert "\x1b" not in "".join(said)
 
 
 async def test_nothing_but_the_whole_is_all_of_it(cli: Program, house: House) -> None:

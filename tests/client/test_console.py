@@ -48,11 +48,11 @@ async def test_a_service_sees_no_settings(client: AsyncCarillon, port: int) -> N
 
 
 async def test_jobs_of_all_apps_come_newest_first(client: AsyncCarillon, house: House) -> None:
-    job, ids = PushJob(service="apns", templates=["like"]), []
+    job, ids = PushJob(service="apns", template="like"), []
     for _ in range(3):
-        ids.append((await client.jobs.start(await house.app_with_template(), job)).id)
+        ids.append((await client.jobs.create(await house.app_with_template(), job)).id)
         house.clock.advance(seconds=1)
-    listed = [each async for each in client.jobs.list_all(templates=["like"], limit=3, page_size=2)]
+    listed = [each async for each in client.jobs.list_all(template="like", limit=3, page_size=2)]
     assert [each.id for each in listed] == ids[::-1]
     assert {each.state for each in listed} == {"running"}
     assert all(each.app is not None and each.app.id == each.app_id for each in listed)
@@ -102,7 +102,7 @@ async def test_a_dead_letter_is_shown_with_what_a_retry_would_do(client: AsyncCa
 
 async def test_the_inside_of_a_job_is_shown(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
-    id = (await client.jobs.start(app_id, PushJob(service="apns", templates=["like"], context={"user": "Ana"}))).id
+    id = (await client.jobs.create(app_id, PushJob(service="apns", template="like", context={"user": "Ana"}))).id
     assert [each async for each in client.jobs.batches(app_id, id, state="planned")] == []
     assert (await client.jobs.read_rate(app_id, id)).points == ()
     told = await client.jobs.read_samples(app_id, id)
@@ -112,15 +112,15 @@ async def test_the_inside_of_a_job_is_shown(client: AsyncCarillon, house: House)
 
 async def test_a_move_is_tried_before_it_is_made(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
-    job = await client.jobs.start(app_id, PushJob(service="apns", templates=["like"]))
+    job = await client.jobs.create(app_id, PushJob(service="apns", template="like"))
     told = await client.jobs.dry_run(app_id, job.id, "stop")
     assert (told.jobs, told.devices_not_reached, told.unplanned) == (1, 0, 1)
     assert (await client.jobs.dry_run(app_id, job.id, "resume")).jobs == 0
     assert (await client.jobs.get(app_id, job.id)).state == "running"
     zones = PushJob(
-        service="apns", templates=["like"], localized=True, starts_at=house.clock.now() + timedelta(hours=20)
+        service="apns", template="like", localized=True, starts_at=house.clock.now() + timedelta(hours=20)
     )  # fmt: skip
-    localized = await client.jobs.start(app_id, zones)
+    localized = await client.jobs.create(app_id, zones)
     assert (await client.groups.dry_run(app_id, localized.group_id, "stop")).jobs == len(localized.zones)
 
 

@@ -42,10 +42,13 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.native,
     pytest.mark.usefixtures("each_client"),
+    pytest.mark.filterwarnings("ignore:jobs.create is the new name:DeprecationWarning"),
 ]
 
-# The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, and what providers call.
+# The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, what providers call, and the
+# list of jobs in Marathon's order.
 FOR_NO_CLIENT = {
+    ("GET", "/apps/{appId}/jobs"),
     ("PUT", "/uploads/{path}"),
     ("GET", "/u/{token}"),
     ("POST", "/u/{token}"),
@@ -72,7 +75,7 @@ ARGUMENTS: dict[str, Any] = {
     "filter": BulkFilter(by="a@example.com"),
     "instant": datetime(2030, 1, 1, tzinfo=UTC),
     "fields": {"from": "x"},
-    "job": PushJob(service="apns", templates=["like"]),
+    "job": PushJob(service="apns", template="like"),
     "limit": 2,
     "message": SingleMessage(credential="sms", to="+34600000000", body={"text": "Hi"}),
     "messages": [SingleMessage(credential="sms", to="+34600000000", body={"text": "Hi"})],
@@ -105,9 +108,11 @@ ARGUMENTS: dict[str, Any] = {
 SPECIAL: dict[tuple[str, str], Any] = {
     ("BusDeliveries.get", "events"): True,
     ("Audit.list", "act"): "job.stop",
-    ("Jobs.list", "templates"): ["like", "love"],
+    ("Jobs.list", "template"): ["like", "love"],
+    ("Jobs.list", "templates"): (),
     ("Jobs.wait", "job"): SimpleNamespace(app_id="app_id", id="job_id"),
-    ("Jobs.list_all", "templates"): ["like", "love"],
+    ("Jobs.list_all", "template"): "like",
+    ("Jobs.list_all", "templates"): (),
     ("Templates.render", "context"): {"user": "Ana"},
 }
 

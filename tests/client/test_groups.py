@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 async def test_a_group_is_shown_paused_resumed_and_stopped(client: AsyncCarillon, house: House) -> None:
     app_id, starts_at = await house.app_with_template(), house.clock.now() + timedelta(hours=20)
-    job = await client.jobs.start(
-        app_id, PushJob(service="apns", templates=["like"], localized=True, starts_at=starts_at)
+    job = await client.jobs.create(
+        app_id, PushJob(service="apns", template="like", localized=True, starts_at=starts_at)
     )
     group = await client.groups.get(app_id, job.group_id)
     assert (group.id, group.app_id, group.template_name) == (job.group_id, app_id, "like")
@@ -36,7 +36,7 @@ async def test_a_group_is_shown_paused_resumed_and_stopped(client: AsyncCarillon
 
 async def test_a_group_that_is_not_there_is_told(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
-    alone = await client.jobs.start(app_id, PushJob(service="apns", templates=["like"]))
+    alone = await client.jobs.create(app_id, PushJob(service="apns", template="like"))
     for group_id in (str(uuid.uuid4()), alone.group_id):
         for call in (client.groups.get, client.groups.pause, client.groups.resume, client.groups.stop):
             with pytest.raises(NotFound) as caught:

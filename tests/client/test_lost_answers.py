@@ -64,7 +64,7 @@ async def test_moves_of_a_job_are_not_refused_for_having_been_done(
 ) -> None:
     app_id = await house.app_with_template()
     proxy.to_lose = 2
-    job = await cut_off.jobs.start(app_id, PushJob(service="apns", templates=["like"]))
+    job = await cut_off.jobs.create(app_id, PushJob(service="apns", template="like"))
     assert len([each async for each in cut_off.jobs.list(app_id)]) == 1
     for move, status in ((cut_off.jobs.pause, "paused"), (cut_off.jobs.resume, ""), (cut_off.jobs.stop, "stopped")):
         proxy.to_lose = 2
@@ -78,8 +78,8 @@ async def test_a_localized_job_is_made_once_and_moved(
     app_id = await house.app_with_template()
     starts_at = house.clock.now() + timedelta(hours=20)
     proxy.to_lose = LOST
-    job = await cut_off.jobs.start(
-        app_id, PushJob(service="apns", templates=["like"], localized=True, starts_at=starts_at)
+    job = await cut_off.jobs.create(
+        app_id, PushJob(service="apns", template="like", localized=True, starts_at=starts_at)
     )
     assert len(proxy.lost) == LOST
     assert len([each async for each in cut_off.jobs.list(app_id)]) == len(job.zones) > 24

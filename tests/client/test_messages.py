@@ -20,9 +20,9 @@ async def test_a_job_is_made_and_its_messages_are_read(client: AsyncCarillon, ho
     credential = await client.credentials.create(app_id, SANDBOX)
     path = await house.file("people.csv", b"recipient\nana@example.com\n")
     wanted = MessageJob(credential="play", template="like", csv_path=path, share=3, halt_on=None, duplicates="each")
-    made = await client.jobs.start(app_id, wanted, idempotency_key=app_id)
+    made = await client.jobs.create(app_id, wanted, idempotency_key=app_id)
     assert (made.service, made.credential_id) == ("message", credential.id)
-    assert (await client.jobs.start(app_id, wanted, idempotency_key=app_id)).id == made.id
+    assert (await client.jobs.create(app_id, wanted, idempotency_key=app_id)).id == made.id
     shown = await client.jobs.get(app_id, made.id, exact=True)
     assert shown.options is not None and shown.messages is not None
     assert (shown.options["share"], shown.options["haltOn"], shown.options["duplicates"]) == (3, None, "each")
@@ -49,7 +49,7 @@ async def test_messages_are_found(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     credential = await client.credentials.create(app_id, SANDBOX)
     path = await house.file("people.csv", b"recipient\nana@example.com\n")
-    made = await client.jobs.start(app_id, MessageJob(credential=credential.id, template="like", csv_path=path))
+    made = await client.jobs.create(app_id, MessageJob(credential=credential.id, template="like", csv_path=path))
     job = await house.store.jobs.view(made.id)
     assert job is not None
     entry = Message(
@@ -79,7 +79,7 @@ async def test_messages_are_found(client: AsyncCarillon, house: House) -> None:
 async def test_what_is_wrong_comes_back(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     with pytest.raises(Invalid) as refused:
-        await client.jobs.start(app_id, MessageJob(credential="nobody", template="like", csv_path="a/b.csv"))
+        await client.jobs.create(app_id, MessageJob(credential="nobody", template="like", csv_path="a/b.csv"))
     assert refused.value.field == "credential"
 
 

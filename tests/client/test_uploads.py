@@ -78,8 +78,8 @@ async def test_a_file_and_a_stream_are_put_where_a_job_finds_them(
     for path in paths:
         assert path.startswith(f"{bucket}/jobs/")
         assert owner.get(path) == LINES
-        job = PushJob(service="apns", templates=["like"], csv_path=path, control_group=0.1)
-        assert (await with_s3.jobs.start(app_id, job)).csv_path == path
+        job = PushJob(service="apns", template="like", csv_path=path, control_group=0.1)
+        assert (await with_s3.jobs.create(app_id, job)).csv_path == path
     assert list(tmp_path.iterdir()) == [file]
     owner.remove(bucket)
 
@@ -108,8 +108,8 @@ async def test_a_file_in_parts_is_sent_once_whatever_it_is_called_and_a_job_find
     )
     assert (again, silent) == (upload, [])
     assert (await with_s3.uploads.upload_csv(app_id, in_lines(LINES))).csv_path != upload.csv_path
-    job = PushJob(service="apns", templates=["like"], csv_path=upload.csv_path)
-    assert (await with_s3.jobs.start(app_id, job)).csv_path == upload.csv_path
+    job = PushJob(service="apns", template="like", csv_path=upload.csv_path)
+    assert (await with_s3.jobs.create(app_id, job)).csv_path == upload.csv_path
     owner.remove(bucket)
 
 

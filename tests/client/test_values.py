@@ -1,5 +1,8 @@
 """What needs no server: values that are refused at once, pauses, links and errors."""
 
+import inspect
+import pydoc
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -7,6 +10,8 @@ import msgspec
 import pytest
 
 from carillon import (
+    AsyncCarillon,
+    Carillon,
     CarillonError,
     Forbidden,
     HttpCallback,
@@ -15,7 +20,9 @@ from carillon import (
     RabbitCallback,
     Retry,
     Schedule,
+    StoredJob,
 )
+from carillon.calls import Resource, call, listing
 from carillon.errors import error_of
 from carillon.paging import next_query
 from carillon.retries import delay_seconds, retry_after_seconds
@@ -49,18 +56,21 @@ async def test_an_instant_to_be_cancelled_needs_a_zone_too() -> None:
 
 def test_a_job_is_checked_at_once() -> None:
     with pytest.raises(ValueError, match=r"starts_at: .* time zone"):
-        PushJob(service="apns", templates=["like"], starts_at=NAIVE)
-    with pytest.raises(ValueError, match="templates"):
-        PushJob(service="apns", templates="like")
+        PushJob(service="apns", template="like", starts_at=NAIVE)
+    with pytest.raises(ValueError, match="needs a template"):
+        PushJob(service="apns")
+    with pytest.raises(ValueError, match="needs a template"):
+        PushJob(service="apns", template=[])
     for share in (-0.1, 1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="control_group"):
-            PushJob(service="apns", templates=["like"], control_group=share)
+            PushJob(service="apns", template="like", control_group=share)
 
 
 def test_of_a_job_only_what_was_chosen_is_sent() -> None:
-    job = PushJob(service="apns", templates=["like", "love"])
+    job = PushJob(service="apns", template=["like", "love"])
     bare = {"service": "apns", "filters": {}, "context": {}, "metadata": {}, "startsAt": 0, "expiresAt": 0}
     assert job.query() == {"template": "like,love"}
+    assert PushJob(service="apns", template="like").query() == {"template": "like"}
     assert msgspec.json.decode(job.encoded()) == bare
     chosen = msgspec.structs.replace(
         job, csv_path="bucket/a.csv", control_group=0.1, localized=True, past_time_strategy="skip", starts_at=AWARE
@@ -72,11 +82,11 @@ def test_of_a_job_only_what_was_chosen_is_sent() -> None:
 
 
 def test_a_localized_job_starts_at_a_time_without_a_zone() -> None:
-    job = PushJob(service="apns", templates=["like"], localized=True, starts_at=NAIVE)
+    job = PushJob(service="apns", template="like", localized=True, starts_at=NAIVE)
     assert msgspec.json.decode(job.encoded())["startsAt"] == int(AWARE.timestamp()) * 10**9
     elsewhere = timezone(timedelta(hours=-3))
     with pytest.raises(ValueError, match=r"starts_at: .* on each zone's clocks: leave out tzinfo"):
-        PushJob(service="apns", templates=["like"], localized=True, starts_at=NAIVE.replace(tzinfo=elsewhere))
+        PushJob(service="apns", template="like", localized=True, starts_at=NAIVE.replace(tzinfo=elsewhere))
 
 
 @pytest.mark.usefixtures("each_client")
@@ -172,6 +182,28 @@ def test_an_error_is_read_from_a_problem_document_or_made_from_the_status() -> N
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_json_has_not_is_refused_by_its_field(number: float) -> None:
     """It would be sent as null."""
-    body = PushJob(service="apns", templates=["like"], context={"scores": [{"of_ana": number}]})
+    body = PushJob(service="apns", template="like", context={"scores": [{"of_ana": number}]})
     with pytest.raises(ValueError, match=r"context\.scores\[0\]\.of_ana: JSON has no"):
         body.encoded()
+
+
+@pytest.mark.parametrize("kind", [Carillon, AsyncCarillon])
+def test_help_shows_the_arguments_of_every_call(kind: type[Carillon] | type[AsyncCarillon]) -> None:
+    for name, resource in vars(kind("http://127.0.0.1:1")).items():
+        if isinstance(resource, Resource):
+            shown = pydoc.plain(pydoc.render_doc(resource))
+            assert "(...)" not in shown, name
+            methods = inspect.getmembers(type(resource), lambda each: isinstance(each, call | listing))
+            for method, _ in methods:
+                assert f" {method}(self" in shown, (name, method)
+                assert "self" not in inspect.signature(getattr(resource, method)).parameters, (name, method)
+
+
+def test_a_signature_is_that_of_the_client_at_hand() -> None:
+    jobs = Carillon("http://127.0.0.1:1").jobs
+    create, listed = inspect.signature(jobs.create), inspect.signature(jobs.list)
+    assert [*create.parameters] == ["app_id", "job", "idempotency_key", "reason"]
+    assert create.return_annotation is StoredJob
+    assert [*listed.parameters][:3] == ["app_id", "template", "limit"]
+    assert listed.return_annotation == Iterator[StoredJob]
+    assert [*inspect.signature(AsyncCarillon("http://127.0.0.1:1").jobs.create).parameters] == [*create.parameters]

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
@@ -42,6 +42,9 @@ class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
     total_tokens: int
     completed_tokens: int
     failure: str
+    devices: Annotated[
+        int | None, Meta(description="The zone's devices, fixed when the first zone starts; `null` before that.")
+    ]
 
 
 class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -146,8 +149,16 @@ class GroupsResource(Resource):
     async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
         measured = await self._watch.measure(jobs)
-        view = _view(group, jobs, {id: each.totals for id, each in measured.items()})
+        totals = {id: each.totals for id, each in measured.items()}
+        view = _view(group, jobs, totals, await self._count_devices(jobs))
         return wire.answer(view if personal else redact(view))
+
+    async def _count_devices(self, jobs: list[Job]) -> dict[str, int]:
+        """The devices of each zone; nothing until they are divided."""
+        steps = await self._store.divisions.steps(jobs[0].file_plan_id) if jobs[0].divided else []
+        if not (steps and steps[-1].last):
+            return {}
+        return {job.zone: sum(size for step in steps for size in step.sizes.get(job.zone, ())) for job in jobs}
 
 
 def redact(view: GroupView) -> GroupView:
@@ -156,8 +167,8 @@ def redact(view: GroupView) -> GroupView:
     return replace(view, zones=zones, redacted=True)
 
 
-def _view(group: Group, jobs: list[Job], totals: dict[str, Totals]) -> GroupView:
-    zones = [_zone_view(job, totals[job.id]) for job in jobs]
+def _view(group: Group, jobs: list[Job], totals: dict[str, Totals], devices: dict[str, int]) -> GroupView:
+    zones = [_zone_view(job, totals[job.id], devices) for job in jobs]
     return GroupView(
         id=group.id,
         app_id=group.app_id,
@@ -177,7 +188,7 @@ def _view(group: Group, jobs: list[Job], totals: dict[str, Totals]) -> GroupView
     )
 
 
-def _zone_view(job: Job, totals: Totals) -> ZoneJobView:
+def _zone_view(job: Job, totals: Totals, devices: dict[str, int]) -> ZoneJobView:
     return ZoneJobView(
         zone=job.zone,
         job_id=job.id,
@@ -188,4 +199,6 @@ def _zone_view(job: Job, totals: Totals) -> ZoneJobView:
         total_tokens=totals.planned,
         completed_tokens=totals.done,
         failure=job.failure,
+        # The division goes with the batches; by then the zones have ended.
+        devices=devices.get(job.zone, totals.planned if job.completed_at else None),
     )

@@ -24,6 +24,7 @@ from shared.domain.jobs.filling import check_filled, check_tags
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import arrival
+from shared.domain.jobs.notices import of_push
 from shared.domain.jobs.templates import Template
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.flow.jobs.template_names import find_templates
@@ -79,9 +80,8 @@ class JobDrafts:
             draft = await self._draft_by_account(app, names, body, content, created_by, key)
         else:
             draft = await self.draft(app, names, body, created_by=created_by, key=key)
-        if draft.file is None:
-            return draft
-        return replace(draft, warnings=await self._files.check(draft.job, draft.file))
+        warnings = [] if draft.file is None else await self._files.check(draft.job, draft.file)
+        return replace(draft, warnings=[*warnings, *([] if body.credential else self._warn(draft.job))])
 
     async def foresee(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, *, seconds: float
@@ -122,6 +122,11 @@ class JobDrafts:
         own = await self._account_jobs.read(app, names, body, content)
         file = await self._files.find(body.csv_path) if body.csv_path else None
         return JobDraft(self._with_mail(own.put_into(self._make_job(app, names, body, created_by, key))), file)
+
+    def _warn(self, job: Job) -> list[str]:
+        group = [(each.zone, each.starts_at) for each in self.group(job).zones] if job.localized else []
+        found = of_push(job, group, None, published_sign=self._published_sign, now_ns=self._clock.now_ns())
+        return [notice.message for notice in found]
 
     def _check_texts(self, templates: Sequence[Template], body: JobBody) -> None:
         """Raise `Invalid` where nothing fills a tag of a template, or the context makes too much of one."""

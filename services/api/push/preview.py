@@ -37,8 +37,8 @@ from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.notices import Notice, of_push
 from shared.domain.push import notices, preview
-from shared.domain.push.notices import Notice
 from shared.domain.push.records import RecordRules
 from shared.domain.push.topics import topic_name
 from shared.runtime.clock import Clock
@@ -157,9 +157,7 @@ class PreviewResource(Resource):
         leaves_at = from_ns(max(now, job.starts_at))
         samples = preview.samples(job, used, counted or Counted(), rules.records, leaves_at)
         about = [*about, *notices.of_templates(job, used, samples, rules.records.max_record_bytes)]
-        if job.localized:
-            sign = rules.published_sign
-            about += notices.of_zones(job, group, counted, published_sign=sign, now_ns=now)
+        about += of_push(job, group, counted, published_sign=rules.published_sign, now_ns=now)
         return preview_view(
             topic=topic_name(rules.topic_template, job.app_name, job.service),
             counted=counted,

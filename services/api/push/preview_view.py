@@ -7,8 +7,8 @@ from msgspec import Meta, Struct
 
 from services.api.jobs.account_jobs import AccountPreview
 from shared.domain.audience.counts import Counted
+from shared.domain.jobs.notices import Notice
 from shared.domain.push.control_groups import rounded_up
-from shared.domain.push.notices import Notice
 from shared.domain.push.preview import SHOWN_SAMPLES, Sample, most
 from shared.domain.push.records import RecordRules
 

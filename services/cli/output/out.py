@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from services.cli.output.tables import Json, TableColumn, draw_record, draw_table
+from services.cli.output.tables import Json, TableColumn, count_things, draw_record, draw_table
 from services.cli.output.text import as_json, visible
 from services.cli.output.times import format_when
 
@@ -25,9 +25,14 @@ class Output(Struct, frozen=True, kw_only=True):
     wide: bool = False
     utc: bool = False
 
+    @property
+    def is_for_people(self) -> bool:
+        """Whether tables and sentences are shown."""
+        return not (self.json or self.quiet)
+
     def show_list(self, items: Iterable[Json], columns: Sequence[TableColumn], *, id: str, limit: int | None) -> None:
         """A list: JSON an object a line, ids a line each, or a table. Without a limit a table has the first hundred."""
-        if self.json or self.quiet:
+        if not self.is_for_people:
             for item in items if not limit else islice(items, limit):
                 self.write(as_json(item) if self.json else visible(item.get(id, "")))
             return
@@ -79,4 +84,4 @@ class Output(Struct, frozen=True, kw_only=True):
         for line in lines:
             self.write(line)
         if left_out:
-            self.tell(f"{left_out} columns have no room here: --wide shows them.")
+            self.tell(f"{count_things(left_out, 'column')} left out for lack of room: --wide shows all.")

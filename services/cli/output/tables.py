@@ -1,7 +1,7 @@
 """Tables that fit the terminal. Off a terminal they are as wide as they need to be, and nothing is left out.
 
-Where the room is short, ids lose their middle and texts their end. Where that is not enough, the last columns are left
-out, and a line tells so.
+Where the room is short, ids lose their middle, as long as they stay different, and texts their end. Where that is not
+enough, the last columns are left out, and a line tells so.
 """
 
 import shutil
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.cli.output.text import paint, shorten, shorten_id, visible, width_of
 
@@ -31,9 +32,26 @@ class TableColumn(Struct, frozen=True):
     colour: Callable[[Json], str] | None = None
 
 
+STATE_COLOURS: Mapping[str, str] = (
+    dict.fromkeys(("completed", "delivered", "read", "done", "active", "alive"), "green")
+    | dict.fromkeys(("running", "sending"), "cyan")
+    | dict.fromkeys(("paused", "expired", "suspended", "refused", "unknown", "silent"), "yellow")
+    | dict.fromkeys(("circuitbreak", "stopped", "failed", "invalid", "rejected", "dead", "gone"), "red")
+)
+"""States have one colour wherever they stand: well, under way, waiting for a person, bad. Others have none."""
+
+
+def state_column(title: str, cell: Callable[[Json], str]) -> TableColumn:
+    """A column of states, in their colours."""
+    return TableColumn(title, cell, "word", lambda row: STATE_COLOURS.get(cell(row), ""))
+
+
 class _Fitted(Struct, frozen=True):
+    """A column in a `width`, which may shrink to `least`."""
+
     column: TableColumn
     width: int
+    least: int
 
     def write(self, text: str, colour: str = "") -> str:
         shown = self._cut(text)
@@ -52,7 +70,11 @@ def draw_table(columns: Sequence[TableColumn], rows: Sequence[Json], *, wide: bo
         max([width_of(column.title), *(width_of(row[place]) for row in cells)]) for place, column in enumerate(columns)
     ]
     room = sys.maxsize if wide else terminal_width()
-    fitted = _fit([_Fitted(column, width) for column, width in zip(columns, widths, strict=True)], room)
+    fitted = [
+        _Fitted(column, widths[place], _least(column, {row[place] for row in cells}))
+        for place, column in enumerate(columns)
+    ]
+    fitted = _fit(fitted, room)
     lines = [_line([each.write(each.column.title, "bright_black") for each in fitted])]
     for row, texts in zip(rows, cells, strict=True):
         painted = [
@@ -87,6 +109,11 @@ def group_digits(value: Any) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
+def count_things(count: int, thing: str) -> str:
+    """The number of things, as in "1 message" and "1,200 messages"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def format_share(done: int, total: int) -> str:
     """A part of a whole in per cent, rounded down: nothing but the whole is 100 %."""
     return f"{done * 1000 // total / 10:.1f}%"
@@ -110,22 +137,26 @@ def _line(cells: Sequence[str]) -> str:
 def _fit(columns: list[_Fitted], room: int) -> list[_Fitted]:
     """The columns in as much room as there is: the widest that may be shortened loses first."""
     while (excess := _width(columns) - room) > 0:
-        shrinkable = [place for place, each in enumerate(columns) if each.width > _least(each.column)]
+        shrinkable = [place for place, each in enumerate(columns) if each.width > each.least]
         if not shrinkable:
             if len(columns) == 1:
                 return columns
             columns = columns[:-1]
             continue
         place = max(shrinkable, key=lambda place: columns[place].width)
-        column, width = columns[place].column, columns[place].width
-        columns[place] = _Fitted(column, max(_least(column), width - min(excess, max(1, width // 8))))
+        each = columns[place]
+        columns[place] = replace(each, width=max(each.least, each.width - min(excess, max(1, each.width // 8))))
     return columns
 
 
-def _least(column: TableColumn) -> int:
+def _least(column: TableColumn, texts: set[str]) -> int:
+    """The least width of a column with these texts. Ids stay different once they are shortened."""
     match column.kind:
         case "id":
-            return max(ID_WIDTH, len(column.title))
+            width = max(ID_WIDTH, len(column.title))
+            while len({shorten_id(text, width) for text in texts}) < len(texts):
+                width += 1
+            return width
         case "text":
             return max(TEXT_WIDTH, len(column.title))
         case _:

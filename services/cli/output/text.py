@@ -45,7 +45,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def shorten_id(text: str, width: int) -> str:
-    """The head and the tail of an id, in so many columns. What is shown so may be typed so (`names.matches`)."""
+    """The head and the tail of an id, in so many columns. A person may type it so, or its tail alone (`names.pick`)."""
     if len(text) <= width:
         return text
     tail = max((width - 1) // 3, 1)

@@ -73,5 +73,5 @@ def read_span(text: str) -> timedelta:
     """
     number, unit = (text[:-1], text[-1:]) if text[-1:] in UNITS else (text, "s")
     if not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{text!r} is no duration: 90s, 10m, 2h and 7d are")
+        raise ValueError(f"{text!r} is not a duration: use 90s, 10m, 2h or 7d")
     return timedelta(seconds=int(number) * UNITS[unit])

@@ -41,7 +41,7 @@ def show(session: Session, app_name: str) -> None:
 def create(session: Session, name: str, bundle_id: str) -> None:
     """Create an app. Its name becomes part of its push tables and topics."""
     made = session.api.post("apps", body={"name": name, "bundleId": bundle_id})
-    session.out.confirm(made, f"Made app {made['name']}, {made['id']}.", id="id")
+    session.out.confirm(made, f"Created app {made['name']}, {made['id']}.", id="id")
 
 
 @command.verb("edit", changes=True)
@@ -51,7 +51,7 @@ def create(session: Session, name: str, bundle_id: str) -> None:
 def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
     """Change an app's name or bundle id."""
     if not (name or bundle_id):
-        raise click.UsageError("nothing is to be changed: give --name or --bundle-id")
+        raise click.UsageError("nothing to change: give --name or --bundle-id")
     app_id = find_app(session, app_name)
     app = session.api.get("apps", app_id)
     wanted = {"name": name or app["name"], "bundleId": bundle_id or app["bundleId"]}
@@ -66,7 +66,7 @@ def delete(session: Session, app_name: str) -> None:
     app = session.api.get("apps", find_app(session, app_name))
     session.ask(f"This deletes app {app['name']} with its templates and jobs; there is no undo.", type_name=app["name"])
     session.api.delete("apps", app["id"])
-    session.out.confirm(app, f"Deleted app {app['name']}. Where it had much, the rest goes by itself.", id="id")
+    session.out.confirm(app, f"Deleted app {app['name']}. Much data may take a while to go.", id="id")
 
 
 def _fields(session: Session, app: Json) -> Fields:

@@ -4,13 +4,11 @@ import click
 
 from services.cli import options
 from services.cli.names import find_app
-from services.cli.output.tables import TableColumn
+from services.cli.output.tables import TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
 command = noun("audit")
-
-COLOURS = {"done": "green", "refused": "yellow", "failed": "red", "unknown": "red"}
 
 
 @command.verb("list", of_app=True)
@@ -27,7 +25,7 @@ def list_records(session: Session, act: str, thing: str, by: str, limit: int | N
         TableColumn("ACT", lambda each: each["act"], "word"),
         TableColumn("ON", lambda each: each["on"]["id"], "id"),
         TableColumn("NAME", lambda each: each["on"].get("name", "")),
-        TableColumn("OUTCOME", lambda each: each["outcome"], "word", lambda each: COLOURS.get(each["outcome"], "")),
+        state_column("OUTCOME", lambda each: each["outcome"]),
         TableColumn("REASON", lambda each: each["reason"]),
         TableColumn("VIA", lambda each: each["via"]),
     )

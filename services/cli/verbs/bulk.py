@@ -9,7 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_listed
 from services.cli.options import Pair
 from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
 from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
 from services.cli.verb import noun
@@ -31,7 +31,7 @@ def list_actions(session: Session, limit: int | None) -> None:
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ACT", lambda each: each["act"], "word"),
-        TableColumn("STATE", lambda each: each["state"], "word"),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("DONE", lambda each: each["done"], "number"),
         TableColumn("FAILED", lambda each: each["failed"], "number"),
         TableColumn("MATCHED", lambda each: each["matched"], "number"),
@@ -48,7 +48,7 @@ def list_actions(session: Session, limit: int | None) -> None:
     "filters",
     type=Pair(),
     multiple=True,
-    help="Only things with this namespace, key, error, prefix, state, app, status, template or by.",
+    help="Only things with this value; NAME is namespace, key, error, prefix, state, app, status, template or by.",
 )
 @click.option(
     "--at-most",
@@ -63,14 +63,18 @@ def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_mos
     figures = session.api.post(PATH, body=body, dryRun="true")
     matched, devices = figures["matched"], figures.get("devicesNotReached") or 0
     if at_most is None and matched >= COUNTED:
-        raise click.UsageError(f"{group_digits(COUNTED)} things match, or more: --at-most says how many it may be")
+        raise click.UsageError(f"{group_digits(COUNTED)} things or more match: give a maximum by --at-most")
     much = matched > NAMED_FROM_THINGS or devices > NAMED_FROM_DEVICES
-    session.ask(f"This does {act} to {group_digits(matched)} things{_losses(figures)}.", type_name=act if much else "")
+    session.ask(
+        f"This does {act} to {count_things(matched, 'thing')}{_losses(figures)}.", type_name=act if much else ""
+    )
     begun = session.api.post(PATH, body={**body, "atMost": matched if at_most is None else at_most})
     if watches:
         _watch(session, begun["id"])
     else:
-        session.out.confirm(begun, f"Begun: {act} on {group_digits(matched)} things, {begun['id']}.", id="id")
+        session.out.confirm(
+            begun, f"Started {act} on {count_things(matched, 'thing')}: bulk action {begun['id']}.", id="id"
+        )
 
 
 @command.verb("show")
@@ -95,7 +99,7 @@ def cancel(session: Session, id_: str) -> None:
     found = _find(session, id_)
     session.ask(f"This cancels bulk action {found}; what it has done stays done.")
     action = session.api.post(PATH, found, "cancel")
-    session.out.confirm(action, f"Cancelled {action['id']}.", id="id")
+    session.out.confirm(action, f"Cancelled bulk action {action['id']}.", id="id")
 
 
 def _watch(session: Session, action_id: str) -> None:
@@ -118,7 +122,7 @@ def _watch(session: Session, action_id: str) -> None:
     if action["state"] == "failed":
         raise Failure(Exit.FAILED, visible(action["failure"]))
     if action["failed"]:
-        raise Failure(Exit.FAILED, f"{group_digits(action['failed'])} things failed.")
+        raise Failure(Exit.FAILED, f"Failed: {count_things(action['failed'], 'thing')}.")
 
 
 def _losses(figures: Json) -> str:

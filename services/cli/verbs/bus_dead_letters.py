@@ -7,7 +7,7 @@ import click
 from services.cli import options
 from services.cli.bus_attempts import describe_last_answer, describe_sent
 from services.cli.letters import discard_letters, find_letter
-from services.cli.output.tables import TableColumn
+from services.cli.output.tables import TableColumn, count_things
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -54,13 +54,15 @@ def show(session: Session, id_: str, namespace: str) -> None:
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
     """Deliver dead letters again under their ids: the named ones, those of a subscription, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
-        raise click.UsageError("which? Name ids, or --key, or --all")
+        raise click.UsageError("name the dead letters by their ids, or use one of --key and --all")
     for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:
         session.api.end(*_PATH, letter_id, "retry", namespace=namespace)
-        session.out.confirm({"id": letter_id}, f"Delivered again: {letter_id}.", id="id")
+        session.out.confirm({"id": letter_id}, f"Delivering dead letter {letter_id} again.", id="id")
     if not ids:
         retried = _retry_all(session, key, namespace)
-        session.out.confirm({"retried": retried}, f"Delivered again: {retried:,} dead letters.", id="retried")
+        session.out.confirm(
+            {"retried": retried}, f"Delivering {count_things(retried, 'dead letter')} again.", id="retried"
+        )
 
 
 @command.verb("discard", destroys=True)

@@ -37,7 +37,7 @@ def add(
 ) -> None:
     """Add or replace a context: the address and credentials of a deployment. The first one becomes the current one."""
     if [token, token_command, user].count(None) < 2:
-        raise click.UsageError("one of --token, --token-command and --user says who asks")
+        raise click.UsageError("use only one of --token, --token-command and --user")
     if token == "-":
         token = sys.stdin.readline().strip()
     file = read_contexts()
@@ -50,7 +50,7 @@ def add(
     )
     file.current = file.current or name
     write_contexts(file)
-    session.out.tell(f"Kept in {contexts_path()}.")
+    session.out.tell(f"Stored context {name} in {contexts_path()}.")
 
 
 @command.verb("use")
@@ -60,7 +60,7 @@ def use(session: Session, name: str) -> None:
     file = _require(name)
     file.current = name
     write_contexts(file)
-    session.out.tell(f"In use: {name}, {without_secrets(file.contexts[name].url)}.")
+    session.out.tell(f"Commands now ask {name}, {without_secrets(file.contexts[name].url)}.")
 
 
 @command.verb("list")
@@ -95,14 +95,14 @@ def remove(session: Session, name: str) -> None:
     del file.contexts[name]
     file.current = "" if file.current == name else file.current
     write_contexts(file)
-    session.out.tell(f"Forgotten: {name}.")
+    session.out.tell(f"Removed context {name}.")
 
 
 def _require(name: str) -> ContextsFile:
     file = read_contexts()
     if name not in file.contexts:
         known = ", ".join(sorted(file.contexts)) or "none"
-        raise Failure(Exit.NOT_FOUND, f"There is no context {name!r}; there are: {known}.")
+        raise Failure(Exit.NOT_FOUND, f"There is no context {name!r}. Contexts: {known}.")
     return file
 
 
@@ -111,7 +111,9 @@ def _check_url(url: str) -> str:
 
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise click.UsageError(f"--url is like https://carillon.example.com, not {without_secrets(url)!r}")
+        raise click.UsageError(
+            f"--url must be a URL such as https://carillon.example.com, not {without_secrets(url)!r}"
+        )
     return url.rstrip("/")
 
 

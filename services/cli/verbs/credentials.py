@@ -9,7 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, pick
 from services.cli.options import JsonText, SecretText
 from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
 from services.cli.session import Session
 from services.cli.verb import Function, noun
 
@@ -64,7 +64,7 @@ def list_credentials(session: Session, limit: int | None) -> None:
         TableColumn("ID", lambda credential: credential["id"], "id"),
         TableColumn("NAME", lambda credential: credential["name"]),
         TableColumn("KIND", lambda credential: credential["kind"], "word"),
-        TableColumn("STATUS", lambda credential: credential["status"], "word"),
+        state_column("STATUS", lambda credential: credential["status"]),
         TableColumn("RATE", lambda credential: f"{credential['rate']:g}/s", "word"),
         TableColumn("WHY", lambda credential: credential["why"]),
     )
@@ -92,7 +92,7 @@ def create(session: Session, kind: str, fields: Any, secret: Any, **chosen: Any)
     """Create a provider account, if the provider takes a test message."""
     body = {"kind": kind, "fields": fields or {}, "secret": secret or {}, **_body(session, **chosen)}
     made = session.api.post("apps", find_app(session), "credentials", body=body, once=True)
-    session.out.confirm(made, f"Made credential {made['name']}, {made['id']}.", id="id")
+    session.out.confirm(made, f"Created credential {made['name']}, {made['id']}.", id="id")
 
 
 @command.verb("update", of_app=True, changes=True)
@@ -105,7 +105,7 @@ def update(session: Session, credential_name: str, unshare: bool, **chosen: Any)
     """Change a provider account. Running jobs follow within two seconds."""
     body = _body(session, **chosen) | ({"sharedWith": []} if unshare else {})
     if not body:
-        raise click.UsageError("nothing is to be changed: --rate and others say what")
+        raise click.UsageError("nothing to change: give --name, --rate or another option")
     app_id = find_app(session)
     found = _find(session, app_id, credential_name)
     changed = session.api.put("apps", app_id, "credentials", found["id"], body=body)
@@ -133,7 +133,7 @@ def replace_secret(session: Session, credential_name: str, secret: Any, fields: 
     found = _find(session, app_id, credential_name)
     body = {"secret": secret} | ({} if fields is None else {"fields": fields})
     changed = session.api.put("apps", app_id, "credentials", found["id"], "secret", body=body, once=True)
-    session.out.confirm(changed, f"Credential {changed['name']} has another secret.", id="id")
+    session.out.confirm(changed, f"Replaced the secret of credential {changed['name']}.", id="id")
 
 
 @command.verb("test", of_app=True, changes=True)
@@ -171,9 +171,11 @@ def reencrypt(session: Session) -> None:
         total += done["reencrypted"]
     told = {**done, "reencrypted": total}
     if done["remaining"] and not session.out.json:
-        what = f"{done['remaining']} secrets stay under keys that are not there any more: give these credentials theirs"
-        raise Failure(Exit.FAILED, f"{total} secrets were encrypted anew. {what} anew.")
-    session.out.confirm(told, f"{total} secrets were encrypted anew; the older keys are needed no more.", id="")
+        rest = f"Not encrypted: {count_things(done['remaining'], 'secret')}, whose keys this deployment does not have."
+        advice = "Replace them by `carillon credentials secret`."
+        raise Failure(Exit.FAILED, f"Encrypted {count_things(total, 'secret')} under the first key. {rest}", advice)
+    told_all = f"Encrypted {count_things(total, 'secret')} under the first key. Older keys can go."
+    session.out.confirm(told, told_all, id="")
 
 
 def _move(session: Session, credential_name: str, move: str, told: str) -> None:

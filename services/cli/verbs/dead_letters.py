@@ -6,7 +6,7 @@ import click
 
 from services.cli import complete, options
 from services.cli.letters import discard_letters, find_letter
-from services.cli.output.tables import TableColumn
+from services.cli.output.tables import TableColumn, count_things
 from services.cli.output.text import visible
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -66,20 +66,20 @@ def errors(session: Session, key: str, namespace: str) -> None:
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
     """Retry dead letters, as their schedules say now: the named ones, those of a schedule, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
-        raise click.UsageError("which? Name ids, or --key, or --all")
+        raise click.UsageError("name the dead letters by their ids, or use one of --key and --all")
     if ids:
         for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:
             session.api.end(*_PATH, letter_id, "retry", namespace=namespace)
-            session.out.confirm({"id": letter_id}, f"Tried again: {letter_id}.", id="id")
+            session.out.confirm({"id": letter_id}, f"Retrying dead letter {letter_id}.", id="id")
         return
     answer = session.api.post(*_PATH, "retry", body={"key": key} if key else {}, namespace=namespace)
     if action := answer.get("bulkAction"):
         begun = (
-            f"Begun: {answer['retried']:,} dead letters are tried again. `carillon bulk watch {action}` shows how far."
+            f"Retrying {count_things(answer['retried'], 'dead letter')}. `carillon bulk watch {action}` shows progress."
         )
         session.out.confirm(answer, begun, id="bulkAction")
         return
-    session.out.confirm(answer, f"Tried again: {answer['retried']:,} dead letters.", id="retried")
+    session.out.confirm(answer, f"Retrying {count_things(answer['retried'], 'dead letter')}.", id="retried")
 
 
 @command.verb("discard", destroys=True)

@@ -4,7 +4,7 @@ import click
 
 from services.cli import options
 from services.cli.bus_attempts import describe_last_answer, describe_sent
-from services.cli.output.tables import TableColumn
+from services.cli.output.tables import TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -27,7 +27,7 @@ def list_deliveries(
     columns = (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("SEQUENCE", lambda each: each["sequence"], "number"),
-        TableColumn("STATUS", lambda each: each["status"], "word"),
+        state_column("STATUS", lambda each: each["status"]),
         TableColumn("CUT", lambda each: session.out.when(each["cut_at"]), "word"),
         TableColumn("EVENTS", lambda each: each["count"], "number"),
         TableColumn("TRIES", lambda each: each["made"], "number"),

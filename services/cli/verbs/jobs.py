@@ -20,10 +20,12 @@ from services.cli.job_shape import BAD, ENDED, creation_of, fold_zones, job_colu
 from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
-from services.cli.output.tables import Json, group_digits
+from services.cli.output.out import LISTED
+from services.cli.output.tables import Json, count_things, group_digits
 from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
+from services.cli.watching import redraw
 
 if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
     from carillon.jobs import RetriedState
@@ -40,13 +42,20 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @click.option("--by", default="", metavar="CALLER", help="Only those that this user or service made.")
 @click.option("--since", type=Past(), help="Only those made since this time: 2h (ago), 2025-12-24, '2025-12-24 14:00'.")
 @click.option("--until", type=Past(), help="Only those made before this time.")
+@click.option("--watch", "watches", is_flag=True, help="List them again every two seconds, until Ctrl-C.")
 @options.limit
-def list_jobs(session: Session, limit: int | None, **wanted: Any) -> None:
+def list_jobs(session: Session, limit: int | None, watches: bool, **wanted: Any) -> None:
     """List the jobs, newest first; in a table, a localized push is one row."""
-    # A filtered list may lack some zones of a localized push: its zones stand alone.
-    is_table = not (session.out.json or session.out.quiet or any(wanted.values()))
-    jobs = fold_zones(newest_jobs(session, **wanted)) if is_table else newest_jobs(session, limit=limit, **wanted)
-    session.out.show_list(jobs, job_columns(session.out), id="id", limit=limit)
+    out = session.out
+
+    def draw(limit: int | None) -> None:
+        jobs = newest_jobs(session, limit=None if out.is_for_people else limit, **wanted)
+        out.show_list(fold_zones(jobs) if out.is_for_people else jobs, job_columns(out), id="id", limit=limit)
+
+    if watches:
+        most = LISTED if limit is None and not out.is_for_people else limit
+        redraw(lambda: draw(most), in_place=out.is_for_people)
+    draw(limit)
 
 
 @command.verb("show", of_app=True)
@@ -134,7 +143,7 @@ def stop(session: Session, job_name: str) -> None:
     _confirm(session, job["appId"], job["id"], "Stopped")
 
 
-@command.verb("retry", of_app=True)
+@command.verb("retry", of_app=True, changes=True)
 @_job
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(["failed", "unsent", "unknown"]), default=("failed",),
@@ -143,8 +152,11 @@ def stop(session: Session, job_name: str) -> None:
 def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -> None:
     """Retry failed (default), unsent or unknown messages of an ended job."""
     app_id, job_id = find_job(session, job_name)
+    before = session.api.get("apps", app_id, "jobs", job_id, exact="true").get("messages") or {}
     session.api.jobs.retry(app_id, job_id, states=states)
-    _confirm(session, app_id, job_id, "Retrying messages of")
+    job = session.api.get("apps", app_id, "jobs", job_id)
+    count = sum(before.get(state, 0) for state in {*states})
+    session.out.confirm(job, f"Retrying job {job_id}: {count_things(count, 'message')}.", id="id")
 
 
 @command.verb("delete", of_app=True, destroys=True)

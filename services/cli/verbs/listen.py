@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # these bring httpx along, and `--help` does not need it
 def command(session: Session, key: str, url: str, since: str | None, secret_file: str | None, namespace: str) -> None:
     """Post copies of a subscription's deliveries to a program on your machine, until Ctrl-C.
 
-    Nothing of the subscription changes: its receiver is called as before, and what your program answers is told here
-    alone. Copies bear the headers of deliveries and `carillon-copy: true`; they are signed with --secret-file only.
+    The subscription does not change: its receiver is called as before, and only this command shows the answers of your
+    program. Copies have the headers of deliveries and `carillon-copy: true`. They are signed only with --secret-file.
     """
     from services.cli.copies import open_target
     from services.cli.following import DeliveryFollower

@@ -12,7 +12,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.message_shape import message_columns, message_fields
 from services.cli.names import find_app
 from services.cli.options import Instant, JsonText, Pair
-from services.cli.output.tables import Json
+from services.cli.output.tables import Json, count_things
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -75,9 +75,9 @@ def import_files(session: Session, files: Sequence[str]) -> None:
         chunk = bodies[start : start + _AT_ONCE]
         for result in session.api.post("apps", app_id, "messages", "bulk", body=chunk):
             told[_outcome(session, start, result)] += 1
-    session.out.confirm(told, f"{told['accepted']} messages were accepted.", id="")
+    session.out.confirm(told, f"Accepted {count_things(told['accepted'], 'message')}.", id="")
     if told["refused"]:
-        raise Failure(Exit.REFUSED, f"{told['refused']} were refused; the others are sent.")
+        raise Failure(Exit.REFUSED, f"Refused: {count_things(told['refused'], 'message')}. The others are sent.")
 
 
 @command.verb("cancel", of_app=True, destroys=True)
@@ -85,9 +85,9 @@ def import_files(session: Session, files: Sequence[str]) -> None:
 def cancel(session: Session, message_id: str) -> None:
     """Cancel a message that has not been sent, by its id."""
     app_id = find_app(session)
-    session.ask(f"This takes back message {message_id}: it is never sent.")
+    session.ask(f"This cancels message {message_id}: it is never sent.")
     session.api.delete("apps", app_id, "messages", message_id)
-    session.out.confirm({"id": message_id}, f"Took back message {message_id}.", id="id")
+    session.out.confirm({"id": message_id}, f"Cancelled message {message_id}.", id="id")
 
 
 @command.verb("find", of_app=True)
@@ -104,7 +104,7 @@ def cancel(session: Session, message_id: str) -> None:
 def find(session: Session, recipient: str, credential: str, provider_id: str, limit: int | None) -> None:
     """List the messages to a recipient, newest first, or find one by its provider's id."""
     if bool(recipient) == bool(credential or provider_id):
-        raise click.UsageError("either a RECIPIENT, or --credential and --provider-id")
+        raise click.UsageError("give a RECIPIENT, or both --credential and --provider-id")
     query = {"recipient": recipient, "credential": credential, "providerId": provider_id}
     found = session.api.items("apps", find_app(session), "messages", limit=limit, **query)
     session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
@@ -116,11 +116,13 @@ def redact(session: Session, recipient: str) -> None:
     """Forget a recipient in all messages to it. They count as before. What is still to be sent is sent: to stop that,
     add a suppression first."""
     app_id, total = find_app(session), 0
-    session.ask(f"The messages to {recipient} will not show whom they were to; there is no undo.")
+    session.ask(f"This removes the recipient {recipient} from all messages to it. There is no undo.")
     while (answer := session.api.redact(app_id, recipient))["more"]:
         total += answer["redacted"]
     total += answer["redacted"]
-    session.out.confirm({"redacted": total}, f"{total} messages have forgotten their recipient.", id="redacted")
+    session.out.confirm(
+        {"redacted": total}, f"Removed the recipient from {count_things(total, 'message')}.", id="redacted"
+    )
 
 
 @command.verb("show", of_app=True)

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 
 from services.cli.output.out import Output
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output.tables import Json, TableColumn, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
 command = noun("processes")
-
-COLOURS = {"alive": "green", "silent": "yellow", "gone": "red"}
 
 
 @command.verb("list")
@@ -23,7 +21,7 @@ def process_columns(out: Output) -> Sequence[TableColumn]:
     return (
         TableColumn("ID", lambda each: each["id"], "id"),
         TableColumn("ROLES", lambda each: ",".join(each["roles"])),
-        TableColumn("STATE", lambda each: each["state"], "word", lambda each: COLOURS.get(each["state"], "")),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("HOST", lambda each: each["host"]),
         TableColumn("VERSION", lambda each: each["version"], "word"),
         TableColumn("SINCE", lambda each: out.when(each["startedAt"]), "word"),

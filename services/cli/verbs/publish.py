@@ -39,7 +39,7 @@ def command(
     given = {"type": type_, "url": url, "data": data, "id": event_id}
     event = {name: value for name, value in given.items() if value is not None}
     if bool(file) == bool(event) or (event and not (type_ and url)):
-        raise click.UsageError("either --type and --url, or --file")
+        raise click.UsageError("give both --type and --url, or --file")
     events = options.read_documents(file) if file else [event]
     published, refused = list[Json](), 0
     for start in range(0, len(events), _AT_ONCE):

@@ -7,7 +7,7 @@ import click
 
 from services.cli import options
 from services.cli.options import Past
-from services.cli.output.tables import TableColumn
+from services.cli.output.tables import TableColumn, count_things, state_column
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -33,7 +33,9 @@ def create(
     body |= {"topics": list(topics)} if topics else {}
     made = session.api.post(*_PATH, key, "replays", body=body, once=True, namespace=namespace)
     cut = " The log does not reach back to the beginning." if made["begins_late"] else ""
-    session.out.confirm(made, f"Replay {made['number']} of {key} reads {made['total']:,} records.{cut}", id="number")
+    session.out.confirm(
+        made, f"Replay {made['number']} of {key} reads {count_things(made['total'], 'record')}.{cut}", id="number"
+    )
 
 
 @command.verb("list")
@@ -44,7 +46,7 @@ def list_replays(session: Session, key: str, namespace: str, limit: int | None) 
     """List the replays of a subscription and their progress."""
     columns = (
         TableColumn("NUMBER", lambda each: each["number"], "number"),
-        TableColumn("STATE", lambda each: each["state"], "word"),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("READ", lambda each: f"{each['read']:,} of {each['total']:,}", "number"),
         TableColumn("EVENTS", lambda each: f"{each['events']:,}", "number"),
         TableColumn("LOST", lambda each: f"{each['lost']:,}", "number"),

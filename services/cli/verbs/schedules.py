@@ -11,7 +11,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
 from services.cli.options import Instant, Span
 from services.cli.output.out import Fields
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output.tables import Json, TableColumn, count_things
 from services.cli.schedule_options import definition_options, schedule_body
 from services.cli.schedule_shape import recurrence_word, schedule_columns, schedule_fields
 from services.cli.session import Session
@@ -75,7 +75,7 @@ def apply(session: Session, files: Sequence[str]) -> None:
     for document in [each for file in files for each in options.read_documents(file)]:
         refused += not _put(session, document)
     if refused:
-        raise Failure(Exit.REFUSED, f"{refused} schedules were refused; the others are in place.")
+        raise Failure(Exit.REFUSED, f"Refused: {count_things(refused, 'schedule')}. The others are stored.")
 
 
 @command.verb("preview")
@@ -127,7 +127,7 @@ def cancel(session: Session, key: str, instant: datetime, namespace: str) -> Non
     at = instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
     session.ask(f"This takes {session.out.when(at)} out of schedule {found}.")
     session.api.delete("schedules", found, "occurrences", at, namespace=namespace)
-    session.out.confirm({"key": found}, f"Schedule {found} does not fire at {session.out.when(at)}.", id="key")
+    session.out.confirm({"key": found}, f"Cancelled {session.out.when(at)} of schedule {found}.", id="key")
 
 
 @command.verb("delete", destroys=True)
@@ -153,7 +153,7 @@ def _put(session: Session, document: Any) -> bool:
 
     key = document.get("key") if isinstance(document, dict) else None
     if not isinstance(key, str):
-        session.out.tell("A schedule needs a key: left out.")
+        session.out.tell("Refused a schedule without a key: `key` is required.")
         return False
     try:
         answer = session.api.put("schedules", key, body=document)

@@ -15,6 +15,7 @@ from services.cli.verb import Verb
 from services.cli.verbs.minutes import count_calls
 from services.cli.verbs.processes import process_columns
 from services.cli.verbs.queues import COLUMNS
+from services.cli.watching import redraw
 
 VERDICTS = {
     "well": ("All is well.", "green"),
@@ -26,18 +27,25 @@ SHOWN = 8
 
 
 @click.command("status", cls=Verb)
+@click.option("--watch", "watches", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @click.pass_obj
-def command(session: Session) -> None:
+def command(session: Session, watches: bool) -> None:
     """Tell in one screen whether all is well, and why not; exits with 9 if it is not."""
+    if watches:
+        redraw(lambda: _show(session, session.api.get("overview")), in_place=session.out.is_for_people)
     overview = session.api.get("overview")
+    _show(session, overview)
+    if overview["verdict"] != "well":
+        sys.exit(Exit.AILING)
+
+
+def _show(session: Session, overview: Json) -> None:
     if session.out.json:
         session.out.write(as_json(overview))
     elif session.out.quiet:
         session.out.write(visible(overview["verdict"]))
     else:
         _draw(session.out, overview)
-    if overview["verdict"] != "well":
-        sys.exit(Exit.AILING)
 
 
 def _draw(out: Output, overview: Json) -> None:

@@ -9,7 +9,7 @@ from services.cli import options
 from services.cli.bus_attempts import describe_answer
 from services.cli.exits import Exit, Failure
 from services.cli.options import JsonText
-from services.cli.output.tables import Json, TableColumn
+from services.cli.output.tables import Json, TableColumn, state_column
 from services.cli.output.text import as_json
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -27,7 +27,7 @@ def list_subscriptions(session: Session, namespace: str, limit: int | None) -> N
     """List subscriptions by key."""
     columns = (
         TableColumn("KEY", lambda each: each["key"], "id"),
-        TableColumn("STATE", lambda each: each["state"], "word"),
+        state_column("STATE", lambda each: each["state"]),
         TableColumn("CALLBACK", lambda each: each["callback"]),
         TableColumn("TOPICS", lambda each: ", ".join(each["topics"])),
     )
@@ -61,7 +61,7 @@ def send_test(session: Session, key: str, namespace: str) -> None:
     told = session.api.post(*_PATH, key, "test", once=True, namespace=namespace)
     session.out.confirm(told, f"After {told['ms']:,} ms: {describe_answer(told)}", id="status")
     if not HTTPStatus.OK <= told["status"] < HTTPStatus.MULTIPLE_CHOICES:
-        raise Failure(Exit.FAILED, f"The receiver of {key} did not take it.")
+        raise Failure(Exit.FAILED, f"The receiver of {key} did not accept the test event.")
 
 
 @command.verb("put", changes=True)
@@ -77,10 +77,10 @@ def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...
     {"types": ["create"]}, "max_events": 50}'.
     """
     if body is not None and not isinstance(body, dict):
-        raise click.UsageError("--body holds an object")
+        raise click.UsageError("--body must be a JSON object")
     given = {"callback": callback, "topics": list(topics)}
     made = session.api.put(*_PATH, key, body={**(body or {}), **{name: each for name, each in given.items() if each}})
-    _confirm(session, made, f"In place: subscription {key}.")
+    _confirm(session, made, f"Stored subscription {key}.")
 
 
 @command.verb("pause", changes=True)
@@ -109,7 +109,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
 def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:
     """Create a new secret for a subscription and print it once."""
     made = session.api.post(*_PATH, key, "secrets", body={"keep_hours": keep_hours}, once=True, namespace=namespace)
-    _confirm(session, made, f"Subscription {key} has another secret.")
+    _confirm(session, made, f"Subscription {key} has a new secret.")
 
 
 @command.verb("delete", destroys=True)
@@ -119,7 +119,7 @@ def delete(session: Session, key: str, namespace: str) -> None:
     """Delete a subscription and its backlog."""
     session.ask(f"This removes subscription {key} and all that waits for it; there is no undo.")
     session.api.delete(*_PATH, key, namespace=namespace)
-    session.out.confirm({"key": key}, f"Removed subscription {key}.", id="key")
+    session.out.confirm({"key": key}, f"Deleted subscription {key}.", id="key")
 
 
 def _confirm(session: Session, made: Json, sentence: str) -> None:

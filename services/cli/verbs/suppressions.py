@@ -62,7 +62,7 @@ def add(session: Session, address: str, **meant: Any) -> None:
     """Block an address. No effect if it is blocked already."""
     body = {"address": address} | _fields(**meant)
     stored = session.api.post("apps", find_app(session), "suppressions", body=body)
-    session.out.confirm(stored, f"{stored['address']} gets nothing more of {_list_of(stored)}.", id="id")
+    session.out.confirm(stored, f"Blocked {stored['address']}: it gets nothing more of {_list_of(stored)}.", id="id")
 
 
 @command.verb("import", of_app=True, changes=True)
@@ -70,8 +70,8 @@ def add(session: Session, address: str, **meant: Any) -> None:
 @click.option("--channel", type=_CHANNELS, help="Kind of address, if each line of the files is one.")
 @_meant_options
 def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
-    """Have all addresses of files get nothing more (`-`: stdin): an address a line with --channel, otherwise JSON as
-    the API takes it, an array or one a line. It may be repeated."""
+    """Block all addresses of files (`-`: stdin): an address a line with --channel, otherwise JSON as the API takes it,
+    an array or one a line. It may be repeated."""
     app_id, given = find_app(session), _fields(**meant)
     bodies = [body for file in files for body in _read_bodies(file, given)]
     told = {"created": 0, "there": 0, "refused": 0}
@@ -79,9 +79,9 @@ def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
         chunk = bodies[start : start + _AT_ONCE]
         for result in session.api.post("apps", app_id, "suppressions", "bulk", body=chunk):
             told[_outcome(session, start, result)] += 1
-    session.out.confirm(told, f"{told['created']} are new, {told['there']} were there.", id="")
+    session.out.confirm(told, f"Newly blocked: {told['created']:,}. Blocked before: {told['there']:,}.", id="")
     if told["refused"]:
-        raise Failure(Exit.REFUSED, f"{told['refused']} were refused; the others are in place.")
+        raise Failure(Exit.REFUSED, f"Refused: {told['refused']:,}. The other addresses are blocked.")
 
 
 @command.verb("remove", of_app=True, changes=True)
@@ -94,7 +94,7 @@ def remove(session: Session, who: str, channel: str | None, list_name: str | Non
     found = {"id": who} if _ID.fullmatch(who) else _find(session, app_id, who, channel, list_name)
     session.api.delete("apps", app_id, "suppressions", found["id"])
     stays = " They have unsubscribed too: that stays." if _is_both(found) else ""
-    session.out.confirm(found, f"Removed suppression {found['id']}.{stays}", id="id")
+    session.out.confirm(found, f"Removed block {found['id']}.{stays}", id="id")
 
 
 def _find(session: Session, app_id: str, address: str, channel: str | None, list_name: str | None) -> Json:
@@ -105,10 +105,12 @@ def _find(session: Session, app_id: str, address: str, channel: str | None, list
     ]
     if not found:
         see = "`carillon suppressions list` shows them."
-        raise Failure(Exit.NOT_FOUND, f"There is no suppression of {address!r}.", see)
+        raise Failure(Exit.NOT_FOUND, f"{address!r} is not blocked.", see)
     if len(found) > 1:
         shown = ", ".join(f"{each['id']} ({each['channel']}, {_list_of(each)})" for each in found)
-        raise click.UsageError(f"{len(found)} may be meant: {shown}; name one, or --channel and --list")
+        raise click.UsageError(
+            f"{address!r} has {len(found)} blocks: {shown}; name one by its id, or by --channel and --list"
+        )
     return found[0]
 
 

@@ -62,7 +62,7 @@ def create(session: Session, name: str, locale: str, body: Any, defaults: Any) -
     """Create a template."""
     wanted = {"name": name, "locale": locale, "body": body, "defaults": defaults or {}}
     made = session.api.post("apps", find_app(session), "templates", body=wanted)
-    session.out.confirm(made, f"Made template {made['name']} ({made['locale']}), {made['id']}.", id="id")
+    session.out.confirm(made, f"Created template {made['name']} ({made['locale']}), {made['id']}.", id="id")
 
 
 @command.verb("edit", of_app=True, changes=True)
@@ -106,7 +106,7 @@ def render(
 ) -> None:
     """Render a template, or show the fault in it; nothing is stored."""
     if bool(template_name) == (body is not None):
-        raise click.UsageError("render what? Name a template, or give one by --body")
+        raise click.UsageError("name a TEMPLATE, or give --body")
     wanted: Json = (
         {"name": template_name} if template_name else {"template": {"body": body, "defaults": defaults or {}}}
     )
@@ -128,7 +128,7 @@ def diff(session: Session, template_name: str, locale: str, file: str) -> None:
     stored = find_template(session, find_app(session), template_name, locale)
     [given, *_] = options.read_documents(file)
     if not isinstance(given, dict):
-        raise click.UsageError(f"{file} holds no template")
+        raise click.UsageError(f"{file} is not a template, as `carillon templates show --json` prints it")
     before, after = (
         _indent({name: side.get(name, stored[name]) for name in _CONTENT}).split("\n") for side in (stored, given)
     )
@@ -156,11 +156,11 @@ def _edit(wanted: dict[str, Any]) -> dict[str, Any]:
     """What the person's editor makes of it."""
     text = click.edit(_indent(wanted), extension=".json")
     if text is None:
-        raise click.UsageError("nothing was changed in the editor: --body and --defaults change it without one")
+        raise click.UsageError("nothing was changed in the editor; --body and --defaults change a template without one")
     try:
         edited: dict[str, Any] = json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"what the editor left is no JSON: {error}") from None
+        raise click.UsageError(f"the edited text is not valid JSON: {error}") from None
     return edited
 
 

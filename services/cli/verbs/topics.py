@@ -52,7 +52,7 @@ def show(session: Session, topic: str) -> None:
 def put(session: Session, topic: str, description: str | None, owner: str | None, free: bool) -> None:
     """Create or describe a topic. A topic without an owner becomes yours."""
     if owner is not None and free:
-        raise click.UsageError("either --owner or --free, not both")
+        raise click.UsageError("use --owner or --free, not both")
     body: dict[str, Any] = {} if description is None else {"description": description}
     body |= {"owner": owner} if owner is not None else {"owner": None} if free else {}
     stored = session.api.put("bus", "topics", topic, body=body)

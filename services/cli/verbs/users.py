@@ -49,7 +49,7 @@ def show(session: Session, user_name: str) -> None:
 def create(session: Session, email: str, **access: Any) -> None:
     """Create a user."""
     user = session.api.post("users", body={"email": email, **access_body(session, **access)})
-    session.out.confirm(user, f"Made user {user['email']}, {user['id']}.", id="id")
+    session.out.confirm(user, f"Created user {user['email']}, {user['id']}.", id="id")
 
 
 @command.verb("edit", changes=True)
@@ -59,7 +59,7 @@ def edit(session: Session, user_name: str, **access: Any) -> None:
     """Replace the rights of a user, by e-mail address or id."""
     found = _find(session, user_name)
     user = session.api.put("users", found["id"], body={"email": found["email"], **access_body(session, **access)})
-    session.out.confirm(user, f"User {user['email']} may now do: {may(user) or 'nothing'}.", id="id")
+    session.out.confirm(user, f"Changed user {user['email']}. Rights: {may(user) or 'none'}.", id="id")
 
 
 @command.verb("delete", destroys=True)

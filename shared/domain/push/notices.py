@@ -5,33 +5,14 @@ Each notice has a code, which stays, and a sentence for people.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
 from shared.domain.audience.counts import Counted
 from shared.domain.audience.csv_slices import HEADER_IS_DATA
-from shared.domain.audience.zones import starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.notices import Notice, count_devices, list_first
 from shared.domain.jobs.templates import find_locale, places_by_locale
 from shared.domain.push.preview import Sample, Use, valueless_tags
 from shared.domain.push.rendering import DEFAULT_LOCALE
-
-NAMED = 10  # how many a sentence names at most
-DRY_RUN = "dryRun"
-
-_ZONES = {
-    "zone-skipped": "their start has passed, and they get nothing",
-    "zone-next-day": "their start has passed, and they start 24 hours later",
-    "zone-at-once": "their start passed more than 24 hours ago, and they start at once",
-    "zone-expired": "the job expires before they start, and they get nothing",
-}
-
-
-class Notice(Struct, frozen=True):
-    """One thing to look at."""
-
-    code: str
-    message: str
 
 
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
@@ -43,7 +24,7 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
     elif counted.unknown:
         yield Notice("unknown-users", f"{counted.unknown:,} of the users in the file have no device and get nothing.")
     if counted.without_token:
-        yield Notice("no-token", f"{_devices(counted.without_token)} have no token and would be skipped.")
+        yield Notice("no-token", f"{count_devices(counted.without_token)} have no token and would be skipped.")
     if not counted.indexed:
         place = "user_id: every batch" if job.csv_path else "seq_id: every page"
         yield Notice("no-index", f"The push table has no index on {place} of the job reads the whole table.")
@@ -66,7 +47,7 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
         if tags := valueless_tags(use.template, job.context):
             place = _template(use.template.name, use.template.locale)
             yield Notice(
-                "tag-without-value", f"{place}: nothing fills {_list_first([f'{{{{{tag}}}}}' for tag in tags])}."
+                "tag-without-value", f"{place}: nothing fills {list_first([f'{{{{{tag}}}}}' for tag in tags])}."
             )
     for sample in shown:
         place = _template(sample.template_name, sample.locale)
@@ -84,30 +65,6 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
                 "never-picked",
                 f"{_template(template.name, template.locale)} is never used: another template has the same locale.",
             )
-    if not isinstance(job.metadata.get(DRY_RUN, False), bool):
-        yield Notice(
-            "dry-run-ignored", f"metadata.{DRY_RUN} is neither true nor false: real devices would be addressed."
-        )
-
-
-def of_zones(
-    job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
-) -> Iterator[Notice]:
-    """Notices about when each zone would get a localized job: `group` is what `zone_starts` made. Once all devices are
-    counted, zones without any are left out."""
-    at, devices = dict(group), None if counted is None else counted.by_zone()
-    named = devices if devices is not None and counted is not None and counted.exact else zones()
-    unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
-    chosen = {
-        "zone-skipped": [zone for zone in zones() if zone not in at],
-        "zone-next-day": [zone for zone in at if at[zone] > now_ns and zone not in unmoved],
-        "zone-at-once": [zone for zone in at if at[zone] <= now_ns],
-        "zone-expired": [zone for zone in at if 0 < job.expires_at <= at[zone]],
-    }
-    for code, those in chosen.items():
-        if found := [zone for zone in those if zone in named]:
-            number = "" if devices is None else f" ({_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
-            yield Notice(code, f"{_list_first(found)}{number}: {_ZONES[code]}.")
 
 
 def _nobody(job: Job, counted: Counted) -> str:
@@ -122,21 +79,12 @@ def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice
             "none" if locale is None else repr(locale)
             for locale in sorted(locales, key=lambda locale: -locales[locale])
         ]
-        number = _devices(sum(locales.values()))
+        number = count_devices(sum(locales.values()))
         yield Notice(
             "english-used",
-            f"{name!r} has no template for the locales {_list_first(texts)} ({number}): English is used.",
+            f"{name!r} has no template for the locales {list_first(texts)} ({number}): English is used.",
         )
 
 
 def _template(name: str, locale: str) -> str:
     return f"Template {name!r} in {'English' if locale == DEFAULT_LOCALE else repr(locale)}"
-
-
-def _devices(number: int) -> str:
-    return f"{number:,} device{'' if number == 1 else 's'}"
-
-
-def _list_first(texts: Sequence[str]) -> str:
-    more = len(texts) - NAMED
-    return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -15,9 +15,9 @@ from shared.domain.audience.devices import Devices
 from shared.domain.audience.zones import REST, zone_starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.notices import Notice, of_push, of_zones
 from shared.domain.jobs.templates import Template
 from shared.domain.push import notices, preview
-from shared.domain.push.notices import Notice
 from shared.domain.push.preview import Sample
 from shared.domain.push.records import APNS, GCM, RecordRules
 from shared.domain.push.rendering import Renderer
@@ -189,7 +189,8 @@ def test_of_two_templates_in_one_locale_one_is_never_picked() -> None:
     ("value", "noticed"), [(True, []), (False, []), ("true", ["dry-run-ignored"]), (1, ["dry-run-ignored"])]
 )
 def test_a_dry_run_that_is_none_is_noticed(value: Any, noticed: list[str]) -> None:
-    assert codes(about_templates(draft(template("like", "en"), metadata={"dryRun": value}))) == noticed
+    job = draft(template("like", "en"), metadata={"dryRun": value})
+    assert codes(of_push(job, [], None, published_sign=False, now_ns=NOW_NS)) == noticed
 
 
 def test_devices_that_get_english_for_want_of_their_own_are_noticed() -> None:
@@ -224,9 +225,9 @@ def test_the_devices_of_zones_that_start_otherwise_are_told_and_a_start_at_this_
     job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
     group = zone_starts(NOW_NS, NOW_NS, "skip", published_sign=False)
     counted = Counted(devices=108, zones={"+0000": 7, "+0100": 1, "-0300": 100})
-    [about] = notices.of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)
+    [about] = of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)
     assert (about.code, "(8 devices counted)" in about.message) == ("zone-skipped", True)
-    [exact] = notices.of_zones(job, group, replace(counted, exact=True), published_sign=False, now_ns=NOW_NS)
+    [exact] = of_zones(job, group, replace(counted, exact=True), published_sign=False, now_ns=NOW_NS)
     assert exact.message == "+0000, +0100 (8 devices counted): their start has passed, and they get nothing."
 
 
@@ -234,7 +235,7 @@ def test_zones_without_devices_are_not_worth_a_notice() -> None:
     job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
     group = zone_starts(NOW_NS, NOW_NS, "", published_sign=False)
     counted = Counted(exact=True, devices=100, zones={"-0300": 100})
-    assert list(notices.of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)) == []
+    assert list(of_zones(job, group, counted, published_sign=False, now_ns=NOW_NS)) == []
 
 
 def test_a_file_over_which_the_job_would_fail_is_noticed() -> None:
@@ -294,10 +295,10 @@ def test_zones_that_start_otherwise_than_asked_for_are_noticed(
     job = draft(template("a", "en"), localized=True, starts_at=starts_at, expires_at=expires_at)
     group = zone_starts(starts_at, NOW_NS, strategy, published_sign=sign)
     counted = Counted(devices=7, zones={"+0000": 7})
-    found = list(notices.of_zones(job, group, counted, published_sign=sign, now_ns=NOW_NS))
+    found = list(of_zones(job, group, counted, published_sign=sign, now_ns=NOW_NS))
     assert codes(found) == expected
     assert all("devices counted" in notice.message for notice in found)
-    of_a_file = list(notices.of_zones(job, group, None, published_sign=sign, now_ns=NOW_NS))
+    of_a_file = list(of_zones(job, group, None, published_sign=sign, now_ns=NOW_NS))
     assert codes(of_a_file) == expected
     assert not any("counted" in notice.message for notice in of_a_file)
 

@@ -1,0 +1,74 @@
+"""What is allowed in a job but probably a mistake, as far as that is known without counting its audience.
+
+Each notice has a code, which stays, and a sentence for people.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from shared.domain.audience.counts import Counted
+from shared.domain.audience.zones import starts, zones
+from shared.domain.jobs.jobs import Job
+
+NAMED = 10  # how many a sentence names at most
+DRY_RUN = "dryRun"
+
+_ZONES = {
+    "zone-skipped": "their start has passed, and they get nothing",
+    "zone-next-day": "their start has passed, and they start 24 hours later",
+    "zone-at-once": "their start passed more than 24 hours ago, and they start at once",
+    "zone-expired": "the job expires before they start, and they get nothing",
+}
+
+
+class Notice(Struct, frozen=True):
+    """One thing to look at."""
+
+    code: str
+    message: str
+
+
+def of_push(
+    job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
+) -> Iterator[Notice]:
+    """Notices about a push job. Once all devices are counted, zones without any are left out; `group` is what
+    `zone_starts` made of a localized job."""
+    if not isinstance(job.metadata.get(DRY_RUN, False), bool):
+        yield Notice(
+            "dry-run-ignored", f"metadata.{DRY_RUN} is neither true nor false: real devices would be addressed."
+        )
+    if job.localized:
+        yield from of_zones(job, group, counted, published_sign=published_sign, now_ns=now_ns)
+
+
+def count_devices(number: int) -> str:
+    """As in "1 device" and "1,200 devices"."""
+    return f"{number:,} device{'' if number == 1 else 's'}"
+
+
+def list_first(texts: Sequence[str]) -> str:
+    """The first of these, and the number of the others."""
+    more = len(texts) - NAMED
+    return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def of_zones(
+    job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
+) -> Iterator[Notice]:
+    """Notices about when each zone would get a localized push."""
+    at, devices = dict(group), None if counted is None else counted.by_zone()
+    named = devices if devices is not None and counted is not None and counted.exact else zones()
+    unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
+    chosen = {
+        "zone-skipped": [zone for zone in zones() if zone not in at],
+        "zone-next-day": [zone for zone in at if at[zone] > now_ns and zone not in unmoved],
+        "zone-at-once": [zone for zone in at if at[zone] <= now_ns],
+        "zone-expired": [zone for zone in at if 0 < job.expires_at <= at[zone]],
+    }
+    for code, those in chosen.items():
+        if found := [zone for zone in those if zone in named]:
+            number = (
+                "" if devices is None else f" ({count_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
+            )
+            yield Notice(code, f"{list_first(found)}{number}: {_ZONES[code]}.")
