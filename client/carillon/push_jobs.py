@@ -13,7 +13,7 @@ from carillon.message_jobs import JobQueue, MessageCounts
 
 
 class PushJob(Struct, frozen=True, kw_only=True):
-    """A push job to be started: whom, what (the names of `templates`; of several, each device gets one) and when (at
+    """A push job to be started: whom, what (the names of `templates`; of several, each user gets one) and when (at
     once without `starts_at`). What is not sent by `expires_at` is dropped.
 
     By which push service: `apns`, `gcm`, or one that the deployment has added.
