@@ -14,7 +14,7 @@ from carillon.message_jobs import JobQueue, MessageCounts
 
 
 class PushJob(Struct, frozen=True, kw_only=True):
-    """A push job to be created. `template` is the name of a template, or a list of names: each device gets one of them.
+    """A push job to be created. `template` is the name of a template, or a list of names: each user gets one of them.
     It starts at `starts_at`, or at once. Pushes that are not sent by `expires_at` are dropped.
 
     By which push service: `apns`, `gcm`, or one that the deployment has added.

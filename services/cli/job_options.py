@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 _OPTIONS = (
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
-                 help="Name of a template; of several, each device gets one."),
+                 help="Name of a template; of several, each user gets one."),
     click.option("--service", help="Push service: apns (default), gcm or another."),
     click.option("--filter", "filters", type=Pair(), multiple=True,
                  help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),

@@ -1,4 +1,8 @@
-"""SMS by Twilio's API of 2010-04-01, or what speaks like it: one form a message.
+"""SMS and WhatsApp by Twilio's API of 2010-04-01, or what speaks like it: one form a message.
+
+A sender `whatsapp:+…` sends by WhatsApp, and Twilio wants the same scheme before the recipient. More than 24 hours
+after a recipient has written, WhatsApp takes approved templates alone: `ContentSid`, with `ContentVariables` as JSON.
+https://www.twilio.com/docs/content/send-templates-created-with-the-content-template-builder
 
 Its callbacks come to a URL that names our message and attempt, so that one which overtakes the answer is known. Twilio
 knows no idempotency key. Its own error codes say more than the status does; those that it may add are plain refusals.
@@ -7,15 +11,17 @@ knows no idempotency key. Its own error codes say more than the status does; tho
 import base64
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
-from shared.domain.messages.contents import SMS_CHARACTERS, SMS_RULE
+from shared.domain.messages.contents import SMS_CHARACTERS, SMS_RULE, variables_flaw
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
@@ -23,27 +29,21 @@ from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
 from shared.providers.posts import Posts, judge_status, read_answer
-from shared.providers.twilio_callbacks import read_twilio_callback
+from shared.providers.twilio_callbacks import REASONS, read_twilio_callback
 
 _ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
 _SERVICE = re.compile(r"MG[0-9a-fA-F]{32}")
 _SENDER = re.compile(r"\+[1-9][0-9]{6,14}|[0-9]{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 &_+-]{1,11}|whatsapp:\+[0-9]{7,15}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_CONTENT = re.compile(r"HX[0-9a-fA-F]{32}")
+_VARIABLE = re.compile(r"\S{1,16}")
+_VARIABLES = 100
 _WHATSAPP = "whatsapp:"
 _LOOPBACK = re.compile(r"https?://(127\.|localhost\b|\[::1\])")  # Twilio refuses a message with such an address
 
-# https://www.twilio.com/docs/api/errors: those of a request for one message.
-_OF_THE_REQUEST = range(21_000, 22_000)
-_QUEUE_FULL = 21_611
-_REASONS = {
-    21_211: Reason.MALFORMED,  # no valid number
-    21_217: Reason.MALFORMED,  # seems to be no valid number
-    21_401: Reason.MALFORMED,
-    21_421: Reason.MALFORMED,
-    21_604: Reason.MALFORMED,  # no number at all
-    21_610: Reason.UNSUBSCRIBED,  # STOP
-    21_614: Reason.MALFORMED,  # no mobile number
-}
+# https://www.twilio.com/docs/api/errors: those of a request for one message, and of a channel such as WhatsApp.
+_OF_THE_MESSAGE = frozenset({*range(21_000, 22_000), *range(63_000, 64_000)})
+_TOO_FAST = frozenset({21_611, 63_018})  # the sender's queue is full; more than the channel takes
 
 
 class TwilioFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -66,10 +66,12 @@ class TwilioSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         return "TwilioSecret()"
 
 
-class SmsContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a template of an SMS holds."""
+class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a template holds: a text, or a content template of Twilio's and what fills it."""
 
-    text: str
+    text: str = ""
+    content_sid: str = ""
+    content_variables: dict[str, str] = {}
 
 
 class TwilioError(Struct, frozen=True):
@@ -107,8 +109,12 @@ class TwilioKind(ProviderKind):
             raise Invalid("a token is made of printable ASCII characters", field="secret.authToken")
 
     def check_content(self, body: Mapping[str, Any]) -> None:
-        text = read_fields(body, SmsContent).text
-        if not text.strip() or len(text) > SMS_CHARACTERS:
+        content = read_fields(body, TwilioContent)
+        if content.content_sid:
+            _check_content_template(content)
+        elif content.content_variables:
+            raise Invalid("contentVariables fill a content template: name it by contentSid", field="contentSid")
+        elif not content.text.strip() or len(content.text) > SMS_CHARACTERS:
             raise Invalid(SMS_RULE, field="text")
 
     def open(
@@ -141,7 +147,8 @@ class TwilioProvider:
         self._credential = credential
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
-        form = {"To": f"{self._scheme}{to}", "Body": str(content.get("text", "")), **self._sender}
+        number = to.rpartition(":")[2]  # a test message's recipient stands as it was written
+        form = {"To": f"{self._scheme}{number}", **_say(content), **self._sender}
         callback = self._rules.callback_url(self._credential, key)
         if callback is not None and not _LOOPBACK.match(callback):
             form["StatusCallback"] = callback
@@ -159,9 +166,32 @@ def _check_sender(chosen: TwilioFields) -> None:
     if (chosen.sender is None) == (chosen.messaging_service_sid is None):
         raise Invalid("a sender is needed: either from or messagingServiceSid", field="from")
     if chosen.sender is not None and not _SENDER.fullmatch(chosen.sender):
-        raise Invalid("a sender is a number as +6591234567, a short code, or a name of 1 to 11 letters", field="from")
+        rule = "a number as +6591234567, a short code, a name of 1 to 11 letters, or whatsapp:+6591234567"
+        raise Invalid(f"a sender is {rule}", field="from")
     if chosen.messaging_service_sid is not None and not _SERVICE.fullmatch(chosen.messaging_service_sid):
         raise Invalid("a messaging service's SID is MG and 32 hexadecimal digits", field="messagingServiceSid")
+
+
+def _check_content_template(content: TwilioContent) -> None:
+    if content.text:
+        raise Invalid("a message has either text or contentSid", field="text")
+    if not _CONTENT.fullmatch(content.content_sid):
+        raise Invalid("a content template's SID is HX and 32 hexadecimal digits", field="contentSid")
+    if len(content.content_variables) > _VARIABLES:
+        raise Invalid(f"a content template has at most {_VARIABLES} variables", field="contentVariables")
+    if not all(map(_VARIABLE.fullmatch, content.content_variables)):
+        raise Invalid("a variable's name has 1 to 16 characters and no blank", field="contentVariables")
+    if flaw := variables_flaw(content.content_variables):
+        raise Invalid(flaw, field="contentVariables")
+
+
+def _say(content: Content) -> dict[str, str]:
+    """The fields of the form that hold what the message says."""
+    sid, variables = content.get("contentSid"), content.get("contentVariables")
+    if not sid:
+        return {"Body": str(content.get("text", ""))}
+    filled = {"ContentVariables": msgspec.json.encode(variables).decode()} if variables else {}
+    return {"ContentSid": str(sid), **filled}
 
 
 def _sender_of(fields: TwilioFields) -> dict[str, str]:
@@ -172,9 +202,9 @@ def _sender_of(fields: TwilioFields) -> dict[str, str]:
 
 def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
     error = read_answer(answer, TwilioError)
-    if answer.status < 400 or error.code is None or error.code not in _OF_THE_REQUEST:
+    if answer.status < 400 or answer.status == HTTPStatus.TOO_MANY_REQUESTS or error.code not in _OF_THE_MESSAGE:
         return judge_status(answer, to, hidden, read_answer(answer, TwilioMessage).sid)
     detail = tell(f"{error.code}: {error.message}", to, hidden)
-    if error.code == _QUEUE_FULL:
+    if error.code in _TOO_FAST:
         return NotNow(detail, too_fast=True)
-    return CallRefused(_REASONS.get(error.code, Reason.REFUSED), detail)
+    return CallRefused(REASONS.get(str(error.code), Reason.REFUSED), detail)

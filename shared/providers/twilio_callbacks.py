@@ -30,9 +30,13 @@ _PORTS = {"http": 80, "https": 443}
 _REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
 _LOST = frozenset({"undelivered", "failed", "canceled"})
 
-# https://www.twilio.com/docs/api/errors: those that a message may end with.
-_REASONS = {
+# https://www.twilio.com/docs/api/errors: those that say more of a message than that it was refused or not delivered.
+REASONS = {
     "21211": Reason.MALFORMED,  # no valid number
+    "21217": Reason.MALFORMED,  # seems to be no valid number
+    "21401": Reason.MALFORMED,
+    "21421": Reason.MALFORMED,
+    "21604": Reason.MALFORMED,  # no number at all
     "21610": Reason.UNSUBSCRIBED,  # STOP
     "21614": Reason.MALFORMED,  # no mobile number
     "30003": Reason.SOFT_BOUNCE,  # the handset is switched off or out of reach
@@ -43,8 +47,12 @@ _REASONS = {
     "30034": Reason.REFUSED,  # from a number that is not registered
     "30410": Reason.SOFT_BOUNCE,  # the carrier took too long
     "63003": Reason.UNREGISTERED,  # not a user of the channel
-    "63016": Reason.REFUSED,  # outside the window of a conversation
-    "63024": Reason.UNREGISTERED,
+    "63005": Reason.REFUSED,  # the channel does not take this content
+    "63013": Reason.REFUSED,  # against the channel's policy
+    "63014": Reason.UNSUBSCRIBED,  # the recipient has blocked the sender or opted out
+    "63016": Reason.REFUSED,  # free text outside the window of a conversation
+    "63021": Reason.REFUSED,  # the channel does not know this content
+    "63024": Reason.UNREGISTERED,  # no recipient of WhatsApp
 }
 
 
@@ -91,7 +99,7 @@ def _news(fields: Mapping[str, str], key: str, token: str) -> CallbackNews | Non
     if status not in _LOST:
         return None
     code = fields.get("ErrorCode", "")
-    reason = _REASONS.get(code, Reason.OTHER if status == "canceled" else Reason.UNDELIVERED)
+    reason = REASONS.get(code, Reason.OTHER if status == "canceled" else Reason.UNDELIVERED)
     words = f"{code}: {fields.get('ErrorMessage', '')}" if code else status
     detail = tell(words.removesuffix(": "), fields.get("To", ""), (token,))
     return tell_refusal(reason, detail, key=key, provider_id=provider_id)

@@ -57,7 +57,7 @@ FOR_NO_CLIENT = {
 }
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
 LEFT_OUT = re.compile(
-    r"(^|\.)(app|dbPageSize|totalUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"
+    r"(^|\.)(app|dbPageSize|totalUsers|completedUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"
 )
 
 CALLBACK = RabbitCallback(queue="q", payload={"id": "42"})

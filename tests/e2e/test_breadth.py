@@ -112,7 +112,7 @@ async def test_several_templates_share_the_devices(house: House) -> None:
     records = await house.records(6_000)
     key = fanout.choice_key(job_id, "template")
     for record in records:
-        name = careful.pick(("a", "b"), key, int(record["metadata"]["userId"][1:]))
+        name = careful.pick(("a", "b"), key, (0, record["metadata"]["userId"], None, None))
         assert record["metadata"]["templateName"] == record["Payload"]["templateName"] == name
         assert record["Payload"]["aps"] == {"alert": f"{name} in English"}
     split = Counter(record["Payload"]["templateName"] for record in records)

@@ -215,13 +215,44 @@ class TwilioAccount(NetworkAccount):
 
     def message(self, arrived: Arrived) -> Message:
         form = dict(parse_qsl(arrived.body, strict_parsing=True))
-        assert form["From"] == "+15005550006" and form["To"] in self.addresses
+        assert form["From"] == self.fields["from"] and self.number(form["To"]) in self.addresses
         assert arrived.path == f"/2010-04-01/Accounts/{TWILIO_SID}/Messages.json"
         assert b64decode(arrived.headers["authorization"].removeprefix("Basic ")).decode() == (
             f"{TWILIO_SID}:t0ken-of-twilio"
         )
         key = unquote(form["StatusCallback"].removeprefix("https://carillon.example/api/callbacks/c-1/"))
-        return Message(key, {"text": form["Body"]}, arrived.began_ns, arrived.peer)
+        return Message(key, self.content_of(form), arrived.began_ns, arrived.peer)
+
+    def number(self, to: str) -> str:
+        """The number that a message was for."""
+        return to
+
+    def content_of(self, form: Mapping[str, str]) -> Content:
+        """What it said."""
+        return {"text": form["Body"]}
+
+
+class WhatsAppAccount(TwilioAccount):
+    """Kind `twilio`, whose sender is one of WhatsApp."""
+
+    fake_module = "twilio_fake"
+    content: ClassVar[Content] = {
+        "contentSid": "HX" + "2e" * 16,
+        "contentVariables": {"1": "Grüße ☃ 你好 & = + %20", "city": 'O\'Hare "T1"'},
+    }
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return {"accountSid": TWILIO_SID, "from": "whatsapp:+14155238886", "apiUrl": self.fake.url}
+
+    def number(self, to: str) -> str:
+        assert to.startswith("whatsapp:")
+        return to.removeprefix("whatsapp:")
+
+    def content_of(self, form: Mapping[str, str]) -> Content:
+        if "Body" in form:  # the test message of a new credential
+            return super().content_of(form)
+        return {"contentSid": form["ContentSid"], "contentVariables": json.loads(form["ContentVariables"])}
 
 
 def _twilio_error(status: int, code: int, message: str) -> Rule:
@@ -536,5 +567,6 @@ NETWORK: dict[str, type[NetworkAccount]] = {
     "ses": SesAccount,
     "smtp": SmtpAccount,
     "twilio": TwilioAccount,
+    "whatsapp": WhatsAppAccount,
 }
 EVERY = (*NETWORK, "sandbox")

@@ -17,6 +17,9 @@ from services.api.http.routes import Resource, Route
 from shared.audience import Audience
 from shared.store import Store
 
+MARATHON_VERSION = "3.1.11"
+"""The version of Marathon whose routes these are; its clients read it from a header."""
+
 
 class Health(Struct, frozen=True):
     """Whether all is well."""
@@ -38,7 +41,8 @@ class HealthResource(Resource):
     )  # fmt: skip
     async def check_health(self) -> Response[bytes]:
         healthy = await self._look.is_well()
-        return wire.answer(Health(healthy), HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR)
+        status = HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR
+        return wire.answer(Health(healthy), status, headers={"MARATHON-VERSION": MARATHON_VERSION})
 
     async def _ping_store(self) -> None:
         await self._store.ping()

@@ -8,7 +8,7 @@ from services.api.http.routes import Parameter
 
 TEMPLATE = Parameter(
     name="template",
-    description="The name of the templates to send; of several, joined by commas, each device gets one.",
+    description="The name of the templates to send; of several, joined by commas, each user gets one.",
     schema={"type": "string", "minLength": 1},
     required=True,
 )

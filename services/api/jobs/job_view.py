@@ -95,6 +95,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A job. Times in nanoseconds since the epoch, 0 and `""` where unset; a recipient is a device.
 
     `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`; `unknown` counts users of a file who have no device.
+    `totalUsers` and `completedUsers` count devices too, as in Marathon.
     `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent. `rate` is in recipients a
     second over the last half minute, `estimatedEnd` follows from it. A list tells these of ended jobs and of its first
     50 open ones; of a job with a `credentialId`, only its own route tells `estimatedEnd`.
@@ -117,6 +118,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     completed_batches: int
     control_group: float
     total_users: int
+    completed_users: int
     total_tokens: int
     completed_tokens: int
     sent: int
@@ -169,6 +171,7 @@ def with_account(view: JobView, figures: AccountFigures) -> JobView:
     return replace(
         view,
         total_users=figures.messages.planned,
+        completed_users=receipt.recipients,
         total_tokens=figures.messages.planned,
         completed_tokens=receipt.recipients,
         sent=receipt.sent,
@@ -228,6 +231,7 @@ def job_view(
         completed_batches=totals.settled,
         control_group=job.control_group,
         total_users=totals.planned,
+        completed_users=totals.done,
         total_tokens=totals.planned,
         completed_tokens=totals.done,
         sent=totals.sent,

@@ -96,8 +96,14 @@ class Mailer(Stage[SendMail]):
 
     async def _deliver(self, job: Job, due: DueMail) -> str:
         totals = (await sum_up(self._store, [job]))[job.id]
+        counts = await self._store.message_sums.count(job.key) if job.credential_id else None
+        reasons = None if counts is None else counts.reasons
+        states = None if counts is None else {"unsent": counts.unsent} | counts.by_state
+        kind, mailing = MailKind(due.kind), self._mailing
         try:
-            letter = write_letter(MailKind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
+            letter = write_letter(
+                kind, job, totals, at_ns=due.at, mailing=mailing, by=due.by, reasons=reasons, states=states
+            )
             if letter is None:
                 return "unwanted"
             await self._mail.send(letter)

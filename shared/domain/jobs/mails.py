@@ -1,7 +1,8 @@
 """Mails: which there are, what each of them says, and to whom.
 
-The occasions, the subjects and the facts are Marathon's; the numbers of recipients and the reasons are added. A
-`Letter` cannot be made with anything that would end a line of its head, so nobody can slip a header or an address in.
+The occasions, the subjects and the facts are Marathon's; the numbers of recipients and the reasons are added. A mail
+about a job with a credential counts messages by state, and says how a retry sends the rest. A `Letter` cannot be made
+with anything that would end a line of its head, so nobody can slip a header or an address in.
 """
 
 import re
@@ -17,6 +18,7 @@ from msgspec import Struct
 from shared.domain.audience.zones import REST, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.instants import from_ns
+from shared.domain.jobs.events import EventState
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.totals import Totals
 
@@ -42,13 +44,17 @@ class MailKind(StrEnum):
 
 
 SUBJECTS: dict[MailKind, str] = {
-    MailKind.CREATED: "New push job created",
-    MailKind.SCHEDULED: "New push job scheduled",
-    MailKind.PAUSED: "Push job entered paused state",
-    MailKind.STOPPED: "Push job stopped",
-    MailKind.TRIPPED: "Push job entered circuit break state",
-    MailKind.COMPLETED: "Push job completed",
+    MailKind.CREATED: "New {} job created",
+    MailKind.SCHEDULED: "New {} job scheduled",
+    MailKind.PAUSED: "{} job entered paused state",
+    MailKind.STOPPED: "{} job stopped",
+    MailKind.TRIPPED: "{} job entered circuit break state",
+    MailKind.COMPLETED: "{} job completed",
 }
+"""With "push" or "message" in them, Marathon's subjects."""
+
+_UNANSWERED = ("unsent", "sending")
+_RETRIED = ("failed", "unsent")
 
 
 class Letter(Struct, frozen=True):
@@ -128,52 +134,74 @@ def write_letter(
     mailing: Mailing,
     by: str = "",
     reasons: Mapping[str, int] | None = None,
+    states: Mapping[str, int] | None = None,
 ) -> Letter | None:
     """The mail about a move of a job at `at_ns`; `None` when nobody is to get one.
 
     `by` is who made the move, "" for Carillon itself. `totals` and `reasons` are the sums so far; the reasons that the
-    job has kept count where none are given.
+    job has kept count where none are given. Of a job with a credential, `states` tell how many messages are in each.
     """
     to = recipients(job.created_by, mailing)
     if not to:
         return None
-    numbers = _numbers(totals, job.reasons if reasons is None else reasons)
+    why = job.reasons if reasons is None else reasons
+    numbers = _numbers(totals, why) if states is None else _counted_messages(states, why)
     match kind:
         case MailKind.CREATED | MailKind.SCHEDULED:
             parts = [_description(job, mailing), _audience(job)]
-        case MailKind.PAUSED | MailKind.STOPPED | MailKind.TRIPPED:
+        case MailKind.PAUSED | MailKind.TRIPPED:
             parts = [_identity(job, mailing), numbers, _outlook(kind, job)]
+        case MailKind.STOPPED:
+            parts = [_identity(job, mailing), numbers, _after_stop(job, states)]
         case MailKind.COMPLETED:
-            parts = [_identity(job, mailing), numbers, _feedback(job, totals), _result(job, mailing)]
+            end = _feedback(job, totals) if states is None else _retry(job, states)
+            parts = [_identity(job, mailing), numbers, end, _result(job, mailing)]
         case _:
             assert_never(kind)
-    text = "\n\n".join([_clip(_first_sentence(kind, job, by)), *filter(None, parts)])
-    return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, SUBJECTS[kind], text + "\n")
+    text = "\n\n".join([_clip(_first_sentence(kind, job, by, at_ns)), *filter(None, parts)])
+    subject = SUBJECTS[kind].format(_noun(job))
+    return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, subject[0].upper() + subject[1:], text + "\n")
 
 
-def _first_sentence(kind: MailKind, job: Job, by: str) -> str:
+def _noun(job: Job) -> str:
+    """The kind of the job, as a word before "job"."""
+    return "message" if job.credential_id else "push"
+
+
+def _first_sentence(kind: MailKind, job: Job, by: str, at_ns: int) -> str:
+    a_job = f"A {_noun(job)} job"
     match kind:
         case MailKind.CREATED:
-            return f"A push job was created for {job.app_name}. It starts at once."
+            return f"{a_job} was created for {job.app_name}. It starts at once."
         case MailKind.SCHEDULED:
-            return f"A push job was scheduled for {job.app_name}. It starts at {_start(job)}."
+            return f"{a_job} was scheduled for {job.app_name}. It starts at {_start(job)}."
         case MailKind.PAUSED:
-            return f"A push job of {job.app_name} was paused by {by or 'Carillon'}."
+            return f"{a_job} of {job.app_name} was paused by {by or 'Carillon'}."
         case MailKind.STOPPED:
-            return f"A push job of {job.app_name} was stopped by {by or 'Carillon'}."
+            return f"{a_job} of {job.app_name} was stopped by {by or 'Carillon'}."
         case MailKind.TRIPPED:
-            return f"A push job of {job.app_name} is held: too many of its batches failed."
+            return f"{a_job} of {job.app_name} is held: {_cause(job, at_ns)}."
         case MailKind.COMPLETED:
-            return f"A push job of {job.app_name} is completed."
+            return f"{a_job} of {job.app_name} is completed."
         case _:
             assert_never(kind)
+
+
+def _cause(job: Job, at_ns: int) -> str:
+    """Why it was held at this instant, as the event of that move says."""
+    told = [event.message for event in job.events if event.at == at_ns and event.state is EventState.FAIL]
+    unknown = "too many of its messages bounced" if job.credential_id else "too many of its batches failed"
+    return told[-1] if told else unknown
 
 
 def _identity(job: Job, mailing: Mailing) -> str:
     return _table({
         "App": job.app_name,
         "Template": ", ".join(job.template_names),
-        "Platform": mailing.platforms.get(job.service, job.service),
+        "Platform": "" if job.credential_id else mailing.platforms.get(job.service, job.service),
+        "Credential": job.credential_id,
+        "Provider": job.table_kind if job.credential_id else "",
+        "Dry run": "yes: no provider is called" if job.counts_only else "",
         "Job": job.id,
         "Group": job.group_id if job.localized else "",
         "Created by": job.created_by,
@@ -184,7 +212,7 @@ def _identity(job: Job, mailing: Mailing) -> str:
 def _description(job: Job, mailing: Mailing) -> str:
     times = _table({
         "Scheduled": f"yes, for {_start(job)}" if job.starts_at else "no",
-        "Localized": _localization(job),
+        "Localized": "" if job.credential_id else _localization(job),
         "Expires": _moment(job.expires_at) if job.expires_at else "",
         "Control group": f"{job.control_group * 100:g} % of the users get nothing" if job.control_group else "",
     })  # fmt: skip
@@ -204,10 +232,13 @@ def _localization(job: Job) -> str:
 
 
 def _audience(job: Job) -> str:
+    people = "recipients" if job.credential_id else "users"
     if job.csv_path:
-        return f"To the users in the file {_clip(job.csv_path)}."
+        return f"To the {people} in the file {_clip(job.csv_path)}."
     if job.filters:
-        return f"To the users whom these filters keep:\n{_filter_lines(job.filters)}"
+        return f"To the {people} whom these filters keep:\n{_filter_lines(job.filters)}"
+    if job.credential_id:
+        return "To everybody in the table: it has neither filters nor a CSV file."
     return "To everybody: it has neither filters nor a CSV file."
 
 
@@ -220,16 +251,43 @@ def _numbers(totals: Totals, reasons: Mapping[str, int]) -> str:
         _line("  skipped", f"{totals.skipped:,}"),
         _line("  failed", f"{totals.failed:,}"),
     ]
-    if reasons:
-        lines += ["Skipped and failed, by reason:", *(_line(f"  {key}", f"{n:,}") for key, n in _by_size(reasons))]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_reason_lines("Skipped and failed, by reason:", reasons)])
+
+
+def _counted_messages(states: Mapping[str, int], reasons: Mapping[str, int]) -> str:
+    planned = sum(states.values())
+    answered = planned - sum(states.get(state, 0) for state in _UNANSWERED)
+    lines = [_line("Messages", _share_of(answered, planned))]
+    lines += [_line(f"  {state}", f"{count:,}") for state, count in states.items() if count]
+    return "\n".join([*lines, *_reason_lines("Failed and invalid, by reason:", reasons)])
+
+
+def _reason_lines(head: str, reasons: Mapping[str, int]) -> list[str]:
+    return [head, *(_line(f"  {key}", f"{count:,}") for key, count in _by_size(reasons))] if reasons else []
+
+
+def _after_stop(job: Job, states: Mapping[str, int] | None) -> str:
+    if states is None:
+        return "A stopped job cannot be resumed, and what was sent cannot be taken back."
+    return "\n".join(filter(None, ["What was sent cannot be taken back.", _retry(job, states)]))
+
+
+def _retry(job: Job, states: Mapping[str, int]) -> str:
+    """How to send what this job has not sent."""
+    named = " ".join(f"--state {state}" for state in _RETRIED if states.get(state))
+    lines = []
+    if named:
+        lines += ["Once the job has ended, a retry sends the rest:"]
+        lines += [_clip(f"  carillon jobs retry {job.id} {named} --app {job.app_name}")]
+    if states.get("unknown"):
+        lines += ["Unknown messages may have been sent: only --state unknown sends them again."]
+    return "" if job.counts_only else "\n".join(lines)
 
 
 def _outlook(kind: MailKind, job: Job) -> str:
-    if kind is MailKind.STOPPED:
-        return "A stopped job cannot be resumed, and what was sent cannot be taken back."
     sentences = [
         "It waits until somebody resumes or stops it, however long that takes: what is not sent is kept.",
+        "Once it is resumed, only later failures count." if kind is MailKind.TRIPPED else "",
         "If its start passes meanwhile, it starts when it is resumed." if job.waits else "",
         f"It expires at {_moment(job.expires_at)}: nothing is sent from then on." if job.expires_at else "",
     ]

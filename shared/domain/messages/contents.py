@@ -29,6 +29,8 @@ _CHARACTERS_TOGETHER = 256 * 1024
 def content_flaw(content: Mapping[str, Any], credential: Credential) -> str:
     """Why the account cannot send this; `""` where it can, as far as that can be told before it is asked."""
     match credential.kind:
+        case "twilio" if content.get("contentSid"):
+            return variables_flaw(content.get("contentVariables", {}))
         case "twilio":
             text = str(content.get("text", ""))
             return "" if text.strip() and len(text) <= SMS_CHARACTERS else SMS_RULE
@@ -44,6 +46,16 @@ def content_flaw(content: Mapping[str, Any], credential: Credential) -> str:
             return _size_flaw("data", size, PAYLOAD_BYTES)
         case _:
             return ""
+
+
+def variables_flaw(variables: Any) -> str:
+    """Why these cannot fill a content template of Twilio's; `""` where they can."""
+    if not isinstance(variables, dict):
+        return "contentVariables is an object of texts"
+    for name, value in variables.items():
+        if not isinstance(value, str) or not value.strip() or len(value) > SMS_CHARACTERS:
+            return f"contentVariables.{name} needs 1 to {SMS_CHARACTERS:,} characters"
+    return ""
 
 
 def find_flaws(

@@ -13,8 +13,9 @@ from shared.domain.audience.column_names import without_zero_width
 from shared.domain.errors import Invalid
 
 _PLUSES = "+\uff0b"
-# How people write numbers: the library would find one in any prose. `tel:` is RFC 3966.
-_DIALLED = re.compile(rf"(?:tel:)?\(?[{_PLUSES}]?[\d\s().\-/\u2010-\u2015\u2212]+", re.IGNORECASE)
+_SCHEME = re.compile(r"\A(?:tel|whatsapp):\s*", re.IGNORECASE)  # RFC 3966; Twilio
+# How people write numbers: the library would find one in any prose.
+_DIALLED = re.compile(rf"\(?[{_PLUSES}]?[\d\s().\-/\u2010-\u2015\u2212]+")
 _FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet took the number for an amount
 _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
 
@@ -40,8 +41,8 @@ def check_region(region: str) -> str:
 
 
 def read_number(written: str, default_region: str) -> str:
-    """The number in the form of E.164. Raises `NoNumber`."""
-    address = without_zero_width(written)
+    """The number in the form of E.164, with or without a scheme before it. Raises `NoNumber`."""
+    address = _SCHEME.sub("", without_zero_width(written))
     if whole := _FLOAT.fullmatch(address):
         if len(whole[2]) > 2:  # an amount, or a group of digits: nobody can tell
             raise NoNumber(_NO_NUMBER)

@@ -1,10 +1,9 @@
 """Recipients: the address of each in its normal form, or why it is none.
 
-Two spellings of one address have one normal form. A phone number is read by the library `phonenumbers`, as somebody in
-the default region would dial it, and becomes E.164 (`+6591234567`); its length decides, as new prefixes come more often
-than new versions of the library. A mail address has its domain in the form that people read, in lower case. A token of
-APNs, which is hexadecimal, is in lower case; other tokens and addresses stay as they are. Blanks, zero-width characters
-and marks of direction around an address are never a part of it.
+Two spellings of one address have one normal form. A phone number becomes E.164 (`+6591234567`), without `whatsapp:`
+before it (`shared.domain.messages.phone_numbers`). A mail address has its domain in the form that people read, in lower
+case. A token of APNs, which is hexadecimal, is in lower case; other tokens and addresses stay as they are. Blanks,
+zero-width characters and marks of direction around an address are never a part of it.
 
 **Repeats.** Whoever stands twice in an audience is written to once. The planner finds that out: it takes a hash of 64
 bits of each normal form (`hashes_of(ids, repeat_form(...))` in `shared.domain.audience.repeats`, the landed one, which
@@ -53,7 +52,7 @@ ReadAddress = Callable[[str], Address]
 
 _BLANK = Malformed("it is blank")
 _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
-_PLUS_AS_BLANK = re.compile(r" \d|\s*[^\s<]+ [^<]*@")
+_PLUS_AS_BLANK = re.compile(r"(?:whatsapp:)? \d|\s*[^\s<]+ [^<]*@")
 _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
 _NO_TOKEN = Malformed("a device's token is made of hexadecimal digits")
 _NO_MAIL = Malformed("it is no mail address: one @ is needed, with something before and behind it")
@@ -105,7 +104,8 @@ def spellings_of(written: str) -> set[str]:
     """All forms of an address that the ledger may hold, by any channel and of former versions, and the text itself,
     which is all that is kept of a malformed one."""
     forms = [form for channel in Channel if isinstance(form := read_address(written, channel), str)]
-    return {written, *forms, *filter(None, map(former_form, forms))}
+    by_whatsapp = [f"whatsapp:{form}" for form in forms if form.startswith("+")]  # as `Channel.OTHER` keeps it
+    return {written, *forms, *by_whatsapp, *filter(None, map(former_form, forms))}
 
 
 def former_form(address: str) -> str | None:

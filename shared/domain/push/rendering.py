@@ -99,7 +99,7 @@ class Renderer:
         return Rendered(written, self._receipt(sent, failed, len(devices)))
 
     def _choose(self, devices: Devices) -> _Choices:
-        names = fanout.picks(len(self._job.template_names), self._name_key, devices.keys)
+        names = fanout.picks(len(self._job.template_names), self._name_key, devices)
         places = {
             text: self._locales[find_locale(text.decode(), self._locales) or DEFAULT_LOCALE]
             for text in set(devices.locales)

@@ -47,10 +47,11 @@ class BounceBreaker:
             return False
         counted = count_bounces((await self._store.message_sums.count(job.key)).tally)
         forgiven = await self._store.message_jobs.get_forgiven(job.key)
-        if not is_to_be_held(counted.without(forgiven), halt):
+        since = counted.without(forgiven)
+        if not is_to_be_held(since, halt):
             return False
         await fault("halt.before_move")
-        message = f"{counted.bounced - forgiven.bounced:,} messages bounced or were refused"
+        message = f"{since.bounced:,} of {since.outcomes:,} answered messages bounced or were refused (haltOn)"
         at = self._clock.now_ns()
         held = await self._store.message_jobs.hold(
             job.key,

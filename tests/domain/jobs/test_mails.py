@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shared.domain.audience.zones import REST
 from shared.domain.errors import Invalid
+from shared.domain.jobs.events import SEND, Event, EventState
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, write_letter
 from shared.domain.jobs.totals import Totals
@@ -32,6 +33,13 @@ def a_job(**changes: Any) -> Job:
         "group_id": "g1",
     }
     return Job(**{**chosen, **changes})
+
+
+STATES = {"unsent": 30, "sending": 0, "unknown": 0, "sent": 50, "delivered": 8, "read": 0, "failed": 10, "invalid": 2}
+
+
+def a_message_job(**changes: Any) -> Job:
+    return a_job(service="message", credential_id="c-7", table_kind="smtp", **changes)
 
 
 def mail(kind: MailKind, job: Job, *, totals: Totals = TOTALS, mailing: Mailing = MAILING, **more: Any) -> Letter:
@@ -59,6 +67,8 @@ def facts(letter: Letter) -> dict[str, str]:
 )
 def test_subjects_are_those_of_marathon(kind: MailKind, subject: str) -> None:
     assert mail(kind, a_job()).subject == subject
+    of_messages = subject.replace("Push", "Message").replace("push", "message")
+    assert mail(kind, a_message_job(), states=STATES).subject == of_messages
 
 
 @pytest.mark.parametrize("kind", MailKind)
@@ -177,6 +187,84 @@ def test_a_stop_is_final() -> None:
     assert "cannot be resumed" in mail(MailKind.STOPPED, a_job()).text
 
 
+def test_a_mail_about_a_new_message_job_tells_of_its_credential() -> None:
+    assert mail(MailKind.CREATED, a_message_job(), states=STATES).text == (
+        "A message job was created for testapp. It starts at once.\n"
+        "\n"
+        "App:            testapp\n"
+        "Template:       like, other\n"
+        "Credential:     c-7\n"
+        "Provider:       smtp\n"
+        f"Job:            {a_job().id}\n"
+        "Created by:     ana@example.com\n"
+        "Scheduled:      no\n"
+        "\n"
+        "To everybody in the table: it has neither filters nor a CSV file.\n"
+    )
+    scheduled = mail(MailKind.SCHEDULED, a_message_job(starts_at=START, csv_path="b/p.csv"), states=STATES).text
+    assert scheduled.startswith("A message job was scheduled for testapp. It starts at Fri, 01 Jan 2027 15:00:00 UTC.")
+    assert "To the recipients in the file b/p.csv." in scheduled
+    dry = facts(mail(MailKind.CREATED, a_message_job(options={"dry_run": True}), states=STATES))
+    assert dry["Dry run"] == "yes: no provider is called"
+
+
+COUNTED = """Messages:       70.0 % (70 of 100)
+  unsent:       30
+  sent:         50
+  delivered:    8
+  failed:       10
+  invalid:      2
+Failed and invalid, by reason:
+  hard-bounce:  8
+  malformed:    2
+"""
+
+
+@pytest.mark.parametrize("kind", [MailKind.PAUSED, MailKind.STOPPED, MailKind.TRIPPED, MailKind.COMPLETED])
+def test_a_mail_about_a_message_job_counts_messages(kind: MailKind) -> None:
+    reasons = {"malformed": 2, "hard-bounce": 8}
+    letter = mail(kind, a_message_job(feedbacks={"ack": 1}), states=STATES, reasons=reasons)
+    assert COUNTED in letter.text
+    for of_pushes in ("push", "ack:", "Feedback", "Batches", "held out", "Platform", "Localized", "device"):
+        assert of_pushes.casefold() not in letter.text.casefold()
+
+
+@pytest.mark.parametrize("kind", [MailKind.STOPPED, MailKind.COMPLETED])
+def test_a_mail_about_an_ended_message_job_says_how_to_send_the_rest(kind: MailKind) -> None:
+    command = f"carillon jobs retry {a_job().id} --state failed --state unsent --app testapp\n"
+    text = mail(kind, a_message_job(), states=STATES).text
+    assert f"a retry sends the rest:\n  {command}" in text
+    assert "cannot be resumed" not in text
+    assert "unknown" not in text
+    assert "--state unknown" in mail(kind, a_message_job(), states=STATES | {"unknown": 1}).text
+    for job, states in ((a_message_job(), {"sent": 3}), (a_message_job(options={"dry_run": True}), STATES)):
+        assert "retry" not in mail(kind, job, states=states).text
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (a_job(), "too many of its batches failed"),
+        (a_message_job(), "too many of its messages bounced"),
+        *(
+            (make(events=(Event(SEND, EventState.FAIL, "no", 6), Event(SEND, EventState.FAIL, cause, 7))), cause)
+            for make, cause in (
+                (a_job, "3 of 4 batches failed"),
+                (a_message_job, "12 of 80 answered messages bounced or were refused (haltOn)"),
+                (a_message_job, "3 of 4 batches failed"),
+            )
+        ),
+    ],
+)
+def test_a_mail_says_why_a_job_is_held(job: Job, says: str) -> None:
+    states = STATES if job.credential_id else None
+    text = mail(MailKind.TRIPPED, job, states=states).text
+    noun = "message" if job.credential_id else "push"
+    assert text.startswith(f"A {noun} job of testapp is held: {says}.\n")
+    assert "Once it is resumed, only later failures count." in text
+    assert "later failures" not in mail(MailKind.PAUSED, job, states=states).text
+
+
 def test_feedback_is_told_of_all_recipients_acknowledged_first() -> None:
     job = a_job(feedbacks={"unregistered": 30, "ack": 20, "bad-device-token": 40}, control_group_csv_path="b/held.csv")
     letter = mail(MailKind.COMPLETED, job)
@@ -219,7 +307,9 @@ anything = st.text(max_size=40) | st.sampled_from(LINE_ENDS).map(lambda end: f"a
 
 @given(st.sampled_from(MailKind), st.data())
 def test_nothing_in_a_job_breaks_out_of_its_place(kind: MailKind, data: st.DataObject) -> None:
+    told = data.draw(anything)
     job = a_job(
+        events=(Event(SEND, EventState.FAIL, told, 7),),
         template_names=(data.draw(anything), data.draw(anything)),
         created_by=data.draw(anything),
         csv_path=data.draw(anything),
@@ -230,7 +320,7 @@ def test_nothing_in_a_job_breaks_out_of_its_place(kind: MailKind, data: st.DataO
         starts_at=START,
     )
     letter = mail(kind, job, by=data.draw(anything), reasons=data.draw(st.dictionaries(anything, st.integers(0, 9))))
-    assert letter.subject == SUBJECTS[kind]
+    assert letter.subject.casefold() == SUBJECTS[kind].format("push").casefold()
     assert letter.to[-1] == OPS
     assert not any(line.startswith("Bcc") for line in letter.text.splitlines())
 

@@ -55,6 +55,18 @@ def test_an_sms_is_neither_empty_nor_too_long() -> None:
         assert content_flaw({"text": text}, account("twilio")) == "an SMS needs 1 to 1,600 characters"
 
 
+def test_each_variable_of_a_content_template_is_filled() -> None:
+    sid = "HX" + "0" * 32
+    for variables in ({}, {"1": "a"}, {"1": "x" * 1_600, "name": "Ana"}):
+        assert content_flaw({"contentSid": sid, "contentVariables": variables}, account("twilio")) == ""
+    assert content_flaw({"contentSid": sid}, account("twilio")) == ""
+    for value in ("", " \n", "x" * 1_601):
+        told = content_flaw({"contentSid": sid, "contentVariables": {"1": "a", "2": value}}, account("twilio"))
+        assert told == "contentVariables.2 needs 1 to 1,600 characters"
+    told = content_flaw({"contentSid": sid, "contentVariables": ["a"]}, account("twilio"))
+    assert told == "contentVariables is an object of texts"
+
+
 def test_a_payload_has_so_many_bytes() -> None:
     around = len('{"aps":""}')
     for fields, most in (({}, 4_096), ({"pushType": "alert"}, 4_096), ({"pushType": "voip"}, 5_120)):

@@ -33,6 +33,7 @@ def why(text: str, channel: Channel, region: str = "") -> str:
     [
         *("91234567", "6591234567", "+6591234567", " +65 9123-4567 ", "(9123) 4567", "\uff0b65 9123.4567"),
         *("(+65) 9123 4567", "+(65) 9123 4567", "tel:+65-9123-4567", "TEL:91234567", "6591234567.0", "+6591234567.00"),
+        *("whatsapp:+6591234567", "WhatsApp: +65 9123 4567", "whatsapp:91234567", "whatsapp:6591234567.0"),
         *("\ufeff91234567", "\u202a+65 9123 4567\u202c", "+65\u2066 9123\u2069 4567", "\u061c91234567"),
     ],
 )
@@ -55,6 +56,9 @@ def test_spellings_of_a_number_of_singapore_are_one(spelled: str) -> None:
         ("+999123456", "SG", "country code"),
         ("+999123456", "", "no country has its country code"),
         ("91234567", "", "no default region"),
+        ("whatsapp:+999123456", "", "no country has its country code"),
+        ("whatsapp:whatsapp:+6591234567", "", "no phone number"),
+        ("12whatsapp:34567", "SG", "no phone number"),
         ("+651", "SG", "too short"),
         ("001", "SG", "too short"),
         ("+65 12345678 9", "SG", "no phone number of its country has this length"),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import shake_128
+from zlib import crc32
 
 from shared.domain.audience.devices import Device
 from shared.domain.instants import ns
@@ -20,7 +21,7 @@ TOKEN_CHARACTERS = {"apns": 64, "gcm": 152}
 
 def template_of(job: Job, device: Device) -> Template | None:
     """The device's template: of the name that was chosen for it, in its language or in English."""
-    name = pick(job.template_names, fanout.choice_key(job.key, "template"), device[0])
+    name = pick(job.template_names, fanout.choice_key(job.key, "template"), device)
     subtags = (device[3] or "").strip().lower().replace("_", "-").split("-")
     wanted = ["-".join(subtags[:count]) for count in range(len(subtags), 0, -1)]
     for locale in (*filter(None, wanted), "en"):
@@ -69,14 +70,15 @@ def fake_token(job: Job, seq_id: int) -> bytes:
     return b"FAKE-" + bytes(ALPHABET[byte % 36] for byte in made.digest(TOKEN_CHARACTERS[job.service]))
 
 
-def pick(names: Sequence[str], key: int, seq_id: int) -> str:
-    """The name that falls to the device."""
-    return names[mix(key, seq_id) % len(names)]
+def pick(names: Sequence[str], key: int, device: Device) -> str:
+    """The name that falls to the device's user, or to the device where it names none."""
+    seq_id, user = device[:2]
+    return names[mix(key, crc32(user.encode()) if user else seq_id) % len(names)]
 
 
-def mix(key: int, seq_id: int) -> int:
-    """64 uniform bits; no two `seq_id` of 64 bits, signed or not, give the same under one key."""
-    x = (key + seq_id * 0x9E37_79B9_7F4A_7C15) & MASK
+def mix(key: int, number: int) -> int:
+    """64 uniform bits; no two numbers of 64 bits, signed or not, give the same under one key."""
+    x = (key + number * 0x9E37_79B9_7F4A_7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58_476D_1CE4_E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D0_49BB_1331_11EB) & MASK
     return x ^ (x >> 31)

@@ -385,23 +385,26 @@ def test_locales(locale: str | None, used: str) -> None:
     assert rendered.receipt.locales == {used: 1}
 
 
-def test_names_share_the_devices_and_have_their_own_locales() -> None:
+def test_names_share_the_users_and_have_their_own_locales() -> None:
     templates = (a_template(), a_template(name="love"), a_template(name="love", locale="pt"))
     job = a_job(template_names=("like", "love"), plan=Plan(templates=templates))
-    rendered = Renderer(job).render(Devices.of([a_row(seq_id, locale="pt") for seq_id in range(1000)]), now=NOW)
+    rendered = Renderer(job).render(
+        Devices.of([a_row(seq_id, f"u{seq_id}", locale="pt") for seq_id in range(1000)]), now=NOW
+    )
     names = Counter(json.loads(record)["metadata"]["templateName"] for record in rendered.records)
     assert rendered.receipt.locales == {"en": names["like"], "pt": names["love"]}
     assert 450 < names["like"] < 550
 
 
-def test_each_name_has_its_own_body_and_a_device_the_same_name_in_every_release() -> None:
+def test_each_name_has_its_own_body_and_a_user_the_same_name_in_every_release() -> None:
     # A batch that is tried again by another release must not send another template.
     templates = tuple(a_template(name=name, body={"alert": name.upper()}) for name in "abc")
     job = a_job(template_names=("a", "b", "c"), plan=Plan(templates=templates))
-    rendered = Renderer(job).render(Devices.of([a_row(seq_id) for seq_id in range(12)]), now=NOW)
+    rows = [a_row(seq_id, f"u{seq_id % 12}") for seq_id in range(24)]  # two devices each
+    rendered = Renderer(job).render(Devices.of(rows), now=NOW)
     sent = [json.loads(record) for record in rendered.records]
-    assert "".join(record["metadata"]["templateName"] for record in sent) == "aaabaabbbbac"
-    assert "".join(record["Payload"]["aps"]["alert"] for record in sent) == "AAABAABBBBAC"
+    assert "".join(record["metadata"]["templateName"] for record in sent) == "accccacbbacc" * 2
+    assert "".join(record["Payload"]["aps"]["alert"] for record in sent) == "ACCCCACBBACC" * 2
 
 
 def test_a_name_without_a_template_in_english_fails_its_own_recipients_only() -> None:

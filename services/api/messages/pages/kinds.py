@@ -104,10 +104,12 @@ KINDS: dict[str, KindForm] = {
             name="twilio",
             label="Twilio",
             recipient="a phone number with its country code",
-            says="SMS",
+            says="SMS and WhatsApp",
             fields=(
                 KindField(name="accountSid", label="Account SID", hint="AC and 32 digits.", needed=True),
-                KindField(name="from", label="From", hint="A number, a short code or a name; or the next field."),
+                KindField(
+                    name="from", label="From", hint="A number, a short code, a name or whatsapp:+…; or the next field."
+                ),
                 KindField(name="messagingServiceSid", label="Messaging service", hint="MG and 32 digits."),
                 _API_URL,
             ),

@@ -30,6 +30,7 @@ def rebuilt(house: House, *sections: Section, **capabilities: Any) -> Applicatio
 async def test_the_health_check_asks_both_databases(house: House) -> None:
     reply = await house.admin.get("/healthcheck")
     assert (reply.status, reply.json) == (200, {"healthy": True})
+    assert reply.headers["marathon-version"] == "3.1.11"
     gone = Audience.open("postgresql://nobody@127.0.0.1:1/none", pool_size=1, statement_timeout_seconds=1)
     reply = await Client(rebuilt(house, audience=gone)).get("/healthcheck")
     assert (reply.status, reply.json) == (500, {"healthy": False})

@@ -54,9 +54,9 @@ async def test_a_job_is_answered_with_every_field_and_its_plan_is_queued(house: 
     for field in ("id", "jobGroupId"):
         uuid.UUID(job.pop(field))
     assert job == {
-        "totalBatches": 0, "completedBatches": 0, "controlGroup": 0.0, "totalUsers": 0, "totalTokens": 0,
-        "completedTokens": 0, "sent": 0, "failed": 0, "skipped": 0, "heldOut": 0, "unknown": 0, "reasons": {},
-        "locales": {}, "rate": 0.0, "estimatedEnd": 0, "zone": "", "zones": [],
+        "totalBatches": 0, "completedBatches": 0, "controlGroup": 0.0, "totalUsers": 0, "completedUsers": 0,
+        "totalTokens": 0, "completedTokens": 0, "sent": 0, "failed": 0, "skipped": 0, "heldOut": 0, "unknown": 0,
+        "reasons": {}, "locales": {}, "rate": 0.0, "estimatedEnd": 0, "zone": "", "zones": [],
         "failure": "", "dbPageSize": 0, "localized": False, "completedAt": 0, "expiresAt": 0, "startsAt": 0,
         "context": {"user": "Ana"}, "service": "apns", "filters": {"locale": "en"}, "metadata": {"campaign": "x"},
         "csvPath": "", "controlGroupCsvPath": "", "createdBy": "admin@example.com", "appId": app_id,
@@ -226,7 +226,7 @@ async def test_a_completed_job_can_be_neither_paused_nor_stopped(house: House) -
         assert (reply.status, reply.json["reason"]) == (403, f"cannot {verb} completed job")
     job = (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json
     assert (job["status"], job["completedAt"]) == ("", 5)
-    assert (job["totalTokens"], job["totalUsers"], job["completedTokens"]) == (10, 10, 10)
+    assert (job["totalTokens"], job["totalUsers"], job["completedTokens"], job["completedUsers"]) == (10, 10, 10, 10)
     assert (job["totalBatches"], job["completedBatches"]) == (1, 1)
     assert (job["sent"], job["failed"], job["skipped"], job["heldOut"]) == (7, 1, 1, 1)
     assert (job["reasons"], job["locales"]) == ({"x.y": 2}, {"en": 7})

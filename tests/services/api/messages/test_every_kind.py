@@ -20,7 +20,7 @@ async def test_its_test_message_arrives(desk: Desk, name: str) -> None:
         await account.have_said("accepted")
         body = {
             "name": "main",
-            "kind": name,
+            "kind": account.kind.name,
             "fields": dict(account.fields),
             "secret": dict(account.secret),
             "testRecipient": account.to,

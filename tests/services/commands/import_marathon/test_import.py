@@ -66,6 +66,7 @@ async def test_a_completed_job_is_shown_as_it_was_there(house: House) -> None:
         "controlGroup": 0.1, "csvPath": "", "controlGroupCsvPath": "bucket/control/job-1.csv",
         "pastTimeStrategy": "skip", "localized": True, "createdBy": "ana@example.com", "dbPageSize": 0,
         "totalBatches": 3, "completedBatches": 3, "totalTokens": 1200, "completedTokens": 1000, "totalUsers": 1200,
+        "completedUsers": 1000,
     }  # fmt: skip
     assert {name: shown[name] for name in expected} == expected
     assert [each["id"] for each in await house.shown(f"/apps/{app}/jobs?template=like,love")] == [job]

@@ -1,4 +1,4 @@
-"""The mail about a credential whose login its provider refuses, sent by a real worker to a real mail server."""
+"""Mails about messages, sent by a real worker to a real mail server: a login that is refused, a job that is held."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -9,8 +9,10 @@ import pytest_asyncio
 
 from services.parts.messages.common import MessagesPart
 from shared.domain.errors import Unavailable
+from shared.domain.jobs.events import EventState
 from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import CredentialStatus
+from shared.domain.messages.jobs import Halt
 from shared.flow.messages.rejections import RejectionMails
 from tests.mail.sinks import SmtpSink, smtp
 from tests.providers.fakes import FakeProcess, fake_process
@@ -67,6 +69,27 @@ async def test_one_mail_tells_what_the_provider_says_and_what_to_do(post: Post, 
         assert words in mail.text
     assert SECRET not in mail.text
     assert (await post.store.jobs.view(job.key)).open
+
+
+async def test_a_mail_about_a_held_job_tells_of_its_bounces(post: Post, sink: SmtpSink) -> None:
+    credential = await post.credential(rate=100)
+    await post.fake.answer(Rule(status=202), always=Rule(status=400))
+    job = await post.job(credential, 200, batch_size=20, halt=Halt(share=0.1, minimum=10))
+    subject = "Message job entered circuit break state"
+
+    async def is_told() -> bool:
+        return any(mail.subject == subject for mail in sink.mailed)
+
+    await until(is_told)
+    [text] = [mail.text for mail in sink.mailed if mail.subject == subject]
+    held = await post.store.jobs.view(job.key)
+    [cause] = [event.message for event in held.events if event.state is EventState.FAIL]
+    assert cause.endswith("answered messages bounced or were refused (haltOn)")
+    assert text.startswith(f"A message job of {post.app.name} is held: {cause}.\n")
+    for words in ("Messages: ", "of 200)", "refused: ", "Credential: ", credential.id):
+        assert words in text
+    for of_pushes in ("ack", "Batches", "held out", "push"):
+        assert of_pushes not in text
 
 
 async def test_a_server_that_is_away_is_tried_again_and_a_repaired_credential_is_not_told(
