@@ -13,6 +13,9 @@ from tests.deploy.manifests import K8S, Object, documents
 from tests.tiers import and_rarely
 
 COMPONENTS = ("autoscaling", "monitoring", "network-policies", "tls")
+BY_CPU = "autoscaling-by-cpu"
+"""Stands in the place of `autoscaling`, never beside it."""
+
 PLACES = ("base", "laptop", "production")
 RENDER_SECONDS = 50.0
 
@@ -30,8 +33,10 @@ class Combination(NamedTuple):
 def all_combinations(*components: str) -> list[Any]:
     """Values of a parametrized test: every place with every set of components that includes these. The gate has each
     place with just these and with all."""
-    sets = [chosen for size in range(len(COMPONENTS) + 1) for chosen in combinations(COMPONENTS, size)]
-    wanted = [Combination(place, chosen) for place in PLACES for chosen in sets if {*components} <= {*chosen}]
+    every = (*COMPONENTS, BY_CPU)
+    sets = [chosen for size in range(len(every) + 1) for chosen in combinations(every, size)]
+    fit = [chosen for chosen in sets if {*components} <= {*chosen} and not {"autoscaling", BY_CPU} <= {*chosen}]
+    wanted = [Combination(place, chosen) for place in PLACES for chosen in fit]
     usual = [each for each in wanted if each.components in {components, COMPONENTS}]
     return and_rarely(*usual, rarely=[each for each in wanted if each not in usual])
 

@@ -1,22 +1,29 @@
 """What KEDA scales: by what, to which targets, and that it asks for things that exist."""
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from shared.domain.bus.tasks import DELIVER_QUEUE
+from services.connections import Capabilities
+from services.parts import Parts
+from shared.domain.bus.tasks import DELIVER_QUEUE, REPLAY_QUEUE, SLOW_QUEUE
 from shared.domain.clock.tasks import CALL_QUEUE
-from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.domain.console.tasks import BULK_QUEUE
+from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
+from shared.domain.messages.tasks import MESSAGE_QUEUE, SINGLE_QUEUE
+from shared.runtime.configuration import load
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import BusSettings, FeedbackSettings
 from tests.deploy.manifests import SERVICES, Object
-from tests.deploy.rendering import Combination, Renderings, all_combinations
+from tests.deploy.rendering import BY_CPU, Combination, Renderings, all_combinations
 from tests.deploy.test_kustomize import of_kind, passwords
 from tests.deploy.validity import triggers
 
 COMBINATIONS = all_combinations()
 SCALED = all_combinations("autoscaling")
+SCALED_BY_CPU = all_combinations(BY_CPU)
 BATCH_AGE, OCCURRENCE_AGE = "carillon_batch_oldest_queued_seconds", "carillon_oldest_visible_seconds"
 
 # Of each role: the fewest and the most pods, and for each trigger its kind, what it looks at, and the target.
@@ -30,6 +37,14 @@ TABLE: dict[str, tuple[int, int, list[tuple[str, str, str]]]] = {
             ("rabbitmq", CALL_QUEUE, "200"),
             ("prometheus", f"max({BATCH_AGE})", "30"),
             ("rabbitmq", DELIVER_QUEUE, "200"),
+            ("rabbitmq", SLOW_QUEUE, "200"),
+            ("rabbitmq", REPLAY_QUEUE, "4"),
+            ("rabbitmq", MESSAGE_QUEUE, "100"),
+            ("rabbitmq", SINGLE_QUEUE, "200"),
+            ("rabbitmq", BULK_QUEUE, "4"),
+            ("rabbitmq", FINISH_QUEUE, "20"),
+            ("rabbitmq", MAIL_QUEUE, "20"),
+            ("cpu", "", "70"),
         ],
     ),
     "scheduler": (2, 8, [("prometheus", f"max({OCCURRENCE_AGE})", "5")]),
@@ -37,6 +52,18 @@ TABLE: dict[str, tuple[int, int, list[tuple[str, str, str]]]] = {
     "fanout": (2, BusSettings().log_partitions, [("kafka", BusSettings().group, "50000")]),
     "api": (2, 10, [("cpu", "", "70")]),
 }
+
+
+BEHAVIOR = {
+    "scaleDown": {
+        "stabilizationWindowSeconds": 300,
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
+    }
+}
+
+
+def by_cpu(objects: list[Object]) -> list[Object]:
+    return of_kind(objects, "HorizontalPodAutoscaler")
 
 
 def scaled(objects: list[Object]) -> dict[str, Any]:
@@ -71,11 +98,35 @@ def test_each_role_is_scaled_as_the_table_says(renderings: Renderings, combinati
     assert found.keys() == set(SERVICES)
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
+@pytest.mark.parametrize("combination", SCALED, ids=str)
+async def test_each_queue_that_workers_consume_has_a_trigger(renderings: Renderings, combination: Combination) -> None:
+    triggers = scaled(renderings[combination])["worker"]["triggers"]
+    watched = [trigger["metadata"]["queueName"] for trigger in triggers if trigger["type"] == "rabbitmq"]
+    capabilities = Capabilities(load({"CARILLON_BROKER_URL": "memory://"}), service="worker")
+    consumed = [stage.task.queue for stage in Parts(capabilities, ["worker"]).stages]
+    await capabilities.close()
+    assert sorted(watched) == sorted(consumed)
+
+
+@pytest.mark.parametrize("combination", SCALED_BY_CPU, ids=str)
+def test_without_keda_each_role_is_scaled_by_its_cpu(renderings: Renderings, combination: Combination) -> None:
+    found = {each["spec"]["scaleTargetRef"]["name"]: each["spec"] for each in by_cpu(renderings[combination])}
+    bounds = {role: (spec["minReplicas"], spec["maxReplicas"]) for role, spec in found.items()}
+    assert bounds == {role: (fewest, most) for role, (fewest, most, _) in TABLE.items()}
+    assert not of_kind(renderings[combination], "ScaledObject", "TriggerAuthentication")
+    for spec in found.values():
+        target = {"type": "Utilization", "averageUtilization": 70}
+        assert spec["metrics"] == [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        assert spec["behavior"] == BEHAVIOR
+
+
+@pytest.mark.parametrize("combination", [*COMBINATIONS, *SCALED_BY_CPU], ids=str)
 def test_one_alone_says_how_many_pods_there_are(renderings: Renderings, combination: Combination) -> None:
-    ruled = scaled(renderings[combination])
+    autoscalers = of_kind(renderings[combination], "ScaledObject", "HorizontalPodAutoscaler")
+    ruled = Counter(each["spec"]["scaleTargetRef"]["name"] for each in autoscalers)
     deployments = {each["metadata"]["name"]: each["spec"] for each in of_kind(renderings[combination], "Deployment")}
     assert {name for name, spec in deployments.items() if "replicas" not in spec} == ruled.keys()
+    assert set(ruled.values()) <= {1}
     assert all(spec.get("replicas", 2) >= 2 for spec in deployments.values())
 
 
@@ -83,12 +134,7 @@ def test_one_alone_says_how_many_pods_there_are(renderings: Renderings, combinat
 def test_pods_end_slowly_and_never_all(renderings: Renderings, combination: Combination) -> None:
     for spec in scaled(renderings[combination]).values():
         behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-        assert behavior == {
-            "scaleDown": {
-                "stabilizationWindowSeconds": 300,
-                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
-            }
-        }
+        assert behavior == BEHAVIOR
         assert "fallback" not in spec
         assert "idleReplicaCount" not in spec
 

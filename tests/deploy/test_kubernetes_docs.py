@@ -8,7 +8,7 @@ import yaml
 
 from tests.deploy import validity
 from tests.deploy.manifests import K8S, ROOT, pod
-from tests.deploy.rendering import COMPONENTS, Combination, Renderings, render
+from tests.deploy.rendering import BY_CPU, COMPONENTS, Combination, Renderings, render
 from tests.deploy.test_kustomize import carillons
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
@@ -34,9 +34,10 @@ def test_every_object_is_there(renderings: Renderings) -> None:
 
 
 def test_each_component_has_a_section() -> None:
-    assert [line for line in re.findall(r"^### (\S+)$", PAGE, re.MULTILINE) if line in COMPONENTS] == [
+    assert [line for line in re.findall(r"^### (\S+)$", PAGE, re.MULTILINE) if line in (*COMPONENTS, BY_CPU)] == [
         "network-policies",
         "autoscaling",
+        "autoscaling-by-cpu",
         "monitoring",
         "tls",
     ]

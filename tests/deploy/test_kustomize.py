@@ -19,7 +19,7 @@ from tests.deploy.manifests import (
     pod,
     variables,
 )
-from tests.deploy.rendering import COMPONENTS, Combination, Renderings, all_combinations, render
+from tests.deploy.rendering import BY_CPU, COMPONENTS, Combination, Renderings, all_combinations, render
 
 COMBINATIONS = all_combinations()
 EVERYTHING = Combination("production", COMPONENTS)
@@ -77,7 +77,7 @@ def test_every_file_is_used(folder: Path) -> None:
 
 def test_each_folder_is_a_kind_of_kustomization_that_kubectl_takes() -> None:
     kinds = {folder: (kustomization(folder)["apiVersion"], kustomization(folder)["kind"]) for folder in folders()}
-    components = {K8S / "components" / component for component in COMPONENTS}
+    components = {K8S / "components" / component for component in (*COMPONENTS, BY_CPU)}
     assert components <= kinds.keys()
     for folder, kind in kinds.items():
         assert kind == (

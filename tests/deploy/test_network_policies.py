@@ -1,30 +1,123 @@
-"""Who connects to whom, as the rendered policies add up."""
+"""Who connects to whom, as the rendered policies add up; who has to, the code says: what each process holds."""
 
+import gc
+import weakref
 from collections.abc import Iterator, Mapping
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from services import assembly
+from services.connections import Capabilities
+from services.parts import Parts
 from shared.outgoing.guard import _SPECIAL, guard_of
-from tests.deploy.manifests import Object
+from shared.runtime.configuration import load
+from shared.runtime.settings import Settings
+from tests.deploy.manifests import SERVICES, Object, image_settings
 from tests.deploy.rendering import COMPONENTS, PLACES, Combination, Renderings, all_combinations
-from tests.deploy.test_kustomize import carillons, of_kind
+from tests.deploy.test_kustomize import carillons, of_kind, passwords
 
+ROLES = (*SERVICES, "init")
 GUARDED = all_combinations("network-policies")
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 INTERNET = ("0.0.0.0/0", "2000::/3")
 
-MONGODB, POSTGRESQL, S3 = {27017}, {5432}, {8333}
-RABBITMQ, KAFKA, MAIL = {5672, 5671, 15672, 15671}, {9092, 9093}, {587, 465}
-SERVERS = {
-    "api": MONGODB | RABBITMQ | KAFKA | POSTGRESQL | S3,
-    "scheduler": MONGODB | RABBITMQ | KAFKA,
-    "worker": MONGODB | RABBITMQ | KAFKA | POSTGRESQL | S3 | MAIL,
-    "feedback": MONGODB | KAFKA,
-    "fanout": MONGODB | RABBITMQ | KAFKA,
-    "init": MONGODB | RABBITMQ | KAFKA | POSTGRESQL,
-}
+DEFAULT_PORTS = {"mongodb": 27017, "http": 80, "https": 443, "smtp": 25}
+ANYWHERE = ("outgoing", "provider_outgoing", "bus_outgoing", "slow_bus_outgoing")
+"""What calls any port of hosts that users name: callbacks, providers (`smtp` and `http` have a port of their own) and
+receivers."""
+
+IDLE = {"scheduler": "blobs"}
+"""Every process has the kinds of jobs in hand; the file of a push job's control group is written by workers alone."""
+
+AN_SMTP_SERVER = {"CARILLON_MAIL_URL": "smtp://carillon:secret@mail.carillon-servers:587"}
+
+
+class Held:
+    """Stands for a capability: what can be asked of it before anything is connected to."""
+
+    delivers = True
+    bucket = "carillon"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        async def answer(*_: object, **__: object) -> None:
+            return None
+
+        return answer
+
+
+@cache
+def held(role: str) -> frozenset[str]:
+    """The capabilities that something in a process of this role has in hand when it is built: it will use them."""
+    names = ("broker", "stream", "audience", "blobs", "mail", *ANYWHERE)
+    given = {name: Held() for name in names}
+    seen = {name: weakref.ref(each) for name, each in given.items()}
+    capabilities = Capabilities(load({}), service=role, **given)
+    given.clear()
+    parts = Parts(capabilities, [role])
+    built = [assembly.components(role, parts), parts.on_due]
+    for name in names:
+        del vars(capabilities)[name]
+    gc.collect()
+    assert built
+    return frozenset({"store", *(name for name in names if seen[name]() is not None)} - {IDLE.get(role)})
+
+
+class Asked(Held):
+    """Notes by its name that `init` asks something of it."""
+
+    def __init__(self, name: str, notes: set[str]) -> None:
+        self._name, self._notes = name, notes
+
+    @property
+    def schema(self) -> "Asked":
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        answer = super().__getattr__(name)
+
+        async def note(*_: object, **__: object) -> None:
+            self._notes.add(self._name)
+            await answer()
+
+        return note
+
+
+async def asked_by_init(settings: Settings) -> set[str]:
+    """The capabilities that `carillon init` uses."""
+    notes: set[str] = set()
+    given = {name: Asked(name, notes) for name in ("store", "broker", "stream", "audience", "blobs", "mail")}
+    parts = Parts(Capabilities(settings, service="init", **given), ["worker"])
+    await assembly.set_up(parts)
+    await assembly.verify(parts)
+    return notes
+
+
+def addresses(settings: Settings) -> dict[str, set[tuple[str, int]]]:
+    """Where the settings say that each capability's server is."""
+    urls = {
+        "store": (settings.store.url,),
+        "broker": (settings.broker.url, settings.broker.management_url),
+        "stream": (settings.stream.url,),
+        "audience": (settings.audience.url,),
+        "blobs": (settings.blobs.endpoint_url or f"https://s3.{settings.blobs.region}.amazonaws.com",),
+        "mail": (settings.mail.url,),
+    }
+    return {name: {each for url in found for each in _addresses(url)} for name, found in urls.items()}
+
+
+def _addresses(url: str) -> Iterator[tuple[str, int]]:
+    scheme, network = urlsplit(url).scheme, urlsplit(url).netloc.rpartition("@")[2]
+    for server in filter(None, network.split(",")):
+        host, _, port = server.partition(":")
+        yield host, int(port or DEFAULT_PORTS[scheme])
 
 
 def takes(selector: Object, labels: Mapping[str, str]) -> bool:
@@ -81,14 +174,45 @@ def test_only_the_ingress_reaches_the_api_and_only_monitoring_the_metrics(
         assert {port["containerPort"] for port in containers[0].get("ports", [])} <= opened.keys()
 
 
+def settings_of(objects: list[Object], combination: Combination) -> Settings:
+    """The settings of every process there, and a mail server."""
+    (given,) = of_kind(objects, "ConfigMap")
+    return load(AN_SMTP_SERVER | image_settings() | given["data"] | passwords(combination))
+
+
+async def used(role: str, settings: Settings) -> frozenset[str] | set[str]:
+    return await asked_by_init(settings) if role == "init" else held(role)
+
+
 @pytest.mark.parametrize("combination", GUARDED, ids=str)
-def test_each_role_reaches_the_servers_that_it_works_with(renderings: Renderings, combination: Combination) -> None:
-    reached: dict[str, set[int]] = {}
-    for workload in carillons(renderings[combination]):
-        for rule in rules(renderings[combination], workload, "egress"):
-            if [peer for peer in rule["to"] if "ipBlock" not in peer and namespace(peer) == "carillon-servers"]:
-                reached.setdefault(workload["metadata"]["name"], set()).update(ports(rule))
-    assert reached == SERVERS
+async def test_each_role_reaches_the_servers_that_it_works_with(
+    renderings: Renderings, combination: Combination
+) -> None:
+    objects = renderings[combination]
+    settings = settings_of(objects, combination)
+    where, opened = addresses(settings), {}
+    for workload in carillons(objects):
+        role, egress = workload["metadata"]["name"], list(rules(objects, workload, "egress"))
+        wanted = {address for name in await used(role, settings) for address in where.get(name, ())}
+        assert [address for address in sorted(wanted) if not any(leads_to(rule, *address) for rule in egress)] == [], (
+            f"{role} cannot reach them"
+        )
+        ports_of_servers = {port for name in where for _, port in where[name] if port != 443}
+        opened[role] = {port for rule in egress if is_for_servers(rule) for port in ports(rule) & ports_of_servers}
+        assert opened[role] == {port for host, port in wanted if host.endswith(".carillon-servers")}, (
+            f"{role} reaches what it does not need"
+        )
+
+
+def is_for_servers(rule: Object) -> bool:
+    return any("ipBlock" not in peer and namespace(peer) == "carillon-servers" for peer in rule["to"])
+
+
+def leads_to(rule: Object, host: str, port: int) -> bool:
+    """Whether the rule opens this port of a host, which is in the namespace of its name, or on the Internet."""
+    inside = host.endswith(".carillon-servers")
+    fits = is_for_servers(rule) if inside else any("ipBlock" in peer for peer in rule["to"])
+    return fits and (not ports(rule) or port in ports(rule))
 
 
 @pytest.mark.parametrize("combination", GUARDED, ids=str)
@@ -104,14 +228,20 @@ def test_everybody_may_ask_for_names(renderings: Renderings, combination: Combin
 
 
 @pytest.mark.parametrize("combination", GUARDED, ids=str)
-def test_only_workers_call_anything_on_the_internet(renderings: Renderings, combination: Combination) -> None:
+async def test_who_calls_hosts_of_users_reaches_every_port_on_the_internet(
+    renderings: Renderings, combination: Combination
+) -> None:
+    objects = renderings[combination]
+    settings = settings_of(objects, combination)
     outside = {
         workload["metadata"]["name"]: ports(rule)
-        for workload in carillons(renderings[combination])
-        for rule in rules(renderings[combination], workload, "egress")
+        for workload in carillons(objects)
+        for rule in rules(objects, workload, "egress")
         if any("ipBlock" in peer for peer in rule["to"])
     }
-    assert outside == {"worker": set(), "api": {443}}, "an empty set is any port"
+    callers = {name for name in ROLES if await used(name, settings) & {*ANYWHERE}}
+    assert callers == {"api", "worker"}
+    assert outside == {role: set() for role in callers}, "an empty set is any port"
 
 
 def edges(network: Network) -> Iterator[Address]:
