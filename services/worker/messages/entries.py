@@ -8,7 +8,7 @@ never work, the address is suppressed in the same transaction.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import assert_never
@@ -34,12 +34,14 @@ from shared.domain.messages.repeating import Repeating
 from shared.flow.messages.barring import bars_beside
 from shared.providers import Content
 from shared.runtime.metrics import MESSAGES_UNKNOWN
+from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 
-_PAUSE_SECONDS = 0.02
+_PAUSES = Backoff(first_seconds=0.02, cap_seconds=1)
+_BEHIND = "MongoDB: entries have changed, and no majority of the members has the changes yet"
 _FIRST_ROUND = Resending()
 _NOTHING_AGAIN = Repeating()
 
@@ -114,8 +116,10 @@ class EntryWriter:
         repeating: Repeating = _NOTHING_AGAIN,
         of_singles: bool = False,
         channel: Channel = Channel.OTHER,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._channel = channel
+        self._rest = rest
         self._store = store
         self._repeating = repeating
         self._of_singles = of_singles
@@ -126,13 +130,15 @@ class EntryWriter:
         self._resending = resending
 
     async def write(self, notes: Sequence[Note], *, patience_seconds: float | None = None) -> None:
-        """Write these. Each message is then as its entry is. While the store is away this waits, so long at most.
+        """Write these. Each message is then as its entry is. While the store is away this waits, so long at most. A
+        majority read may still show an entry as it was before a change that our write has met: that is waited out, too.
 
         Raises:
             BatchTaken: the batch has another owner.
             Unavailable: the store was away for longer than that.
         """
         deadline = None if patience_seconds is None else time.monotonic() + patience_seconds
+        failures = 0
         while True:
             changes = self._changes(notes)
             try:
@@ -144,12 +150,15 @@ class EntryWriter:
                     of_singles=self._of_singles,
                     beside=bars_beside(self._store, [change for _, change in changes], self._channel),
                 )
-                if result is WriteResult.STALE:
-                    await self._read_again([note.prepared for note in notes])
+                if result is WriteResult.STALE and not await self._read_again(notes):
+                    raise Unavailable(_BEHIND)
             except Unavailable as error:
-                await _wait_for_the_store(error, deadline)
-                # Whether it was written shows in the entries.
-                result = await self._retry_reading([note.prepared for note in notes], deadline)
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+                failures += 1
+                log.warning("the ledger cannot be written", reason=str(error), attempt=failures)
+                await self._rest(next_delay(_PAUSES, failures, 0))
+                continue  # whether it was written shows when it is written again
             match result:
                 case WriteResult.DONE:
                     for prepared, change in changes:
@@ -160,18 +169,21 @@ class EntryWriter:
                 case WriteResult.LOST:
                     raise BatchTaken
                 case WriteResult.STALE:
-                    continue
+                    failures = 0
                 case _:
                     assert_never(result)
 
     async def record_late(self, notes: Sequence[Note]) -> None:
         """Record answers after the batch was taken: they count where nobody knows better. Raises `Unavailable`."""
-        await self._read_again([note.prepared for note in notes])
+        failures = 0
+        await self._read_again(notes)
         while changes := [change for _, change in self._changes(notes)]:
             bars = bars_beside(self._store, changes, self._channel)
             if await self._store.messages.fold(changes, beside=bars) is WriteResult.DONE:
                 return
-            await self._read_again([note.prepared for note in notes])
+            failures = 0 if await self._read_again(notes) else failures + 1
+            if failures:
+                await self._rest(next_delay(_PAUSES, failures, 0))
 
     def is_ours(self, prepared: Prepared) -> bool:
         """Whether the message is noted as about to be called, by us."""
@@ -229,32 +241,20 @@ class EntryWriter:
             case _:
                 assert_never(note.purpose)
 
-    async def _retry_reading(self, written: Sequence[Prepared], deadline: float | None) -> WriteResult:
-        while True:
-            try:
-                await self._read_again(written)
-            except Unavailable as error:
-                await _wait_for_the_store(error, deadline)
-            else:
-                return WriteResult.STALE
-
-    async def _read_again(self, written: Sequence[Prepared]) -> None:
-        found = await self._store.messages.with_ids([prepared.message.id for prepared in written])
-        for prepared in written:
+    async def _read_again(self, notes: Sequence[Note]) -> bool:
+        """Whether an entry is another one than before."""
+        found = await self._store.messages.with_ids([note.prepared.message.id for note in notes])
+        has_changed = False
+        for prepared in (note.prepared for note in notes):
+            before = prepared.message, prepared.is_gone
             if (message := found.get(prepared.message.id)) is not None:
                 prepared.message, prepared.is_stored = message, True
             else:
                 prepared.is_gone = prepared.is_stored
+            has_changed |= before != (prepared.message, prepared.is_gone)
+        return has_changed
 
 
 def count_unknown(changes: Iterable[EntryChange], *, why: str) -> None:
     """Count the messages that became `unknown`, since a provider gave `no_answer` or because of a `lost_worker`."""
     MESSAGES_UNKNOWN.labels(why).inc(sum(change.after.is_unknown for change in changes))
-
-
-async def _wait_for_the_store(error: Unavailable, deadline: float | None) -> None:
-    """Wait a moment. Raises the error where the deadline is over."""
-    if deadline is not None and time.monotonic() > deadline:
-        raise error
-    log.warning("the ledger cannot be reached", reason=str(error))
-    await asyncio.sleep(_PAUSE_SECONDS)

@@ -24,7 +24,7 @@ from services.worker.jobs.grace import Grace
 from services.worker.messages.dispatch import DispatchEnd
 from services.worker.messages.dry_run import settle_counted
 from services.worker.messages.early_feed import EarlyFeed
-from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
+from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand, falls_silent
 from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.opening import Dispatches
@@ -40,7 +40,7 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, recover
+from shared.domain.messages.ledger import Message
 from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.feed import Feed
@@ -52,7 +52,7 @@ from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
-from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession, turn_of
+from shared.store.messages.ledger import WRITTEN_AT_ONCE, WritingSession, turn_of
 
 log = structlog.get_logger(__name__)
 
@@ -252,28 +252,17 @@ class MessageSender(Stage[SendMessages]):
     ) -> Mapping[str, Message]:
         """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
         now, entries = await self._store.now(), await self._read_entries(batch)
-        found = {
-            id_: recovered
-            for id_, entry in entries.items()
-            if (recovered := recover(entry, owner=batch.owner, now=now, repeats=repeating.allows(entry))) is not None
-        }
-        changes = [EntryChange(entries[id_], after) for id_, after in found.items()]
-        for first in range(0, len(changes), WRITTEN_AT_ONCE):
-            part = changes[first : first + WRITTEN_AT_ONCE]
-            result = await self._store.messages.write(batch.id, batch.owner, part, session)
-            match result:
-                case WriteResult.DONE:
-                    count_unknown(part, why="lost_worker")
-                case WriteResult.LOST:
-                    raise BatchTaken
-                case WriteResult.STALE:
-                    return await self._recover(batch, session, repeating)  # a callback has told of one
-                case other:
-                    assert_never(other)
+        prepared = [Prepared(entry, {}, is_stored=True) for entry in entries.values()]
+        lost = [Note(each, Purpose.RECOVER, at=now) for each in prepared if each.message.is_sending]
+        writer = EntryWriter(self._store, batch_id=batch.id, owner=batch.owner, session=session, repeating=repeating)
+        for first in range(0, len(lost), WRITTEN_AT_ONCE):
+            # The task comes again later if the ledger cannot be written now.
+            await writer.write(lost[first : first + WRITTEN_AT_ONCE], patience_seconds=0)
+        found = [each for note in lost if not (each := note.prepared.message).is_sending]
         if found:
-            repeated = sum(entry.is_unsent for entry in found.values())
+            repeated = sum(entry.is_unsent for entry in found)
             log.warning("messages of a lost worker", messages=len(found), repeated=repeated)
-        return {**entries, **found}
+        return {each.message.id: each.message for each in prepared if not each.is_gone}
 
     async def _screen(self, ours: _Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Screened:
         now = await self._store.now()

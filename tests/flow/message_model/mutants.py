@@ -10,7 +10,7 @@ have to become one if that were removed:
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from services.worker.messages import entries, send
+from services.worker.messages import entries
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
 from services.worker.messages.in_hand import BatchesInHand
@@ -85,14 +85,14 @@ MUTANTS = {
     "impatient recovery": _mutant(
         "recovery does not wait until a call is over",
         "UNNOTED",
-        (send, "recover", flaws.recover_at_once),
+        (entries, "recover", flaws.recover_at_once),
         seed=24,
         weather=_SLEEPS,
     ),
     "bold recovery": _mutant(
         "recovery repeats, whatever the policy says",
         "HELD",
-        (send, "recover", flaws.repeat_always),
+        (entries, "recover", flaws.repeat_always),
         seed=5,
         weather=_DEATHS,
     ),

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +24,7 @@ from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, ReceiptOutc
 from shared.providers.callbacks import Callback, CallbackNews, CallbackSuppression, tell_refusal
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
+from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 from tests.clock import ManualClock
 from tests.store.made import added
 
@@ -464,3 +466,44 @@ async def test_an_unsubscription_may_overtake_the_record_of_its_call(receipts: R
     assert await unsubscribe(receipts, told, clock.now() - timedelta(hours=1)) == {STORED: 1}
     of_others = CallbackSuppression(provider_id="theirs", recipient="ana@example.com")
     assert await unsubscribe(receipts, of_others, clock.now() - timedelta(hours=1)) == {SKIPPED: 1}
+
+
+class LaggingLedger:
+    """The ledger of a replica set without a majority for a while: its reads show an entry as it was, so many times."""
+
+    def __init__(self, ledger: MessageLedger, before: Message, reads: int) -> None:
+        self._ledger, self._before, self._reads = ledger, before, reads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def with_ids(self, ids: list[str]) -> dict[str, Message]:
+        self._reads -= 1
+        return {self._before.id: self._before} if self._reads >= 0 else await self._ledger.with_ids(ids)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_writer_pauses_longer_and_longer_while_no_majority_shows_what_has_changed(
+    store: Store, receipts: Receipts, is_late: bool
+) -> None:
+    await add_batch(store)
+    [entry] = await put(store, [0])
+    await fold(receipts, news(0, DELIVERED, provider_id="p-1"))
+    pauses: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        pauses.append(seconds)
+
+    def writer(reads: int) -> EntryWriter:
+        lagging = SimpleNamespace(messages=LaggingLedger(store.messages, entry, reads), suppressions=store.suppressions)
+        return EntryWriter(cast("Store", lagging), batch_id=batch_id(JOB, 0), owner="w1", rest=rest)
+
+    note = answered(entry, CallAccepted("p-1"), at=ManualClock().now())
+    if is_late:
+        await writer(reads=10).record_late([note])
+    else:
+        with pytest.raises(Unavailable, match="no majority"):
+            await writer(reads=1).write([note], patience_seconds=0)
+        await writer(reads=9).write([note])
+    assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1, 1, 1])
+    assert await tally(store) == {"delivered": 1}
