@@ -15,6 +15,7 @@ import pytest
 
 from services.commands.seed import seed
 from services.embedded.instance import Instance
+from services.embedded.processes import free_port
 from shared.domain.push.records import APNS
 from tests.deploy.manifests import ROOT
 from tests.e2e.test_embedded import customer_of, upper_at
@@ -111,3 +112,20 @@ async def test_the_programs_of_the_clocks_page_run(terminal: Terminal) -> None:
     program = f"async def main(app_id: str) -> None:\n{indent(inside, _STEP)}"
     await terminal.type(f"{shlex.quote(sys.executable)} -c {shlex.quote(_IMPORTS + program + _RUN)}")
     assert re.search(r"^\d+ of \d+$", terminal.answer, re.MULTILINE)
+
+
+async def test_the_bus_page_leads_to_events_that_arrive(terminal: Terminal) -> None:
+    page = (ROOT / "docs/bus.md").read_text("utf-8")
+    receiver, publisher = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (terminal.folder / "receiver.py").write_text(receiver.replace("9000", str(port := free_port())))
+    (terminal.folder / "publisher.py").write_text(publisher.replace("http://localhost:8080", terminal.house.api))
+    typed = re.findall(r"^```\n((?:export|curl|\.venv|[A-Z]+=).*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(typed) == 12
+    # What the page has in terminals of their own goes into the background of this one.
+    received = f"python receiver.py >got & trap 'kill %1' EXIT; until curl -so /dev/null 127.0.0.1:{port}; do :; done\n"
+    script = "".join(typed).replace("python receiver.py\n", received, 1).replace("9000", str(port))
+    script = script.replace(".venv/bin/python", shlex.quote(sys.executable))
+    await terminal.type(f"{script}{shlex.quote(sys.executable)} publisher.py")
+    got = (terminal.folder / "got").read_text("utf-8")
+    for url in ("orders/1", "carillon-test"):
+        assert f'{url}"' in got, got

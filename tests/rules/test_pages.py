@@ -10,10 +10,13 @@ from tests.stack.places import CHECKOUT
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
+    "docs/bus.md",
     "docs/design.md",
     "docs/first-job.md",
     "docs/guarantees.md",
     "docs/index.md",
+    "docs/moving-from-routemaster.md",
+    "docs/operating-the-bus.md",
     "docs/push-table.md",
 )
 LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE = 90, 160, 30

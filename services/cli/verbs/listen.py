@@ -23,17 +23,16 @@ if TYPE_CHECKING:  # these bring httpx along, and `--help` does not need it
 @click.option("--to", "url", required=True, metavar="URL",
               help="URL that copies are posted to, such as http://localhost:3000/events.")  # fmt: skip
 @click.option("--since", type=options.SequenceOrPast(),
-              help="Begin after this sequence or at this time: 17, 2h (ago), 2025-12-24 "
-                   "otherwise with what is cut from now on.")  # fmt: skip
+              help="Begin after this sequence or at this time: 17, 2h (ago), 2025-12-24 (default: now).")  # fmt: skip
 @click.option("--secret-file", metavar="FILE",
-              help="Sign copies with the secret in this file (`-`: stdin); otherwise they are not signed.")  # fmt: skip
+              help="Sign copies with the secret in this file (`-`: stdin; default: no signature).")  # fmt: skip
 @options.namespace
 @click.pass_obj
 def command(session: Session, key: str, url: str, since: str | None, secret_file: str | None, namespace: str) -> None:
     """Post copies of a subscription's deliveries to a program on your machine, until Ctrl-C.
 
-    The subscription does not change: its receiver is called as before, and only this command shows the answers of your
-    program. Copies have the headers of deliveries and `carillon-copy: true`. They are signed only with --secret-file.
+    The subscription does not change: Carillon calls its receiver as before, and only this command sees your program's
+    answers. Copies have the headers of deliveries and `carillon-copy: true`. They are signed only with --secret-file.
     """
     from services.cli.copies import open_target
     from services.cli.following import DeliveryFollower

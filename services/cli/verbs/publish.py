@@ -32,14 +32,14 @@ def command(
     event_id: str | None,
     file: str | None,
 ) -> None:
-    """Publish events on a topic of the bus. A topic belongs to whoever does so first.
+    """Publish events on a topic of the bus. The topic belongs to its first publisher.
 
-    One event by --type and --url, or those of a --file. What is published again, receivers get again.
+    Give one event by --type and --url, or many in a --file. Receivers get repeated events again.
     """
     given = {"type": type_, "url": url, "data": data, "id": event_id}
     event = {name: value for name, value in given.items() if value is not None}
     if bool(file) == bool(event) or (event and not (type_ and url)):
-        raise click.UsageError("give both --type and --url, or --file")
+        raise click.UsageError("give --type and --url for one event, or --file for many")
     events = options.read_documents(file) if file else [event]
     published, refused = list[Json](), 0
     for start in range(0, len(events), _AT_ONCE):

@@ -19,8 +19,8 @@ _PATH = ("bus", "subscriptions")
 
 @command.verb("create", changes=True)
 @_key
-@click.option("--from", "since", type=Past(), required=True, help="Begin of the time: 2h (ago), 2025-12-24.")
-@click.option("--to", "until", type=Past(), help="End of the time (default: now).")
+@click.option("--from", "since", type=Past(), required=True, help="Time of the first event: 2h (ago), 2025-12-24.")
+@click.option("--to", "until", type=Past(), help="Time after the last event (default: now).")
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
               help="Only this topic; may be given several times (default: all of the subscription).")  # fmt: skip
 @options.namespace

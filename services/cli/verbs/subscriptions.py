@@ -67,20 +67,21 @@ def send_test(session: Session, key: str, namespace: str) -> None:
 @command.verb("put", changes=True)
 @_key
 @click.option("--callback", metavar="URL", help="URL that events are sent to; a new subscription needs one.")
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Topic; may be given several times.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME",
+              help="Topic, in place of those before; may be given several times.")  # fmt: skip
 @click.option("--body", type=JsonText(), metavar="JSON|@FILE",
               help="All fields, as in the API; the options above win.")  # fmt: skip
 def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...], body: Any) -> None:
-    """Create or change a subscription. Other fields stay.
+    """Create or change a subscription. Fields that are not named stay.
 
-    The secret of a new one is printed for this one time. --body has the fields that have no option here: '{"filter":
-    {"types": ["create"]}, "max_events": 50}'.
+    The secret of a new one is printed once. --body takes the fields without an option: '{"filter": {"types":
+    ["create"]}, "max_events": 50}'.
     """
     if body is not None and not isinstance(body, dict):
-        raise click.UsageError("--body must be a JSON object")
+        raise click.UsageError("--body must be a JSON object, such as '{\"max_events\": 50}'")
     given = {"callback": callback, "topics": list(topics)}
     made = session.api.put(*_PATH, key, body={**(body or {}), **{name: each for name, each in given.items() if each}})
-    _confirm(session, made, f"Stored subscription {key}.")
+    _confirm(session, made, f"Subscription {key} is in place.")
 
 
 @command.verb("pause", changes=True)
@@ -123,7 +124,7 @@ def delete(session: Session, key: str, namespace: str) -> None:
 
 
 def _confirm(session: Session, made: Json, sentence: str) -> None:
-    """Tell what was done. Where there is a new secret, it stands on stdout alone, as that of a token does."""
+    """Say what was done. A new secret is all of stdout, so that it can be piped."""
     secret = made.get("secret")
     if secret and not session.out.json and not session.out.quiet:
         session.out.tell(f"{sentence} Its secret is not shown again:")

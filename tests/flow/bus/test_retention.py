@@ -74,6 +74,18 @@ async def test_a_removed_one_goes_with_its_queue_and_its_heir_stays(store: Store
     assert await store.bus_subscriptions.get(old.id) == heir
 
 
+async def test_the_pressure_leaves_out_what_a_removed_one_left(store: Store, session: OwnSession) -> None:
+    old, other = await add(store, "k", "a"), await add(store, "other", "a")
+    chunks = [chunk(each.queue, (LOG, 0)) for each in (old, other)]
+    await store.bus_flushes.flush(flush_of(await version(store), {LOG: (LogPosition(), 1)}, *chunks), session)
+    await fill(store, old.queue, 0, still_open=2)
+    backlog = await store.bus_standings.read_all()
+    assert (backlog and backlog.events) == 4
+    assert await change(store, old, state=SubscriptionStatus.REMOVED, now=await store.now())
+    backlog = await store.bus_standings.read_all()
+    assert (backlog and backlog.events) == 1
+
+
 async def test_a_removed_one_that_nobody_made_again_is_forgotten(store: Store) -> None:
     now = await store.now()
     old = await add(store, "k", "a")
@@ -90,6 +102,7 @@ async def fill(store: Store, queue: str, settled: int, *, still_open: int = 0) -
             id=f"{queue}/{sequence}",
             queue=queue,
             sequence=sequence,
+            count=1,
             first_at=NOON,
             cut_at=NOON,
             status=DeliveryStatus.OPEN if sequence <= still_open else DeliveryStatus.DELIVERED,
