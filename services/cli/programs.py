@@ -41,8 +41,9 @@ def run_async(work: Coroutine[Any, Any, int]) -> None:
 
     import uvloop
 
-    from shared.runtime.lifecycle import EXIT_INTERRUPTED
+    from shared.runtime.lifecycle import EXIT_INTERRUPTED, raise_file_limit
 
+    raise_file_limit()
     try:
         code = uvloop.run(work)
     except CarillonError as error:

@@ -128,7 +128,8 @@ class Outgoing(Protocol):
         Raises:
             Unreachable: there was no answer; the receiver may have had the call.
             Blocked: the target must not be called, and was not.
-            Unavailable: nobody here could look its name up in time. It was not called, and that says nothing about it.
+            Unavailable: this process could not look its name up in time, or has no file left for a connection. It was
+                not called, and that says nothing about it.
         """
 
     async def post(self, posting: Posting) -> PostedAnswer:

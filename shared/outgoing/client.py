@@ -1,6 +1,7 @@
 """The HTTP client of a process on aiohttp (`shared.outgoing`)."""
 
 import asyncio
+import errno
 import os
 import ssl
 import time
@@ -31,6 +32,7 @@ EXCERPT_CHARACTERS = 256
 EXCERPT_SECONDS = 2.0
 POSTED_BODY_BYTES = 16_384
 _REMEMBERED_URLS = 1_000
+_OUR_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # Compressed bodies are not asked for and never unpacked: a small one can become an endless one.
 DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon", "Accept-Encoding": "identity"}
 
@@ -167,7 +169,8 @@ class _DriverFailure(Exception):
 
 @contextmanager
 def _driver_errors(timeout_seconds: float) -> Iterator[None]:
-    """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials."""
+    """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials. Raises
+    `Unavailable` where it is this process that lacks something."""
     try:
         yield
     except aiohttp.ConnectionTimeoutError:
@@ -179,6 +182,8 @@ def _driver_errors(timeout_seconds: float) -> Iterator[None]:
     except (aiohttp.ClientSSLError, ssl.SSLError) as error:
         reason = f"cannot be trusted: {_tls_fault(error)}"
     except aiohttp.ClientConnectorError as error:
+        if error.os_error.errno in _OUR_LACK:
+            raise Unavailable(f"this process cannot open a connection: {_system_fault(error.os_error)}") from None
         reason = f"cannot be connected to: {_system_fault(error.os_error)}"
     except aiohttp.ClientResponseError:
         reason = "answers, but not in HTTP"

@@ -1,8 +1,11 @@
-"""A bound to what a receiver sends before its answer.
+"""A bound to what a receiver sends before its answer, and to how long it keeps a connection that is over.
 
 HTTP allows any number of interim answers (1xx) before the final one, and aiohttp reads them all: a receiver that sends
 them without end keeps the event loop of the whole process busy. A connection on which more come than an honest receiver
 sends is ended at once, as one that does not speak HTTP, also while it waits in the pool.
+
+A connection that is closed politely stays open until the receiver has read what was written to it, or for half a minute
+until it has ended TLS. So connections are not closed but aborted: the call has its answer, or wants none.
 """
 
 from functools import partial
@@ -20,13 +23,16 @@ _PIECE_BYTES = 4_096  # 256 KiB of heads in one go would hold the loop for 35 ms
 
 
 class BoundedHandler(ResponseHandler):
-    """A connection that is ended by too many answers to one request."""
+    """A connection that is ended by too many answers to one request, and at once where nobody needs it."""
 
     _heads = 0
 
     def set_response_params(self, **options: Any) -> None:
         self._heads = 0
         super().set_response_params(**options)
+
+    def close(self) -> None:
+        self.abort()
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
         self._heads += 1

@@ -11,6 +11,7 @@ instant. Services that share a process are simply one list of components.
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
@@ -29,7 +30,18 @@ EXIT_SIGNAL = 128  # plus the number of the second signal
 # What a cancelled component, or one that begins to stop when the grace period is over, may still take to close.
 CLOSING_SECONDS = 1.0
 
+FILES = 65_536
+
 log = structlog.get_logger(__name__)
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as the machine allows, up to `FILES`. Most machines begin with 1,024, and a
+    worker calls as many receivers at a time."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Component(Protocol):

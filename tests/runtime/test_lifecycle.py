@@ -297,3 +297,14 @@ def test_a_second_signal_ends_the_process_at_once(process: Process) -> None:
     os.kill(process.popen.pid, signal.SIGTERM)
     code, _ = process.end()
     assert code == 128 + signal.SIGTERM
+
+
+def test_a_process_opens_as_many_files_as_the_machine_lets_it() -> None:
+    program = (
+        "import resource; from shared.runtime.lifecycle import FILES, raise_file_limit\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)); raise_file_limit()\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE) == (min(FILES, hard if hard > 0 else FILES), hard))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "True\n"

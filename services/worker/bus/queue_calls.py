@@ -23,6 +23,9 @@ log = structlog.get_logger(__name__)
 _UNSETTLED = 4
 """How many deliveries may be called and not settled, for each call at a time: they are called again if we die."""
 
+_NOT_MADE_SECONDS = 0.5
+"""How long a queue waits after a call that this process could not make: what it lacks, it lacks for longer."""
+
 
 class QueueCalls:
     """The calls of one run. `made` counts them."""
@@ -115,6 +118,7 @@ class QueueCalls:
                 result = await self._held.tools.receivers.call(delivery, self._held.active)
             except Unavailable as error:
                 log.warning("a receiver is not called", queue=self._held.queue, reason=str(error))
+                await asyncio.sleep(_NOT_MADE_SECONDS)
                 return None
         await fault("deliver.after_call")
         return result
