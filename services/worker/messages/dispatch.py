@@ -246,6 +246,8 @@ class Dispatch:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
                 call.add_done_callback(self._end_call)
+                # The call is to begin before the next one is judged: else a loop that lags makes calls that are late.
+                await asyncio.sleep(0)
             if not self._instants:
                 self._wake_all()
 
