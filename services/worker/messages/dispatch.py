@@ -25,7 +25,7 @@ from itertools import islice
 import structlog
 
 from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
-from services.worker.messages.instants import InstantCounts, LostInstant
+from services.worker.messages.instants import InstantCounts, LostInstant, Speed
 from services.worker.messages.pace import AccountPace, PlaceLost, PlaceYielded, Reserved, Wish
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
@@ -87,10 +87,11 @@ class Dispatch:
         guard: PaceGuard,
         *,
         call_us: int,
+        speed: Speed | None = None,
         let_next_in: Callable[[], None] = lambda: None,
     ) -> None:
         self.free_us = 0
-        self._counts = InstantCounts()
+        self._counts = InstantCounts(speed or Speed())
         self.lost = self._counts.lost
         self.refusal = ""
         self._pace = pace
@@ -195,7 +196,7 @@ class Dispatch:
                 continue
             await fault("message.after_grant")
             self._calls = got.calls
-            self._counts.begin(got.grant.count)
+            self._counts.begin(got.grant.count, got.grant.interval_us)
             self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
             self._wake_all()
             if got.ends:
@@ -209,6 +210,8 @@ class Dispatch:
             lasting_us=int(self._lasting_us),
             claimed=max(len(self._under_way), min(self._calls, len(self._under_way) + len(self._instants))),
             limit=self._counts.limit,
+            columns=self._counts.speed.columns,
+            after_us=self._instants[-1][0] if self._instants else 0,
         )
 
     async def _outlast(self, wait: Wait) -> None:
@@ -237,11 +240,14 @@ class Dispatch:
             elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
                     self._counts.lose(why)
-                self._wake_all()
+                self._reserving.set()
             else:
+                self._counts.use()
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
                 call.add_done_callback(self._end_call)
+                # The call is to begin before the next one is judged: else a loop that lags makes calls that are late.
+                await asyncio.sleep(0)
             if not self._instants:
                 self._wake_all()
 

@@ -3,14 +3,19 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from cachetools import LRUCache
+
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
+from services.worker.messages.instants import Speed
 from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.rules import SendRules
 from shared.domain.messages.credentials import Credential
 from shared.store import Store
+
+_REMEMBERED = 1_000
 
 
 class Dispatches:
@@ -21,6 +26,7 @@ class Dispatches:
         self._accounts = accounts
         self._kept_clock = kept_clock
         self._rules = rules
+        self._speeds: LRUCache[str, Speed] = LRUCache(_REMEMBERED)
 
     @asynccontextmanager
     async def open(
@@ -46,7 +52,8 @@ class Dispatches:
                 call_us=call_us,
                 first_in_line=first_in_line,
             )
-            yield Dispatch(pace, writer, provider, clock, guard, call_us=call_us, let_next_in=let_next_in)
+            speed = self._speeds.setdefault(credential.id, Speed())
+            yield Dispatch(pace, writer, provider, clock, guard, call_us=call_us, speed=speed, let_next_in=let_next_in)
 
     async def close(self) -> None:
         """Close the accounts, when nobody sends any more."""

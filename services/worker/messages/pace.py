@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages import pacing, places
+from shared.domain.messages.blocks import COLUMNS
 from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.clocks import Reading
 from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
 from shared.domain.messages.places import AccountPlace, Places
+from shared.domain.messages.slowing import slow_down
 from shared.flow.messages.account_clock import AccountClock
 from shared.runtime.metrics import ACCOUNTS_SLOWED, CLOCK_ADOPTIONS, GRANTS
 from shared.store.messages.credentials import Credentials
@@ -44,7 +46,8 @@ class Reserved(Struct, frozen=True):
 class Wish(Struct, frozen=True):
     """What a holder wants: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
     way where each lasts so long and so many are `left`. Others have nothing of the calls that are `claimed`: they are
-    under way, or may be by what was granted before. `limit` is what has bounded the holder so far."""
+    under way, or may be by what was granted before. `limit` is what has bounded the holder so far, `columns` are as
+    many as it can use of a quick account's, and it has instants until `after_us`."""
 
     count: int
     left: int
@@ -52,6 +55,8 @@ class Wish(Struct, frozen=True):
     lasting_us: int
     claimed: int = 0
     limit: Limit = Limit.RATE
+    columns: int = COLUMNS
+    after_us: int = 0
 
 
 class PlaceLost(Exception):
@@ -114,7 +119,7 @@ class AccountPace:
             if traffic is None:
                 return
             now = self._clock.now_us()
-            pace = pacing.slow_down(traffic.pace, began_us=began_us, now_us=now, retry_after=retry_after)
+            pace = slow_down(traffic.pace, began_us=began_us, now_us=now, retry_after=retry_after)
             if await self._change(traffic, pace, traffic.places):
                 ACCOUNTS_SLOWED.inc()
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
@@ -139,8 +144,8 @@ class AccountPace:
         calls = self._room(traffic, known, wish, got[1])
         if not calls:
             return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), wish, now.now_us)
-        few = max(calls, _BRIEF_US // got[1].interval_us)
-        if calls * got[1].interval_us < wish.lasting_us and few < got[1].count:
+        few = max(calls, _BRIEF_US // got[1].spacing_us)
+        if calls * got[1].spacing_us < wish.lasting_us and few < got[1].count:
             # Others have the calls for now: what would be lost for want of them is left to others, too.
             got = self._grant(traffic, wish, now, few)
             assert not isinstance(got, Wait)
@@ -168,6 +173,8 @@ class AccountPace:
             guard=self._guard,
             first_in_line=self._first_in_line,
             behind=traffic.order is SendOrder.AGE and places.is_behind(traffic.places, self._holder),
+            columns=wish.columns,
+            after_us=wish.after_us,
         )
 
     def _room(self, traffic: Traffic, known: Places, wish: Wish, grant: Grant) -> int:
@@ -175,7 +182,7 @@ class AccountPace:
         return places.room(
             known,
             self._holder,
-            wanted=min(_SPARE_CALLS + (2 * wish.lasting_us + _BUSY_US) // grant.interval_us, wish.left),
+            wanted=min(_SPARE_CALLS + (2 * wish.lasting_us + _BUSY_US) // grant.spacing_us, wish.left),
             max_in_flight=traffic.max_in_flight,
         )
 

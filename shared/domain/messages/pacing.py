@@ -1,9 +1,9 @@
 """Pacing: at which instants the calls of one provider account begin, so that its rate is never exceeded.
 
 A worker *reserves* a grant: evenly spaced instants of the near future, a second's worth at most. The account's `Pace`
-holds the last instant that anybody was given, and is stored by compare-and-set on `seq`. So no instant is given twice,
+holds the last instant that was dealt out, and is stored by compare-and-set on `seq`. So no instant is given twice,
 and whoever dies with a grant leaves it unused. A call begins at its instant or up to `late_us` behind it. Otherwise the
-instant is lost: nothing catches up, so nothing bursts.
+instant is lost: nothing catches up, so nothing bursts. Several workers of a quick account share `Block`s of instants.
 
 Between two instants lies (1 s + guard) / rate. The guard is as long as a call may be late (`late_us`), as the clocks of
 two processes may differ (`clock_us`), and as the way to the provider may vary (`network_us`), together. So the calls
@@ -12,15 +12,15 @@ that a provider sees within one second were due within 1 s + guard, and these ar
 All times are the database's, in microseconds since 1970, by the clock that the pace names (`clock_changes`).
 """
 
-from datetime import timedelta
 from enum import StrEnum
 from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.messages.blocks import COLUMNS, Block, Columns
+
 _SECOND = 1_000_000
-_MICROSECOND = timedelta(microseconds=1)
 
 HORIZON_US = _SECOND // 2
 FARTHEST_US = 10 * _SECOND
@@ -36,12 +36,16 @@ most. They end within `FIRST_IN_LINE_US` and half a second."""
 
 # Of a quick account each has less than a second, so that one can note messages while another one calls.
 _MOST_INSTANTS = 500
+# Where single messages come, grants are short and begin soon: a single message waits for the end of what is granted.
+_SHORT_US = 150_000
+_SHORT_HORIZON_US = 100_000
+_SINGLES_EXPECTED_US = 60 * _SECOND
+_LONGEST_ROW_US = _SECOND // 20
 SMALLEST_SHARE = 1 / 64
 """No account is slowed to less of its rate."""
 
 _RECOVERY_US = 10 * _SECOND
 _RECOVERED = 0.1
-_LONGEST_HOLD_US = 60 * _SECOND
 LONGEST_PAUSE_US = 86_400 * _SECOND
 """For no longer is an account held, whatever its provider asks for."""
 
@@ -76,6 +80,9 @@ class Pace(Struct, frozen=True, kw_only=True):
 
     At `slowed_us` the provider said that calls came too fast: since then they have `share` of the rate, and a tenth of
     the rate more every ten seconds. `strikes` counts how often it said so since the rate was last whole.
+
+    Of the `block` that was dealt out last, others may have the columns that are left. Somebody who is first in line has
+    last reserved at `first_in_line_us`.
     """
 
     seq: int = 0
@@ -86,6 +93,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     slowed_us: int = 0
     strikes: int = 0
     clock: str = ""
+    block: Block | None = None
+    first_in_line_us: int = 0
 
     def share_at(self, now_us: int) -> float:
         """The share of the rate that may be used by then."""
@@ -98,18 +107,24 @@ class Pace(Struct, frozen=True, kw_only=True):
 
 
 class Grant(Struct, frozen=True):
-    """`count` instants, the first at `first_us`, each `interval_us` behind the one before. It is the one that left the
-    pace at `seq`; the instant given before it is `before_us`."""
+    """`count` instants, the first at `first_us`, each `interval_us` behind the one before, or those of `columns`. It is
+    the one that left the pace at `seq`; the instant given before it is `before_us`."""
 
     seq: int
     first_us: int
     interval_us: int
     count: int
     before_us: int = 0
+    columns: Columns | None = None
 
     def instant(self, index: int) -> int:
         """The instant with this number, from 0."""
-        return self.first_us + index * self.interval_us
+        return self.first_us + index * self.interval_us if self.columns is None else self.columns.instant(index)
+
+    @property
+    def spacing_us(self) -> int:
+        """How far its instants are apart, on average."""
+        return self.interval_us if self.columns is None else self.columns.row_us // len(self.columns.columns)
 
     @property
     def last_us(self) -> int:
@@ -145,27 +160,47 @@ def reserve(
     guard: PaceGuard,
     first_in_line: bool = False,
     behind: bool = False,
+    columns: int = COLUMNS,
+    after_us: int = 0,
 ) -> tuple[Pace, Grant] | Wait:
-    """Up to `count` instants, the first at least `ahead_us` from now, and the pace to store with them. `clock` names
-    the clock that `now_us` was read from. Whoever is `first_in_line` need not wait for the end of others' grants.
-    Whoever is `behind` takes only instants that nobody before it has asked for."""
+    """Up to `count` instants, the first at least `ahead_us` from now and behind `after_us`, and the pace to store with
+    them. `clock` names the clock that `now_us` was read from. Whoever is `first_in_line` need not wait for the end of
+    others' grants. Whoever is `behind` takes only instants that nobody before it has asked for. Whoever can use so few
+    `columns` of a quick account leaves the rest to others."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
+    soonest = max(pace.free_us, pace.hold_until_us, now_us + ahead_us)
+    noted = replace(pace, seq=pace.seq + 1, first_in_line_us=now_us if first_in_line else pace.first_in_line_us)
+    if pace.block is not None and pace.block.interval_us == interval and not behind:
+        left = pace.block.take(columns, from_us=max(soonest, after_us))
+        if left is not None:
+            return replace(noted, block=left[0]), _grant_of(noted.seq, left[1], count)
     blocked_until, limit = max(
         (pace.last_us + interval, Limit.RATE),
         (pace.free_us, Limit.CLOCK),
         (pace.hold_until_us, Limit.PROVIDER),
     )
-    first = max(blocked_until, now_us + ahead_us)
-    horizon = _horizon_us(interval) - BEHIND_US * behind
+    first = max(blocked_until, soonest)
+    is_short = now_us < pace.first_in_line_us + _SINGLES_EXPECTED_US
+    horizon = _horizon_us(interval, is_short=is_short) - BEHIND_US * behind
     farthest = now_us + max(FIRST_IN_LINE_US if first_in_line and interval <= HORIZON_US else horizon, ahead_us)
     if first > farthest:
         return Wait(first - horizon, limit)
     is_near = first <= now_us + max(horizon, ahead_us)
-    longest = min(_SECOND, _MOST_INSTANTS * interval) if is_near else farthest + HORIZON_US - first
-    grant = Grant(pace.seq + 1, first, interval, min(count, max(longest // interval, 1)), pace.last_us)
-    return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
+    longest = (_SHORT_US if is_short else _SECOND) if is_near else farthest + HORIZON_US - first
+    if columns < COLUMNS and is_near and COLUMNS * interval <= _LONGEST_ROW_US:
+        rows = min(-(-count // columns), _MOST_INSTANTS // columns, longest // (COLUMNS * interval))
+        dealt = Block(first_us=first, interval_us=interval, rows=rows).take(columns, from_us=first)
+        assert dealt is not None
+        return replace(noted, last_us=dealt[0].last_us, block=dealt[0]), _grant_of(noted.seq, dealt[1], count)
+    longest = min(longest, _MOST_INSTANTS * interval) if is_near else longest
+    grant = Grant(noted.seq, first, interval, min(count, max(longest // interval, 1)), pace.last_us)
+    return replace(noted, last_us=grant.last_us), grant
+
+
+def _grant_of(seq: int, columns: Columns, count: int) -> Grant:
+    return Grant(seq, columns.instant(0), columns.interval_us, min(count, columns.count), columns=columns)
 
 
 def earliest_us(pace: Pace, *, rate: float, now_us: int) -> int | None:
@@ -178,32 +213,11 @@ def earliest_us(pace: Pace, *, rate: float, now_us: int) -> int | None:
 
 def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
     """The pace without the instants of the grant behind the first `used` ones. `None` where there is nothing to give
-    back, or where somebody else has reserved since."""
-    if pace.last_us != grant.last_us or used >= grant.count:
+    back, or where others have instants among them or behind them."""
+    if grant.columns is not None or pace.last_us != grant.last_us or used >= grant.count:
         return None
     return replace(pace, seq=pace.seq + 1, last_us=grant.instant(used - 1) if used else grant.before_us)
 
 
-def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta | None) -> Pace:
-    """The pace after the provider said that a call, which began at `began_us`, came too fast. Only a call that began
-    behind the pause shows that the pause was too short, or the rate too high still. Others were granted before the
-    first refusal was heard: they change the share no more, but a longer pause that the provider asks for counts."""
-    strikes = 0 if pace.share_at(now_us) >= 1 else pace.strikes
-    is_news = began_us >= pace.hold_until_us or not strikes
-    strikes += is_news
-    pause_us = min(_SECOND << (strikes - 1), _LONGEST_HOLD_US) if retry_after is None else retry_after // _MICROSECOND
-    pause_us = min(max(pause_us, _SECOND), LONGEST_PAUSE_US)
-    held = replace(pace, seq=pace.seq + 1, hold_until_us=max(pace.hold_until_us, now_us + pause_us))
-    if not is_news:
-        return held
-    return replace(held, share=max(pace.share_at(now_us) / 2, SMALLEST_SHARE), slowed_us=now_us, strikes=strikes)
-
-
-def lift(pace: Pace) -> Pace:
-    """The pace without a pause that the provider asked for, since somebody knows that the pause is over. A slowed rate
-    stays slowed."""
-    return replace(pace, seq=pace.seq + 1, hold_until_us=0)
-
-
-def _horizon_us(interval: int) -> int:
-    return min(max(HORIZON_US, interval), FARTHEST_US)
+def _horizon_us(interval: int, *, is_short: bool = False) -> int:
+    return min(max(_SHORT_HORIZON_US if is_short else HORIZON_US, interval), FARTHEST_US)

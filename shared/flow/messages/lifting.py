@@ -9,7 +9,7 @@ from shared.domain.clock.occurrences import once
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.domain.messages.owners import credential_owner, singles_owner
-from shared.domain.messages.pacing import lift
+from shared.domain.messages.slowing import lift
 from shared.store import Store
 
 log = structlog.get_logger(__name__)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from shared.domain.messages.blocks import COLUMNS
 from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.pacing import (
     BEHIND_US,
@@ -23,10 +24,9 @@ from shared.domain.messages.pacing import (
     effective_rate,
     give_back,
     interval_us,
-    lift,
     reserve,
-    slow_down,
 )
+from shared.domain.messages.slowing import lift, slow_down
 
 GUARD = PaceGuard()
 SECOND = 1_000_000
@@ -46,6 +46,8 @@ def take(
     clock: str = CLOCK,
     first_in_line: bool = False,
     behind: bool = False,
+    columns: int = COLUMNS,
+    after_us: int = 0,
 ) -> tuple[Pace, Grant]:
     """A reservation that is granted."""
     got = reserve(
@@ -58,6 +60,8 @@ def take(
         guard=GUARD,
         first_in_line=first_in_line,
         behind=behind,
+        columns=columns,
+        after_us=after_us,
     )
     assert not isinstance(got, Wait), got
     return got
@@ -121,7 +125,7 @@ def test_who_is_first_in_line_is_not_so_for_ever() -> None:
     pace, _ = take(Pace(clock=CLOCK))
     pace, ours = take(pace, first_in_line=True)
     told = wait(pace, first_in_line=True)
-    assert NOW < told.until_us < ours.last_us
+    assert NOW < told.until_us <= ours.last_us
     _, others = take(pace, now_us=told.until_us)
     assert others.first_us == ours.last_us + ours.interval_us
 
@@ -259,6 +263,7 @@ class Crowd:
         self.clocks = {CLOCK: 0}
         self.readers = [CLOCK] * 3
         self.lags = [self.random.randint(0, reality.clock_us) for _ in self.readers]
+        self.lasts = [0 for _ in self.readers]
         self.now = NOW
         self.arrivals: list[int] = []
         self.network = 50_000
@@ -300,6 +305,8 @@ class Crowd:
             ahead_us=self.random.choice([0, 50_000, 250_000]),
             guard=self.guard,
             first_in_line=self.random.random() < 0.2,
+            columns=self.random.choice([1, 3, 5, COLUMNS]),
+            after_us=self.lasts[worker],
         )
         elsewhere = is_of_another_clock(self.pace, clock=clock, rate=self.rate, now_us=now, guard=self.guard)
         assert not elsewhere, "the clock is the one that the pace is told by"
@@ -309,6 +316,7 @@ class Crowd:
         self.pace, grant = got
         if self.random.random() < 0.1:
             return  # the reply is lost
+        self.lasts[worker] = grant.last_us
         used = self.random.choice([grant.count, grant.count, self.random.randint(0, grant.count)])
         self.arrivals += [self.arrive(worker, grant.instant(index)) for index in range(used)]
         self.pace = give_back(self.pace, grant, used=used) or self.pace
@@ -359,6 +367,112 @@ def test_98_percent_of_the_rate_can_be_used(rate: float) -> None:
             pace, grant = got
             granted += grant.count
     assert granted >= 0.975 * 60 * rate
+
+
+def instants_of(grant: Grant) -> list[int]:
+    return [grant.instant(index) for index in range(grant.count)]
+
+
+def test_workers_of_a_quick_account_call_side_by_side() -> None:
+    """Each has every n-th instant, and what the first two leave is the third's."""
+    pace, first = take(Pace(clock=CLOCK), rate=5_000, count=40, columns=4)
+    pace, second = take(pace, rate=5_000, columns=3)
+    pace, third = take(pace, rate=5_000, columns=5)
+    assert (first.count, second.count, third.count) == (40, 30, 10)
+    assert {grant.instant(0) - NOW for grant in (first, second, third)} == {0, 204, 7 * 204}
+    together = sorted(instants_of(first) + instants_of(second) + instants_of(third))
+    assert [instant - NOW for instant in together] == [n * 204 for n in range(80)]
+    _, following = take(pace, rate=5_000, columns=4)
+    assert following.first_us == together[-1] + 204
+
+
+def test_who_comes_late_has_what_is_still_ahead() -> None:
+    pace, _ = take(Pace(clock=CLOCK), rate=1_000, count=40, columns=4)
+    _, late = take(pace, rate=1_000, columns=4, now_us=NOW + 20_000, ahead_us=15_000)
+    assert late.first_us >= NOW + 35_000
+    assert late.count == 20
+
+
+def test_a_worker_takes_no_instants_between_its_own() -> None:
+    pace, ours = take(Pace(clock=CLOCK), rate=1_000, count=40, columns=4)
+    _, following = take(pace, rate=1_000, columns=4, after_us=ours.last_us)
+    assert following.first_us > ours.last_us
+
+
+def test_a_younger_job_takes_nothing_that_an_older_one_has_left() -> None:
+    pace, _ = take(Pace(clock=CLOCK), rate=5_000, count=400, columns=4)
+    _, behind = take(pace, rate=5_000, columns=4, behind=True)
+    assert behind.first_us == pace.last_us + 204
+
+
+@pytest.mark.parametrize("rate", [500, 4_999, 10_000])
+def test_what_is_left_of_a_block_is_not_dealt_out_at_another_rate(rate: float) -> None:
+    pace, _ = take(Pace(clock=CLOCK), rate=5_000, count=400, columns=4)
+    _, other = take(pace, rate=rate, columns=4)
+    assert other.first_us > pace.last_us
+
+
+def test_nothing_of_a_block_lies_within_a_pause() -> None:
+    pace, _ = take(Pace(clock=CLOCK), rate=1_000, columns=4)
+    held = replace(pace, hold_until_us=NOW + 300_000)
+    _, other = take(held, rate=1_000, columns=4)
+    assert NOW + 300_000 <= other.first_us < pace.last_us
+
+
+def test_what_is_shared_is_not_given_back() -> None:
+    pace, ours = take(Pace(clock=CLOCK), rate=5_000, count=400, columns=4)
+    assert give_back(pace, ours, used=0) is None
+
+
+def test_an_account_that_one_worker_keeps_up_with_has_no_blocks() -> None:
+    pace, grant = take(Pace(clock=CLOCK), rate=100, columns=4)
+    assert (pace.block, grant.spacing_us) == (None, interval_us(100, GUARD))
+
+
+@pytest.mark.parametrize("columns", [1, 3, 4, 6])
+@pytest.mark.parametrize("rate", [500, 2_500, 10_000])
+def test_workers_that_use_a_part_each_use_all_of_it(rate: float, columns: int) -> None:
+    workers = ceil(COLUMNS / columns)
+    pace, last, granted = Pace(clock=CLOCK), [0] * workers, list[int]()
+    for step in range(200):
+        now = NOW + step * 50_000
+        for worker in range(workers):
+            while last[worker] < now + 400_000:
+                got = reserve(
+                    pace,
+                    rate=rate,
+                    count=1_000,
+                    now_us=now,
+                    clock=CLOCK,
+                    ahead_us=100_000,
+                    guard=GUARD,
+                    columns=columns,
+                    after_us=last[worker],
+                )
+                if isinstance(got, Wait):
+                    break
+                pace, grant = got
+                last[worker] = grant.last_us
+                granted += instants_of(grant)
+    assert len(set(granted)) == len(granted)
+    assert len([each for each in granted if each < NOW + 10 * SECOND]) >= 0.95 * rate * 9.9
+
+
+@pytest.mark.parametrize("rate", [50, 100, 1_000, 5_000])
+def test_a_single_message_leaves_soon_beside_a_full_job(rate: float) -> None:
+    """Once there was one: the median of the wait for an instant, by a job's worker that reserves as early as it may."""
+    pace, now, waits = Pace(clock=CLOCK), NOW, []
+    ask = partial(reserve, rate=rate, clock=CLOCK, guard=GUARD)
+    for step in range(2_000):
+        now += 7_000
+        while not isinstance(got := ask(pace, count=1_000, now_us=now, ahead_us=80_000), Wait):
+            pace = got[0]
+        if step % 50 == 0:
+            got = ask(pace, count=1, now_us=now, ahead_us=80_000, first_in_line=True)
+            assert not isinstance(got, Wait)
+            pace, grant = got
+            waits.append(grant.first_us - now)
+    assert sorted(waits[1:])[len(waits) // 2] <= 220_000
 
 
 @pytest.mark.parametrize("rate", [0.01, 1, 7, 10_000])

@@ -11,6 +11,7 @@ from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpos
 from services.worker.messages.in_hand import BatchesInHand
 from shared.domain.errors import Unavailable
 from shared.domain.messages import ledger
+from shared.domain.messages.blocks import Block, Columns
 from shared.domain.messages.ledger import Message, MessageState, News
 from shared.domain.messages.pacing import Pace
 from shared.domain.messages.places import Places
@@ -29,6 +30,7 @@ _change_traffic = Credentials.change_traffic
 _find_running = MessageJobs.find_running
 _look = AccountClock.look
 _ledger_recover = ledger.recover
+_take_columns = Block.take
 
 
 async def write_for_anybody(
@@ -106,6 +108,10 @@ async def change_traffic_blindly(self: Credentials, credential_id: str, seq: int
     if now is None:
         return False
     return await _change_traffic(self, credential_id, now.pace.seq, replace(pace, seq=now.pace.seq + 1), places)
+
+
+def deal_out_again(self: Block, wanted: int, *, from_us: int) -> tuple[Block, Columns] | None:
+    return _take_columns(replace(self, taken=0), wanted, from_us=from_us)
 
 
 def send_in_any_round(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002

@@ -15,6 +15,7 @@ from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter
 from services.worker.messages.in_hand import BatchesInHand
 from shared.domain.messages import jobs as message_jobs
+from shared.domain.messages.blocks import Block
 from shared.flow.jobs.upkeep import Upkeep
 from shared.flow.messages.account_clock import AccountClock
 from shared.store.messages import ledger
@@ -56,6 +57,7 @@ _SLEEPS = MessageWeather(length=120, patience=2.0, sleeps=0.06, doubled=0.05, sl
 _LOSSES = MessageWeather(length=120, patience=2.0, unasked=0.02, unanswered=0.02, late=0.02, focus="messages.write")
 _RACES = MessageWeather(length=120, uneven=True, lag=0.3)
 _CLOCKS = MessageWeather(length=300, crowded=True, another_clock=0.02, slow=0.6)
+_SHARED = MessageWeather(length=120, crowded=True, shared=True, uneven=True, lag=0.1)
 _NEWS = MessageWeather(length=120, news=0.2, lost=0.3, slow=0.5, uneven=True)
 _REFUSALS = MessageWeather(length=500, early=True, refuses=0.4, away=0.2, lost=0.2)
 _CLICKS = MessageWeather(length=600, crowded=True, click=0.15)
@@ -124,6 +126,13 @@ MUTANTS = {
         (Credentials, "change_traffic", flaws.change_traffic_blindly),
         seed=18,
         weather=_RACES,
+    ),
+    "columns twice": _mutant(
+        "the columns of a block are dealt out again",
+        "FAST",
+        (Block, "take", flaws.deal_out_again),
+        seed=1,
+        weather=_SHARED,
     ),
     "retry without rounds": _mutant(
         "a retry sends what it has sent already",

@@ -11,9 +11,11 @@ from typing import Any, cast
 from services import assembly
 from services.connections import Capabilities
 from services.parts import Parts
+from services.worker.messages.instants import Speed
 from shared.audience.recipient_tables import RecipientTables
 from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
+from shared.domain.messages import pacing
 from shared.flow.time import DatabaseTime
 from shared.mail.none import NoMail
 from shared.runtime.lifecycle import Component
@@ -134,6 +136,17 @@ def parts_of(process: Process, servers: Servers, settings: Settings) -> Parts:
             clock=servers.clock,
         )
     )
+
+
+@contextmanager
+def shared_blocks(chance: Random) -> Iterator[None]:
+    """Of accounts that are not quick, too, a worker takes as many columns as chance will have it."""
+
+    def learn(self: Speed, *_: int) -> None:
+        self.columns = chance.choice((1, 3, 5))
+
+    with replaced(pacing, "_LONGEST_ROW_US", 1_000_000), replaced(Speed, "learn", learn):
+        yield
 
 
 @contextmanager

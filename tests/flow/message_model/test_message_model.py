@@ -31,6 +31,12 @@ def test_a_call_that_waits_for_a_connection_does_not_outlast_the_clock(database:
     World(database, 3, MessageWeather(length=300, crowded=True, another_clock=0.02, slow=0.6)).run()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_workers_that_share_blocks_keep_the_rate(database: Database, seed: int) -> None:
+    weather = MessageWeather(length=200, crowded=True, shared=True, dies=0.01, late=0.01, another_clock=0.003, lag=0.1)
+    World(database, seed, weather).run()
+
+
 def test_who_was_about_to_close_a_job_does_not_undo_its_retry(database: Database) -> None:
     World(database, 2, MessageWeather(length=600, crowded=True, click=0.15)).run()
 

@@ -24,7 +24,8 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
 
     `patience` is in seconds: how long work must stand still before upkeep takes it for lost. In `uneven` weather some
     processes hardly move while others run. It is fair until the jobs are planned, unless troubles come `early`. In a
-    `crowded` world two jobs share an account, and have many messages.
+    `crowded` world two jobs share an account, and have many messages. Where blocks are `shared`, workers take some
+    columns of each.
     """
 
     length: int = 0
@@ -32,6 +33,7 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
     uneven: bool = False
     early: bool = False
     crowded: bool = False
+    shared: bool = False
     focus: str = ""
     news: float = 0.0
     click: float = 0.0
@@ -70,7 +72,7 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
         return replace(self, click=0.0, **dict.fromkeys(_TROUBLES, 0.0))
 
 
-_NO_TROUBLES = {"length", "patience", "uneven", "early", "crowded", "focus", "news", "click"}
+_NO_TROUBLES = {"length", "patience", "uneven", "early", "crowded", "shared", "focus", "news", "click"}
 _TROUBLES = tuple(name for name in asdict(MessageWeather()) if name not in _NO_TROUBLES)
 _FOCUSED = 8
 _OFTEN = {"slow": 5, "lost": 5, "busy": 3, "away": 5, "refuses": 5, "purged": 3, "another_clock": 0.3}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from random import Random
 
@@ -40,6 +41,7 @@ _TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
 _LAGS = (0.002, 0.01, 0.05)
 _RATES = (0.5, 1.5, 4.0, 10.0, 40.0)
+_SHARED_RATES = (10.0, 40.0)
 _RETRIES = 2
 _CLICKS = ("pause", "pause", "resume", "resume", "stop", "retry", "rate", "suspend", "activate")
 _RESENT = (MessageState.FAILED, MessageState.UNSENT, MessageState.UNKNOWN)
@@ -93,7 +95,11 @@ class World:
     def run(self) -> Run:
         """All of it. Raises `Failure`."""
         simulation = self.simulation
-        with fixed(self.seed, 2, simulation.loop.time, self.promises.log), processes.tables_of_the_model():
+        with (
+            fixed(self.seed, 2, simulation.loop.time, self.promises.log),
+            processes.tables_of_the_model(),
+            processes.shared_blocks(self.chance) if self.weather.shared else nullcontext(),
+        ):
             try:
                 self._begin()
                 simulation.loop.run_until_complete(self._finish())
@@ -111,7 +117,7 @@ class World:
             name=name,
             kind=KIND,
             fields={"safe": chance.random() < 0.2},
-            rate=chance.choice(_RATES),
+            rate=chance.choice(_SHARED_RATES if self.weather.shared else _RATES),
             max_in_flight=chance.choice((1, 20) if self.weather.crowded else (1, 2, 20)),
             order=chance.choice((SendOrder.AGE, SendOrder.AGE, SendOrder.SHARES)),
             retry=SendRetry(attempts=chance.choice((2, 3)), first_delay_seconds=chance.choice((0.5, 5.0))),
