@@ -13,8 +13,8 @@ from carillon.push_jobs import ZoneStart
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
-    """The job of one zone and its progress, in devices. `status`, `state` and `failure` are as those of a job. `devices`
-    is known once the first zone has started."""
+    """The job of one zone and its progress, in devices. `status`, `state` and `failure` are as those of a job.
+    `devices` is known once the first zone has started."""
 
     status: str
     total_tokens: int

@@ -89,6 +89,7 @@ def draw(chance: Random) -> MessageWeather:
         uneven=chance.random() < 0.5,
         crowded=chance.random() < 0.15,
         early=chance.random() < 0.25,
+        shared=False,
         focus=chance.choice(("", "", "messages.write", "credentials.", "provider", "batches", "publish")),
         news=chance.choice((0.0, 0.03, 0.1)),
         click=chance.choice((0.0, 0.0, 0.01, 0.03)),
