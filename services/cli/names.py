@@ -81,12 +81,14 @@ def find_app(session: Session, typed: str = "") -> str:
     """
     wanted = typed or session.app
     if not wanted:
-        apps = [*session.api.items("apps", limit=SHOWN + 1)]
-        if len(apps) == 1:
-            return str(apps[0]["id"])
-        known = ", ".join(visible(app["name"]) for app in apps[:SHOWN]) + (", …" if len(apps) > SHOWN else "")
-        advice = f"there are {known}: name one by --app" if apps else "there are none: `carillon apps create` makes one"
-        raise click.UsageError(f"no app is named, and {advice}, or by `carillon context add … --default-app`")
+        found = [*session.api.items("apps", limit=SHOWN + 1)]
+        if len(found) == 1:
+            return str(found[0]["id"])
+        if not found:
+            raise click.UsageError("there is no app yet: `carillon apps create` makes one")
+        known = ", ".join(visible(app["name"]) for app in found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+        advice = "name one by --app, or keep a default by `carillon context add … --default-app`"
+        raise click.UsageError(f"no app is named, and there are {known}: {advice}")
     if UUID.fullmatch(wanted):
         return wanted
     apps = session.api.items("apps")

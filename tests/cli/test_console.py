@@ -167,6 +167,13 @@ async def test_jobs_that_are_not_planned_are_told_before_they_are_stopped(bare: 
     assert "3 things; 2 of the jobs are not planned to their end." in ended.err
 
 
+async def test_the_only_app_needs_no_name(bare: Program) -> None:
+    app, asked = {"id": BULK["id"], "name": "game"}, list[bytes]()
+    async with answering(http([app]), http([]), asked=asked) as url:
+        await bare.done("templates", "list", CARILLON_TARGET=url)
+    assert f"/apps/{app['id']}/templates" in asked[-1].decode()
+
+
 async def test_after_a_rotation_the_old_secret_is_good_for_nothing(bare: Program) -> None:
     token, asked = {"id": BULK["id"], "name": "ci", "token": "carillon_x"}, list[bytes]()
     async with answering(http([token]), http(token), asked=asked) as url:

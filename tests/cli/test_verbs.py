@@ -390,6 +390,16 @@ async def test_what_runs_and_whether_all_is_well(cli: Program, document: Documen
     assert (await cli.run("status")).code == status.code
 
 
+async def test_a_localized_push_is_a_row_of_the_status(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    job_id = await job_of(house, app_id, localized=True, startsAt="2027-02-01T09:00:00")
+    group = (await shown(house, f"/apps/{app_id}/jobs/{job_id}"))["jobGroupId"]
+    made = await house.admin.post("/tokens", {"name": "viewer", "roles": {f"app/{app_id}": "viewer"}})
+    page = (await cli.run("status", CARILLON_TOKEN=made.json["token"])).out
+    [row] = [line for line in page.splitlines() if "scheduled" in line]
+    assert row.startswith(group)
+
+
 async def test_what_was_done_and_told(cli: Program, house: House, document: Document) -> None:
     document.check("get", "/minutes", (await cli.done("minutes", "list", "--minutes", "5", "--json")).lines)
     settings = (await cli.done("settings", "list", "--json")).lines

@@ -1,12 +1,13 @@
 """`carillon status`: one screen that says whether all is well, and why not."""
 
 import sys
+from itertools import chain
 from typing import Any
 
 import click
 
 from services.cli.exits import Exit
-from services.cli.job_shape import job_columns
+from services.cli.job_shape import fold_zones, job_columns
 from services.cli.output.out import Output
 from services.cli.output.tables import Json, draw_record, group_digits
 from services.cli.output.text import as_json, paint, visible
@@ -62,10 +63,22 @@ def _draw(out: Output, overview: Json) -> None:
     for line in draw_record(_figures(overview)):
         out.write(line)
     busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"] or queue["dead"]]
-    _section(out, "Running", job_columns(out), overview["jobs"]["running"])
-    _section(out, "Scheduled", job_columns(out), overview["jobs"]["waiting"])
+    _jobs_section(out, "Running", overview["jobs"]["running"])
+    _jobs_section(out, "Scheduled", overview["jobs"]["waiting"])
     _section(out, "Queues that are not empty", COLUMNS, busy)
     _section(out, "Processes", process_columns(out), overview["processes"])
+
+
+def _jobs_section(out: Output, title: str, jobs: list[Json]) -> None:
+    """A localized push is one row. The overview has the first jobs only, so neither zones nor jobs are counted."""
+    pushes: dict[str, list[Json]] = {}
+    for job in jobs:
+        pushes.setdefault(job["jobGroupId"] if job["zone"] else job["id"], []).append(job)
+    folded = fold_zones(chain.from_iterable(pushes.values()))
+    rows = [{**row, "zone": "zones"} if row["id"] == row["jobGroupId"] else row for row in folded]
+    _section(out, title, job_columns(out), rows[:SHOWN])
+    if len(rows) > SHOWN:
+        out.write("and more: `carillon jobs list` shows them")
 
 
 def _section(out: Output, title: str, columns: Any, rows: list[Json]) -> None:
