@@ -16,7 +16,7 @@ def find_letter(session: Session, path: Sequence[str], typed: str, namespace: st
 def discard_letters(session: Session, path: Sequence[str], ids: Sequence[str], namespace: str) -> None:
     """Ask, and give these up."""
     if not ids:
-        raise click.UsageError(f"which? Name ids, as `carillon {'-'.join(path)} list` shows them")
+        raise click.UsageError(f"name ids, as `carillon {'-'.join(path)} list` shows them")
     found = [find_letter(session, path, each, namespace) for each in ids]
     session.ask(f"This gives up {len(found)} dead letters for good: {', '.join(found[:5])}. There is no undo.")
     for letter_id in found:

@@ -54,13 +54,13 @@ def show(session: Session, id_: str, namespace: str) -> None:
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
     """Deliver dead letters again under their ids: the named ones, those of a subscription, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
-        raise click.UsageError("which? Name ids, or --key, or --all")
+        raise click.UsageError("name ids, or give --key or --all")
     for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:
         session.api.end(*_PATH, letter_id, "retry", namespace=namespace)
-        session.out.confirm({"id": letter_id}, f"Delivered again: {letter_id}.", id="id")
+        session.out.confirm({"id": letter_id}, f"To be delivered again: {letter_id}.", id="id")
     if not ids:
         retried = _retry_all(session, key, namespace)
-        session.out.confirm({"retried": retried}, f"Delivered again: {retried:,} dead letters.", id="retried")
+        session.out.confirm({"retried": retried}, f"To be delivered again: {retried:,} dead letters.", id="retried")
 
 
 @command.verb("discard", destroys=True)

@@ -66,7 +66,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
     """Retry dead letters, as their schedules say now: the named ones, those of a schedule, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
-        raise click.UsageError("which? Name ids, or --key, or --all")
+        raise click.UsageError("name ids, or give --key or --all")
     if ids:
         for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:
             session.api.end(*_PATH, letter_id, "retry", namespace=namespace)
