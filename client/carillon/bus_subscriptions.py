@@ -61,7 +61,7 @@ class BusSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StoredBusSubscription(Struct, frozen=True, kw_only=True):
     """A subscription. `secret` is shown when it is new, and `""` ever after. `state` is `active`, `paused` or
     `suspended`, and `reason` says why. `redacted`: the caller is a viewer, who sees no values of `headers`, no path
-    of `callback`, no `uuid` and no `contact`."""
+    of `callback`, no `uuid` and no `contact`. `id` names it in metrics."""
 
     key: str
     callback: str
@@ -83,6 +83,7 @@ class StoredBusSubscription(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     secret: str = ""
     redacted: bool = False
+    id: str = ""
 
     def __repr__(self) -> str:
         """Without what may be a credential: this ends in logs."""

@@ -17,7 +17,7 @@ _ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signat
 
 
 class NotVerified(Exception):
-    """The request is not one that the bus has signed with this secret, or it is too old."""
+    """The bus has not signed the request with this secret, or the request is too old."""
 
 
 def verify(
@@ -42,13 +42,13 @@ def verify(
     if not (id_ and signatures and timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 15):
         raise NotVerified(f"the headers {_ID}, {_TIMESTAMP} and {_SIGNATURE} are needed")
     if abs((time.time() if now is None else now) - int(timestamp)) > tolerance_seconds:
-        raise NotVerified("it was signed too long ago, or ahead of time")
+        raise NotVerified(f"{_TIMESTAMP} must be within {tolerance_seconds:g} s of this machine's clock")
     signed = f"{id_}.{timestamp}.".encode() + body
     shown = [text[len(_VERSION) :].encode() for text in signatures.split(" ") if text.startswith(_VERSION)]
     wanted = [_sign(signed, each) for each in ([secret] if isinstance(secret, str) else secret)]
     # All pairs are compared, so that how long it takes tells nothing.
     if not sum(hmac.compare_digest(one, other) for one in shown for other in wanted):
-        raise NotVerified("no signature fits")
+        raise NotVerified(f"{_SIGNATURE} must fit the secret and the bytes of the body as they came")
     return id_
 
 
@@ -58,5 +58,5 @@ def _sign(signed: bytes, secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise ValueError(f"a secret is {_PREFIX} and base64")
+        raise ValueError(f"a secret must be {_PREFIX} and base64")
     return base64.b64encode(hmac.digest(key, signed, "sha256"))

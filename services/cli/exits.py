@@ -70,7 +70,7 @@ def failure_of(error: "CarillonError") -> Failure:
         case errors.Forbidden(field="status"):
             return Failure(Exit.REFUSED, sentence)
         case errors.Forbidden(field="topic"):
-            return Failure(Exit.NOT_ALLOWED, sentence, "`carillon topics list` tells whose topics are.")
+            return Failure(Exit.NOT_ALLOWED, sentence, "`carillon topics list` shows each topic's owner.")
         case errors.Forbidden():
             return Failure(Exit.NOT_ALLOWED, sentence, "An admin gives roles; `carillon context show` tells yours.")
         case errors.Invalid(field="reason"):

@@ -91,8 +91,7 @@ def find_app(session: Session, typed: str = "") -> str:
         raise click.UsageError(f"no app is named, and there are {known}: {advice}")
     if UUID.fullmatch(wanted):
         return wanted
-    apps = session.api.items("apps")
-    return str(pick(wanted, apps, what="app", names=("id", "name"), see="`carillon apps list` shows them.")["id"])
+    return str(pick(wanted, session.api.items("apps"), what="app", names=("id", "name"), see="`carillon apps list` shows them.")["id"])
 
 
 def find_job(session: Session, typed: str) -> tuple[str, str]:

@@ -88,5 +88,5 @@ def test_a_receiver_believes_nothing_else(
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_?"])
 def test_what_is_no_secret_is_a_mistake_of_the_receivers(secret: str) -> None:
-    with pytest.raises(ValueError, match="a secret is whsec_"):
+    with pytest.raises(ValueError, match="a secret must be whsec_"):
         verify(BODY, SIGNED, secret, now=AT)

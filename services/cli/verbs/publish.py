@@ -47,7 +47,9 @@ def command(
         published += [each for each in results if each["status"] < HTTPStatus.BAD_REQUEST]
         refused += _tell_refused(session, start, results)
     ids = " ".join(str(each["id"]) for each in published)
-    session.out.confirm({"published": len(published), "refused": refused, "ids": ids}, _sentence(published), id="ids")
+    if published or session.out.json:
+        told = {"published": len(published), "refused": refused, "ids": ids}
+        session.out.confirm(told, _sentence(published), id="ids")
     if refused:
         rest = "the others are published" if published else "nothing is published"
         raise Failure(Exit.REFUSED, f"Refused: {refused:,} of {len(events):,}; {rest}.")

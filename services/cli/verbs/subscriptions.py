@@ -51,6 +51,8 @@ def health(session: Session, key: str, namespace: str) -> None:
     """Show the health of a subscription's receiver and its backlog."""
     found = session.api.get(*_PATH, key, "health", namespace=namespace)
     session.out.show(found, lambda: [(name, _show_one(session, name, each)) for name, each in found.items()], id="key")
+    if found["state"] != "active":
+        session.out.tell(f"It is not called until `carillon subscriptions resume {key}`.")
 
 
 @command.verb("test", changes=True)
@@ -127,7 +129,7 @@ def _confirm(session: Session, made: Json, sentence: str) -> None:
     """Say what was done. A new secret is all of stdout, so that it can be piped."""
     secret = made.get("secret")
     if secret and not session.out.json and not session.out.quiet:
-        session.out.tell(f"{sentence} Its secret is not shown again:")
+        session.out.tell(f"{sentence} The secret is not shown again:")
         sentence = secret
     session.out.confirm(made, sentence, id="key")
 
@@ -139,7 +141,7 @@ def _show_one(session: Session, name: str, value: Any) -> str:
 
 def _fields(session: Session, found: Json) -> list[tuple[str, Any]]:
     plain = ("key", "state", "reason", "callback", "max_events", "max_bytes", "timeout_ms", "ordered", "in_flight")
-    more = ("max_attempts", "max_age_hours", "uuid", "contact")
+    more = ("max_attempts", "max_age_hours", "uuid", "contact", "id")
     told = [(name, found[name]) for name in (*plain, *more)]
     headers = [f"{name}: {value}" for name, value in found["headers"].items()]
     listed = [("topics", list(found["topics"])), ("filter", _describe_filter(found["filter"])), ("headers", headers)]

@@ -154,13 +154,13 @@ def read_native(item: bytes, *, data_bytes: int) -> EventDraft:
     fields = _read_fields(item, _native_fields)
     type_, id_ = _read_text(fields.type, "type", required=True), _read_text(fields.id, "id")
     if not is_type(type_):
-        raise Invalid("1 to 64 of a to z, 0 to 9, '_', '.' and '-'", field="type", value=type_)
+        raise Invalid("must be 1 to 64 of a to z, 0 to 9, '_', '.' and '-'", field="type", value=type_)
     if id_ and _ID.fullmatch(id_) is None:
-        raise Invalid(f"1 to {ID_CHARACTERS} printable characters of ASCII, and no space", field="id", value=id_)
+        raise Invalid(f"must be 1 to {ID_CHARACTERS} printable characters of ASCII, no space", field="id", value=id_)
     url = _read_text(fields.url, "url", required=True)
     check_event_url(url, schemes=("https", "http"), field="url")
     if not isinstance(fields.data, UnsetType) and len(memoryview(fields.data)) > data_bytes:
-        raise Invalid(f"at most {data_bytes:,} bytes", field="data")
+        raise Invalid(f"must have at most {data_bytes:,} bytes of JSON", field="data")
     _decode(fields.data, field="data")  # else half a character would reach receivers, who cannot read it
     return EventDraft(type_, url, _read_number(fields.t, field="t"), fields.data, id_)
 
@@ -177,7 +177,7 @@ def check_object(body: bytes) -> None:
 
 def check_event_url(url: str, *, schemes: tuple[str, ...], field: str) -> None:
     """Raise `Invalid` unless this can name what an event is about: an absolute URL without a query."""
-    rule = f"an absolute {' or '.join(schemes)} URL without a query, of at most {URL_CHARACTERS:,} characters"
+    rule = f"must be an absolute {' or '.join(schemes)} URL without a query, of at most {URL_CHARACTERS:,} characters"
     try:
         parts = urlsplit(url)
         good = parts.scheme in schemes and bool(parts.hostname) and "?" not in url

@@ -89,28 +89,28 @@ def cost_of(filter: EventFilter) -> int:
 def check_filter(filter: EventFilter, *, field: str) -> None:
     """Raise `Invalid`, which names the part, unless this can be a subscription's filter. `field` is its own name."""
     if len(filter.types) > MOST_TYPES or not all(map(is_type, filter.types)):
-        rule = f"at most {MOST_TYPES} types, each 1 to 64 of a to z, 0 to 9, '_', '.' and '-'"
+        rule = f"must be at most {MOST_TYPES} types, each 1 to 64 of a to z, 0 to 9, '_', '.' and '-'"
         raise Invalid(rule, field=f"{field}.types")
     if len(filter.url_prefix) > URL_CHARACTERS:
-        raise Invalid(f"at most {URL_CHARACTERS:,} characters", field=f"{field}.url_prefix")
+        raise Invalid(f"must have at most {URL_CHARACTERS:,} characters", field=f"{field}.url_prefix")
     if len(filter.data) > MOST_CONDITIONS:
-        raise Invalid(f"at most {MOST_CONDITIONS} conditions", field=f"{field}.data")
+        raise Invalid(f"must have at most {MOST_CONDITIONS} conditions", field=f"{field}.data")
     for place, condition in enumerate(filter.data):
         _check_condition(condition, field=f"{field}.data[{place}]")
 
 
 def _check_condition(condition: DataCondition, *, field: str) -> None:
     if len(condition.path) > PATH_CHARACTERS or _POINTER.fullmatch(condition.path) is None:
-        rule = f"a JSON pointer (RFC 6901), as in /address/city, of at most {PATH_CHARACTERS} characters"
+        rule = f"must be a JSON pointer (RFC 6901), such as /address/city, of at most {PATH_CHARACTERS} characters"
         raise Invalid(rule, field=f"{field}.path", value=condition.path)
     if len(condition.value) > VALUE_CHARACTERS:
-        raise Invalid(f"at most {VALUE_CHARACTERS:,} characters of JSON", field=f"{field}.value")
+        raise Invalid(f"must have at most {VALUE_CHARACTERS:,} characters of JSON", field=f"{field}.value")
     try:
         value = msgspec.json.decode(condition.value)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise Invalid("must be JSON", field=f"{field}.value") from None
     if _is_deeper(value, VALUE_DEPTH):
-        raise Invalid(f"may be nested {VALUE_DEPTH} deep", field=f"{field}.value")
+        raise Invalid(f"must be nested at most {VALUE_DEPTH} deep", field=f"{field}.value")
     if rule := _broken_rule(condition.op, value):
         raise Invalid(rule, field=f"{field}.value")
 

@@ -41,7 +41,8 @@ def read_published_wish(
     url, user = split_callback(callback)
     schemes = ("https://", "http://") if allow_http else ("https://",)
     if not url.lower().startswith(schemes) or "?" in url:
-        raise Invalid("must be an https URL without a query", field="callback", value=url)
+        rule = f"must be an https{' or http' if allow_http else ''} URL without a query"
+        raise Invalid(rule, field="callback", value=url)
     check_url(url, allowed_networks=allowed_networks, field="callback")
     return SubscriptionWish(
         namespace=namespace,

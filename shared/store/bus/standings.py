@@ -9,6 +9,7 @@ from shared.domain.bus.backlog import Backlog
 from shared.domain.bus.deliveries import DeliveryStatus
 from shared.domain.bus.wake_ups import QUEUE_OWNER
 from shared.store.bus.cuts import CHUNKS, DELIVERIES
+from shared.store.bus.gone_queues import GONE
 from shared.store.documents import Document, translate_errors
 
 _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follows "/"
@@ -31,6 +32,7 @@ class BusStandings:
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._chunks = database[CHUNKS]
         self._deliveries = database[DELIVERIES]
+        self._gone = database[GONE]
         self._occurrences = database["occurrences"]
 
     async def setup(self) -> None:
@@ -53,13 +55,16 @@ class BusStandings:
         return {document["_id"]: Backlog(document["n"], document["oldest"]) for document in found}
 
     async def read_all(self) -> Backlog | None:
-        """What waits in all queues, in open deliveries too; `None` where nothing does."""
+        """What waits in all queues, in open deliveries too; `None` where nothing does. What a removed subscription has
+        left is swept later, and waits for nobody."""
+        with translate_errors():
+            gone = [each["_id"] for each in await self._gone.find().to_list()]
         uncut: list[Document] = [
-            {"$match": {"queue": {"$gt": ""}}},  # so that an index has all of it
+            {"$match": {"queue": {"$gt": "", "$nin": gone}}},  # so that an index has all of it
             {"$group": {"_id": None, "n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}}},
         ]
         cut: list[Document] = [
-            {"$match": {"status": DeliveryStatus.OPEN.value}},
+            {"$match": {"status": DeliveryStatus.OPEN.value, "queue": {"$nin": gone}}},
             {"$group": {"_id": None, "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
         ]
         with translate_errors():

@@ -108,14 +108,14 @@ def read_keep_hours(content: bytes) -> int:
 def _check_callback(url: str, networks: tuple[str, ...], *, allow_http: bool, is_published: bool) -> None:
     schemes = ("https://", "http://") if allow_http else ("https://",)
     if not url.lower().startswith(schemes) or (is_published and "?" in url):
-        rule = "must be an https URL" + (" without a query" if is_published else "")
+        rule = f"must be an https{' or http' if allow_http else ''} URL" + (" without a query" if is_published else "")
         raise Invalid(rule, field="callback", value=url)
     check_url(url, allowed_networks=networks, field="callback")
 
 
 def _check_texts(body: EventSubscriptionBody) -> None:
     if _UUID.fullmatch(body.uuid or "") is None:
-        raise Invalid("at most 255 printable characters of ASCII", field="uuid")
+        raise Invalid("must have at most 255 printable characters of ASCII", field="uuid")
     if _CONTACT.fullmatch(body.contact or "") is None:
         raise Invalid("must be a mail address", field="contact")
 

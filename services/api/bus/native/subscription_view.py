@@ -17,8 +17,9 @@ HIDDEN = "…"
 class EventSubscriptionView(Struct, frozen=True, kw_only=True):
     """A subscription. `secret` is shown when it is made or rotated, and never again. `redacted` says that the values of
     `headers`, the path of `callback`, `uuid` and `contact` are left out: the caller is a viewer. `reason` says why it
-    is not active."""
+    is not active. `id` names it in metrics."""
 
+    id: str
     key: str
     callback: str
     topics: tuple[str, ...]
@@ -46,6 +47,7 @@ def subscription_view(
 ) -> EventSubscriptionView:
     """The subscription as it is shown, without personal data unless `personal`."""
     return EventSubscriptionView(
+        id=subscription.id,
         key=subscription.key,
         callback=subscription.callback if personal else _hide_path(subscription.callback),
         topics=subscription.topics,
