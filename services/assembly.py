@@ -90,10 +90,13 @@ def tracers(capabilities: Capabilities) -> list[Component]:
 
 
 def watch(processes: Sequence[str], parts: Parts, health: ProcessHealth) -> None:
-    """Make readiness depend on what these processes need."""
-    checks = {name: check for process in processes for part in parts for name, check in part.checks(process).items()}
-    for name, check in checks.items():
-        health.add(name, check)
+    """Make readiness depend on what these processes can do nothing without, and look at what they use besides."""
+    for process in processes:
+        for part in parts:
+            for name, check in part.checks(process).items():
+                health.add(name, check)
+            for name, check in part.side_checks(process).items():
+                health.add(name, check, needed=False)
 
 
 def _queues(parts: Parts) -> tuple[str, ...]:
