@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from email import message_from_string
 from email.policy import default
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,7 +50,7 @@ def given_at(place: str, renderings: Renderings) -> dict[str, str]:
         return {name: interpolated(value) for name, value in compose()["services"]["api"]["environment"].items()}
     combination = Combination(place, COMPONENTS if place == "production" else ())
     (settings,) = of_kind(renderings[combination], "ConfigMap")
-    return settings["data"] | passwords(combination)
+    return dict(settings["data"]) | passwords(combination)
 
 
 def moved(given: Mapping[str, str], stack: Endpoints, servers: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -141,7 +142,7 @@ async def deployed(
         )
         found = Deployed(house, admin, trust, health)
         for role in SERVICES:
-            await until(lambda role=role: found.ready(role), f"{role} to be ready")
+            await until(partial(found.ready, role), f"{role} to be ready")
         yield found
 
 
