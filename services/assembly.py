@@ -7,9 +7,12 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import structlog
+
 from services.connections import Capabilities
 from services.parts import Parts, find_processes
-from shared.domain.errors import Invalid
+from shared.blobs import Blobs
+from shared.domain.errors import Denied, Invalid
 from shared.domain.schema import check_stamp
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
@@ -22,6 +25,8 @@ from shared.runtime.version import program_version
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
     from services.api.app import Application
+
+log = structlog.get_logger(__name__)
 
 
 def components(process: str, parts: Parts) -> list[Component]:
@@ -40,7 +45,7 @@ def components(process: str, parts: Parts) -> list[Component]:
 
 
 async def set_up(parts: Parts) -> None:
-    """Make indexes, queues, policies and topics, idempotently.
+    """Make indexes, queues, policies, topics and the bucket of an S3 server of one's own, idempotently.
 
     Raises:
         Unavailable: a server is away.
@@ -52,6 +57,16 @@ async def set_up(parts: Parts) -> None:
     await capabilities.store.setup()
     await capabilities.broker.setup(queues)
     await capabilities.stream.setup(parts.stream_topics)
+    if capabilities.settings.blobs.endpoint_url:  # at AWS, whose a bucket is and who reads it is for its owner to say
+        await _make_bucket(capabilities.blobs)
+
+
+async def _make_bucket(blobs: Blobs) -> None:
+    try:
+        await blobs.make_bucket()
+    except Denied as error:
+        # Who may not ask for buckets can still use the one that is there.
+        log.warning("nobody knows whether the bucket is there", bucket=blobs.bucket, reason=str(error))
 
 
 async def verify(parts: Parts) -> None:
@@ -90,10 +105,13 @@ def tracers(capabilities: Capabilities) -> list[Component]:
 
 
 def watch(processes: Sequence[str], parts: Parts, health: ProcessHealth) -> None:
-    """Make readiness depend on what these processes need."""
-    checks = {name: check for process in processes for part in parts for name, check in part.checks(process).items()}
-    for name, check in checks.items():
-        health.add(name, check)
+    """Make readiness depend on what these processes can do nothing without, and look at what they use besides."""
+    for process in processes:
+        for part in parts:
+            for name, check in part.checks(process).items():
+                health.add(name, check)
+            for name, check in part.side_checks(process).items():
+                health.add(name, check, needed=False)
 
 
 def _queues(parts: Parts) -> tuple[str, ...]:

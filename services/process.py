@@ -14,7 +14,7 @@ from services.self_report import report
 from shared.domain.errors import CarillonError
 from shared.domain.time_zones import RELEASE
 from shared.runtime import health, logs, memory
-from shared.runtime.lifecycle import Component, run
+from shared.runtime.lifecycle import Checked, Component, run
 from shared.runtime.settings import Settings
 from shared.runtime.version import program_version
 
@@ -41,17 +41,18 @@ def build(capabilities: Capabilities, services: Sequence[str], known: health.Pro
     """What the process runs, in the order in which it starts. Raises `Invalid` for settings that cannot be used."""
     parts = Parts(capabilities, services)
     assembly.watch(services, parts, known)
-    schema = SchemaWatch(capabilities.store.schema)
-    known.add("schema", schema.check)
     components: list[Component] = [
         health.server(known, capabilities.settings.health),
         *assembly.tracers(capabilities),
         assembly.connections_closer(capabilities),
-        schema,
+        SchemaWatch(capabilities.store.schema),
         *report(parts, services, known),
     ]
     for service in services:
         components += assembly.components(service, parts)
+    for component in components:
+        if isinstance(component, Checked):
+            known.add(component.name, component.check)
     return components
 
 

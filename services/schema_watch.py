@@ -17,7 +17,7 @@ class SchemaWatch(Background):
     then while it runs. `start` and `wait` raise `TooOld`, which ends the process."""
 
     def __init__(self, schema: Schema) -> None:
-        super().__init__("schema watch", self._watch)
+        super().__init__("schema", self._watch)
         self._schema = schema
         self._stamp: Stamp | None = None
 

@@ -218,8 +218,10 @@ def seed(
     email = email or (instance.admin if instance else settings.api.first_admin)
     if not email and not token:
         raise click.UsageError("as whom? --email or --token, or CARILLON_API_FIRST_ADMIN")
+    scheme = "https" if settings.api.certificate_file else "http"
+    listening = instance.api if instance else embedded.local_url(scheme, settings.api.host, settings.api.port)
     target = Target(
-        api=(api or (instance.api if instance else f"http://{settings.api.host}:{settings.api.port}")).rstrip("/"),
+        api=(api or listening).rstrip("/"),
         audience=instance.audience if instance else settings.audience.url,
         email=email,
         token=token or "",

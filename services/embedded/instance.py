@@ -276,8 +276,13 @@ def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpSe
 
 
 def _http(server: HttpServer) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - read, not listened on
-    return _url(server.scheme, host, server.port)
+    return local_url(server.scheme, server.host, server.port)
+
+
+def local_url(scheme: str, host: str, port: int) -> str:
+    """Where programs on this machine reach what listens there."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not listened on
+    return _url(scheme, host, port)
 
 
 def _url(scheme: str, host: str, port: int) -> str:

@@ -88,7 +88,13 @@ class Part:
         return ()
 
     def checks(self, process: str) -> Mapping[str, Check]:
-        """What the readiness of this process depends on, by its name in `/readyz`."""
+        """The servers without which this process can do nothing, by their names in `/readyz`: its readiness depends on
+        them."""
+        return {}
+
+    def side_checks(self, process: str) -> Mapping[str, Check]:
+        """The servers that some of its work needs: while one is away the process is ready, and `/readyz` and
+        `/overview` name it."""
         return {}
 
     def stream_topics(self) -> "Mapping[str, TopicSpec]":

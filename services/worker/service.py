@@ -30,6 +30,12 @@ class Workers(Background):
         self._stages = stages
         self._consumers = [Consumer(broker, stage, name=name) for stage in stages]
         self._verify = verify
+        self._is_verified = False
+
+    async def check(self) -> None:
+        """Raise `Unavailable` before the servers were found fit, for `/readyz`: nothing is taken until then."""
+        if not self._is_verified:
+            raise Unavailable("the worker waits until RabbitMQ and Kafka are as `carillon init` makes them")
 
     async def stop(self) -> None:
         for stage in self._stages:
@@ -51,4 +57,5 @@ class Workers(Background):
             except Unavailable as error:
                 await outage.wait(error)
             else:
+                self._is_verified = True
                 return

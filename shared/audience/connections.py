@@ -86,11 +86,12 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except asyncpg.InsufficientPrivilegeError as error:
-        raise Unavailable(f"the push database denies access: {error}") from error
+        raise Unavailable(f"the push database denies access: {error}", server="audience") from error
     except NOT_AS_EXPECTED as error:
         raise Invalid(f"the push database cannot answer this: {error}", field="filters") from error
     except FAILURES as error:
-        raise Unavailable(f"the push database does not answer: {str(error) or type(error).__name__}") from error
+        reason = str(error) or type(error).__name__
+        raise Unavailable(f"the push database does not answer: {reason}", server="audience") from error
 
 
 def trust_of(url: str, tls: TlsSettings) -> ssl.SSLContext | None:

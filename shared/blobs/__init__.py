@@ -93,6 +93,14 @@ class Blobs(Protocol):
         """Where anybody may PUT the object for so long, without credentials. It begins with `/` if it is one of our own
         API. Raises `Unavailable`."""
 
+    async def make_bucket(self) -> None:
+        """Make our own bucket where there is none.
+
+        Raises:
+            Denied: there is none, and we may not make it; or nobody may tell us.
+            Unavailable: nobody knows.
+        """
+
     async def verify(self) -> None:
         """Find out whether our own bucket can be read and written, and leave nothing behind: no object is ever seen.
 

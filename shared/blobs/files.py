@@ -125,6 +125,9 @@ class FolderBlobs:
         await _on_thread(check_permit, self._folder, path, expires, signature, now=now)
         await self.write(path, _limit_size(parts, max_bytes))
 
+    async def make_bucket(self) -> None:
+        """The folder is the bucket, and is made with its first file."""
+
     async def verify(self) -> None:
         await _on_thread(self._verify)
 

@@ -45,6 +45,9 @@ class LateBlobs:
     async def upload_url(self, path: str, *, seconds: int) -> str:
         return await (await self._late.get()).upload_url(path, seconds=seconds)
 
+    async def make_bucket(self) -> None:
+        await (await self._late.get()).make_bucket()
+
     async def verify(self) -> None:
         await (await self._late.get()).verify()
 

@@ -190,6 +190,15 @@ class S3Blobs:
                 "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
             )
 
+    async def make_bucket(self) -> None:
+        async with self._ask(self._timeout_seconds) as client:
+            try:
+                await client.head_bucket(Bucket=self.bucket)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") != "404":  # a HEAD has no body that tells more
+                    raise
+                await client.create_bucket(Bucket=self.bucket)
+
     async def verify(self) -> None:
         # An upload in parts that is aborted leaves no object. Where missing objects are hidden, reading proves nothing.
         key = f".carillon-doctor-{secrets.token_hex(8)}"

@@ -78,7 +78,12 @@ class TooMany(Refused):
 
 
 class Unavailable(CarillonError):
-    """A server cannot be reached or gave no answer in time. What was asked may have happened."""
+    """A server cannot be reached or gave no answer in time. What was asked may have happened. `server` is the name of
+    the capability that it stands behind, as far as that is known."""
+
+    def __init__(self, *told: object, server: str = "") -> None:
+        super().__init__(*told)
+        self.server = server
 
 
 class Denied(Unavailable):

@@ -29,6 +29,8 @@ OF_COMMAND_LINE = frozenset({"CARILLON_CONTEXT", "CARILLON_TARGET", "CARILLON_TO
 OTHER_VARIABLES = OF_COMMAND_LINE | {CONFIG, "CARILLON_FAULT", "CARILLON_FAULT_FILE", "CARILLON_CACHE"}
 TEST_PREFIX = "CARILLON_TEST_"
 WIDTH = 110
+EXAMPLE = "CHANGE-ME"
+"""What stands in examples in the place of a value that nobody else may know."""
 
 
 class Misconfigured(CarillonError):
@@ -80,9 +82,10 @@ def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings
 def _weak_connections(settings: Settings) -> list[str]:
     if settings.tls.required == "nowhere":
         return []
-    from shared.runtime.weaknesses import find_weaknesses
+    from shared.runtime.weaknesses import find_examples, find_weaknesses
 
-    return [f"{field}: {sentence} (tls.required)" for field, sentence in find_weaknesses(settings)]
+    found = [*find_weaknesses(settings), *find_examples(settings)]
+    return [f"{field}: {sentence} (tls.required)" for field, sentence in found]
 
 
 def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
@@ -140,6 +143,9 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
     values: dict[str, Any] = {}
     for field, hint in _HINTS[name].items():
         if chosen := given.get(f"{name}.{field}"):
+            if isinstance(chosen.value, str) and EXAMPLE in chosen.value:
+                faults.append(f"{name}.{field} ({chosen.origin}): {EXAMPLE} still stands in it; put in your own value")
+                continue
             try:
                 values[field] = msgspec.convert(chosen.value, hint, strict=False)
             except msgspec.ValidationError as error:

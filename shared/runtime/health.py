@@ -2,13 +2,14 @@
 
 - `/livez` fails when a component has died: only a restart helps. (An event loop that stands still does not answer at
   all.)
-- `/readyz` fails while the process starts or drains, or when a named check (a server that it needs) fails or does not
-  answer in time. The body names each failing check. One look serves everybody who asks within a second.
+- `/readyz` fails while the process starts or drains, or when the check of a server that it can do nothing without fails
+  or does not answer in time. The body names each failing check, those of servers that only some of its work needs, too.
+  One look serves everybody who asks within a second.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from enum import StrEnum
 from http import HTTPStatus
 
@@ -46,6 +47,7 @@ class ProcessHealth:
         self.phase = Phase.STARTING
         self._dead: dict[str, str] = {}
         self._checks: dict[str, Check] = {}
+        self._needed: set[str] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failing: dict[str, str] = {}
         self._deadline = deadline_seconds
@@ -54,9 +56,12 @@ class ProcessHealth:
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
-    def add(self, name: str, check: Check) -> None:
-        """Ready means, among others, that this check returns without an error, as `ping` of every capability does."""
+    def add(self, name: str, check: Check, *, needed: bool = True) -> None:
+        """Look whether this check returns without an error, as `ping` of every capability does; if it is `needed`, the
+        process is ready only then. What one of several services in a process needs, the process needs."""
         self._checks[name] = check
+        if needed:
+            self._needed.add(name)
 
     def mark_dead(self, name: str, why: str) -> None:
         """Note that a component has ended for good: the process is no longer alive."""
@@ -66,6 +71,10 @@ class ProcessHealth:
     def dead(self) -> dict[str, str]:
         """The components that have died, with the reason."""
         return dict(self._dead)
+
+    def is_ready(self, failing: Collection[str]) -> bool:
+        """Whether the process can work although these checks fail."""
+        return self.phase is Phase.SERVING and self._needed.isdisjoint(failing)
 
     async def find_failing(self) -> dict[str, str]:
         """The checks that fail, with the reason; at most `fresh_seconds` old."""
@@ -107,7 +116,7 @@ def pages(health: ProcessHealth) -> Pages:
 
     async def show_readyz() -> PlainPage:
         failing = await health.find_failing()
-        ready = health.phase is Phase.SERVING and not failing
+        ready = health.is_ready(failing)
         return _tell(ready, {"ready": ready, "phase": health.phase, "failing": failing})
 
     async def show_metrics() -> PlainPage:

@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -57,6 +57,16 @@ class Component(Protocol):
 
     async def wait(self) -> None:
         """Return or raise only when it has ended without `stop`; both end the process."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A component that readiness depends on, too."""
+
+    name: str
+
+    async def check(self) -> None:
+        """Raise `Unavailable` while it cannot work."""
 
 
 class Background:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
+from shared.domain.errors import Unavailable
 from shared.runtime.metrics import CALL_ERRORS, CALL_SECONDS
 from shared.runtime.tracing import span
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 def measure_calls(capability: T, name: str, *, opens: frozenset[str] = frozenset()) -> T:
     """The same capability, with the time and the errors of every `async def` method in `CALL_SECONDS` and
-    `CALL_ERRORS`.
+    `CALL_ERRORS`. An `Unavailable` that passes is told whose it is.
 
     Methods in `opens` return async context managers; entering one is measured too (as that method), and what comes out
     of it is observed in turn under the same name. Everything else is passed on as it is. Private use among its own
@@ -55,6 +56,8 @@ def _measure(method: Callable[..., Awaitable[Any]], capability: str, operation: 
                 return await method(*args, **kwargs)
         except Exception as error:
             CALL_ERRORS.labels(capability, operation, type(error).__name__).inc()
+            if isinstance(error, Unavailable):
+                error.server = error.server or capability.partition(".")[0]
             raise
         finally:
             seconds.observe(time.perf_counter() - began)

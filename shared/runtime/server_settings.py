@@ -48,7 +48,10 @@ class TlsSettings(Section, frozen=True):
     key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
     required: Annotated[
         Literal["nowhere", "off_loopback"],
-        says("Where a connection that is not encrypted and verified keeps a process from starting."),
+        says(
+            "Where a connection that is not encrypted and verified keeps a process from starting; keys and addresses "
+            "of examples do so then, too."
+        ),
     ] = "nowhere"
 
     def __post_init__(self) -> None:

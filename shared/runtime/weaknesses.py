@@ -1,6 +1,8 @@
-"""Which connections to servers others could read or pose in: those without TLS, or without verified names, that leave
-this machine. `tls.required` makes them faults; `carillon doctor` warns of them."""
+"""What would be weak in production: connections to servers that others could read or pose in, without TLS or verified
+names, and examples that anybody can read in our files. `tls.required` makes them faults; `carillon doctor` warns of the
+connections."""
 
+import base64
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -12,6 +14,8 @@ from shared.runtime.settings import Settings
 _CLEAR = "is not encrypted"
 _UNVERIFIED = "is encrypted, but whoever answers is not verified"
 _YES = frozenset({"true", "1"})
+_OF_A_LAPTOP = b"carillon on a laptop"
+_EXAMPLE_HOSTS = (".example.com", ".example.org", ".example.net")
 
 
 class ServerUrl(Struct, frozen=True):
@@ -30,6 +34,28 @@ class ServerUrl(Struct, frozen=True):
 def find_weaknesses(settings: Settings) -> list[tuple[str, str]]:
     """Each setting whose connection is weak, and a sentence about it. URLs are not repeated: they hold passwords."""
     return list(_find(settings))
+
+
+def find_examples(settings: Settings) -> list[tuple[str, str]]:
+    """Each setting that our own files show, and a sentence about it."""
+    found: list[tuple[str, str]] = []
+    keys = [key for text in settings.providers.secret_keys.split(",") for key in text.split()]
+    if any(map(_is_of_a_laptop, keys)):
+        found.append(("providers.secret_keys", "the key of a laptop, which anybody knows: `openssl rand -base64 32`"))
+    if _is_of_a_laptop(settings.callbacks.signing_secret.removeprefix("whsec_")):
+        sentence = "the secret of a laptop, which anybody knows: `whsec_` and the output of `openssl rand -base64 32`"
+        found.append(("callbacks.signing_secret", sentence))
+    host = urlsplit(settings.api.public_url).hostname or ""
+    if f".{host}".endswith(_EXAMPLE_HOSTS):
+        found.append(("api.public_url", f"{host} is an example: name the address by which callers reach this API"))
+    return found
+
+
+def _is_of_a_laptop(key: str) -> bool:
+    try:
+        return base64.b64decode(key).startswith(_OF_A_LAPTOP)
+    except ValueError:
+        return False
 
 
 def _find(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -81,6 +81,18 @@ async def test_a_large_write_is_not_seen_before_its_end(s3: S3Blobs, buckets: Bu
     assert owner.unfinished(s3.bucket) == 0
 
 
+async def test_a_bucket_is_made_once_and_keeps_what_is_in_it(buckets: Buckets) -> None:
+    owner, fresh = BucketOwner(buckets.url), buckets._replace(default=buckets.away)
+    try:
+        async with closing(s3_blobs(fresh)) as blobs:
+            for _ in range(2):
+                await blobs.make_bucket()
+                await blobs.write(f"{fresh.default}/a.csv", parts(b"x"))
+                assert (await blobs.stat(f"{fresh.default}/a.csv")).size == 1
+    finally:
+        owner.remove(fresh.default)
+
+
 async def test_a_bucket_that_does_not_exist_takes_nothing(s3: S3Blobs, buckets: Buckets) -> None:
     for size in (1, 9 * 2**20):
         with pytest.raises(Invalid, match="there is no such bucket"):

@@ -7,13 +7,15 @@ from typing import Any
 
 import yaml
 
-from shared.runtime.configuration import PREFIX
+from shared.runtime.configuration import EXAMPLE, PREFIX
+from shared.secrets import fresh_key
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 BASE = K8S / "base"
 EXAMPLES = frozenset({"secret.example.yaml"})
 SETTINGS = BASE / "settings.env"
+KEYS = ("PROVIDERS_SECRET_KEYS", "CALLBACKS_SIGNING_SECRET")
 SERVICES = ("api", "scheduler", "worker", "feedback", "fanout")
 
 Object = dict[str, Any]
@@ -57,6 +59,13 @@ def variables(path: Path) -> dict[str, str]:
     """What a file of variables for a ConfigMap or a Secret sets."""
     lines = [line for line in path.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
+
+
+def filled_in(file: Path) -> dict[str, str]:
+    """An example of a Secret, with a value of one's own wherever it asks for one."""
+    (example,) = documents(file)
+    keys = {f"CARILLON_{name}": key for name, key in zip(KEYS, (fresh_key(), f"whsec_{fresh_key()}"), strict=True)}
+    return {name: keys.get(name, text.replace(EXAMPLE, "our-own")) for name, text in example["stringData"].items()}
 
 
 def dockerfile() -> list[tuple[str, str]]:

@@ -18,6 +18,9 @@ SERVERS = {
     "s3": "chrislusf/seaweedfs:4.20",
 }
 PUBLIC = "CARILLON_BLOBS_PUBLIC_ENDPOINT_URL"
+ELSEWHERE = {"CARILLON_BLOBS_URL", PUBLIC, "CARILLON_API_PUBLIC_URL"}
+"""A bucket, and addresses of this machine."""
+
 OURS = (*SERVICES, "init")
 Seconds = Annotated[str, Meta(pattern="^[0-9]+s$")]
 
@@ -94,7 +97,7 @@ def test_everything_starts_after_what_it_needs_is_healthy() -> None:
     for name in SERVICES:
         assert service(name)["depends_on"] == {"init": {"condition": "service_completed_successfully"}}
     needed = service("init")["depends_on"]
-    assert needed == {name: {"condition": "service_healthy"} for name in ("mongo", "rabbitmq", "postgres", "kafka")}
+    assert needed == {name: {"condition": "service_healthy"} for name in SERVERS}
     for name in (*SERVICES, *needed):
         assert "test" in service(name)["healthcheck"]
 
@@ -103,7 +106,7 @@ def test_what_the_settings_name_are_services_of_this_file() -> None:
     urls = [
         urlsplit(interpolated(value))
         for key, value in service("api")["environment"].items()
-        if key.endswith("_URL") and key not in {"CARILLON_BLOBS_URL", PUBLIC}  # a bucket, and this machine
+        if key.endswith("_URL") and key not in ELSEWHERE
     ]
     assert {url.hostname for url in urls} == {"mongo", "rabbitmq", "postgres", "kafka", "s3"}
 
@@ -134,7 +137,8 @@ def test_credentials_and_addresses_are_those_of_the_servers() -> None:
 
 def test_the_gateway_is_the_proxy_that_is_trusted() -> None:
     (network,) = compose()["networks"]["default"]["ipam"]["config"]
-    assert service("api")["environment"]["CARILLON_API_TRUSTED_PROXIES"] == f"{network['gateway']}/32"
+    trusted = service("api")["environment"]["CARILLON_API_TRUSTED_PROXIES"].split(",")
+    assert trusted == [f"{network['gateway']}/32", "127.0.0.1/32"], "and programs in the API's own container"
 
 
 def test_the_api_and_the_management_pages_are_published() -> None:

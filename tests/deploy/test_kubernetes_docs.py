@@ -7,12 +7,13 @@ from pathlib import Path
 import yaml
 
 from tests.deploy import validity
-from tests.deploy.manifests import K8S, ROOT, pod
+from tests.deploy.manifests import BASE, K8S, ROOT, documents, pod, variables
 from tests.deploy.rendering import BY_CPU, COMPONENTS, Combination, Renderings, render
-from tests.deploy.test_kustomize import carillons
+from tests.deploy.test_kustomize import LAPTOP, PRODUCTION, SECRET, carillons
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
 TYPED = "\n".join(re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) + re.findall(r"`([^`\n]+)`", PAGE))
+NEED_NO_WORD = {"CARILLON_STREAM_REPLICATION_FACTOR", "CARILLON_STREAM_COMPRESSION", "CARILLON_API_ALLOWED_HOSTS"}
 SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
 
 
@@ -67,3 +68,11 @@ def test_the_patch_for_secrets_as_files_works(kustomize: Path, tmp_path: Path) -
         assert mounted["secrets"] == "/etc/carillon/secrets"
         assert volume["secret"]["secretName"] == "carillon"
         assert [list(source) for source in container["envFrom"]] == [["configMapRef"]]
+
+
+def test_every_key_of_the_examples_and_overlays_is_explained() -> None:
+    of_secrets = [documents(folder / SECRET)[0]["stringData"] for folder in (K8S, PRODUCTION)]
+    files = [BASE / "settings.env", PRODUCTION / "settings.env", LAPTOP / "settings.env", LAPTOP / "secret.env"]
+    known = {name for given in (*of_secrets, *map(variables, files)) for name in given}
+    explained = set(re.findall(r"CARILLON_[A-Z_]+", PAGE))
+    assert known - explained == NEED_NO_WORD

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from jsonschema import ValidationError
 
-from shared.runtime.configuration import Misconfigured, load
+from shared.runtime.configuration import EXAMPLE, Misconfigured, load
 from tests.deploy import validity
 from tests.deploy.manifests import (
     K8S,
+    KEYS,
     Object,
     compose,
     documents,
+    filled_in,
     image_settings,
+    interpolated,
     kustomization,
     pod,
     variables,
@@ -26,6 +29,7 @@ EVERYTHING = Combination("production", COMPONENTS)
 LAPTOP = K8S / "overlays" / "laptop"
 PRODUCTION = K8S / "overlays" / "production"
 SECRET = "secret.example.yaml"
+INGRESS = "ingress.example.yaml"
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
@@ -71,7 +75,7 @@ def test_every_file_is_used(folder: Path) -> None:
         *(file for generator in generators for file in generator["envs"]),
         *(patch["path"] for patch in given.get("patches", []) if "path" in patch),
     }
-    there = {path.name for path in folder.iterdir()} - {"kustomization.yaml", SECRET}
+    there = {path.name for path in folder.iterdir()} - {"kustomization.yaml", SECRET, INGRESS}
     assert there == {name for name in used if not name.startswith("../")}
 
 
@@ -94,21 +98,44 @@ def test_production_has_every_component_and_a_laptop_none() -> None:
 
 
 def passwords(combination: Combination) -> dict[str, str]:
-    """What the Secret holds there, as the examples have it."""
+    """What the Secret holds there: the examples with an operator's own values in them."""
     if "tls" in combination.components:
-        (example,) = documents(PRODUCTION / SECRET)
-        endpoint = {"CARILLON_BLOBS_ENDPOINT_URL": "https://s3.carillon-servers:8333"}
-        return dict(example["stringData"]) | (endpoint if combination.place == "laptop" else {})
+        own = {"CARILLON_API_PUBLIC_URL": "https://carillon.acme.example"}
+        if combination.place == "laptop":
+            own["CARILLON_BLOBS_ENDPOINT_URL"] = "https://s3.carillon-servers:8333"
+        return filled_in(PRODUCTION / SECRET) | own
     if combination.place == "laptop":
         return variables(LAPTOP / "secret.env")
-    (example,) = documents(K8S / SECRET)
-    return dict(example["stringData"])
+    return filled_in(K8S / SECRET)
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 def test_the_processes_take_these_settings(renderings: Renderings, combination: Combination) -> None:
     (settings,) = of_kind(renderings[combination], "ConfigMap")
     load(image_settings() | settings["data"] | passwords(combination))
+
+
+@pytest.mark.parametrize("file", [K8S / SECRET, PRODUCTION / SECRET], ids=lambda file: file.parent.name)
+def test_an_example_that_nobody_has_filled_in_is_refused(file: Path) -> None:
+    (example,) = documents(file)
+    with pytest.raises(Misconfigured) as refused:
+        load(example["stringData"])
+    asking = [name for name, text in sorted(example["stringData"].items()) if EXAMPLE in text]
+    assert {f"CARILLON_{name}" for name in KEYS} <= {*asking}
+    lines = str(refused.value).splitlines()
+    assert all("CHANGE-ME still stands in it; put in your own value" in line for line in lines)
+    assert sorted(line.split("(")[1].split()[0] for line in lines) == asking
+
+
+def test_production_refuses_what_only_examples_have(renderings: Renderings) -> None:
+    (settings,) = of_kind(renderings[EVERYTHING], "ConfigMap")
+    of_compose = {name: interpolated(value) for name, value in compose()["services"]["api"]["environment"].items()}
+    for of_laptop in (variables(LAPTOP / "secret.env"), of_compose):
+        keys = {f"CARILLON_{name}": of_laptop[f"CARILLON_{name}"] for name in KEYS}
+        with pytest.raises(Misconfigured) as refused:
+            load(image_settings() | settings["data"] | filled_in(PRODUCTION / SECRET) | keys)
+        names = ["providers.secret_keys", "callbacks.signing_secret", "api.public_url"]
+        assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == names
 
 
 def test_with_tls_no_process_takes_an_address_without(renderings: Renderings) -> None:
@@ -175,7 +202,8 @@ def test_whoever_knows_prometheus_operator_is_scraped_by_it_alone(
 def test_with_tls_every_process_can_read_its_files(renderings: Renderings, combination: Combination) -> None:
     tls = "tls" in combination.components
     (settings,) = of_kind(renderings[combination], "ConfigMap")
-    files = {Path(value) for key, value in settings["data"].items() if key.endswith("_FILE")}
+    values = settings["data"].values()
+    files = {Path(value) for value in values if value.startswith("/etc/")}
     assert {file.name for file in files} == ({"ca.crt", "tls.crt", "tls.key"} if tls else set())
     for workload in carillons(renderings[combination]):
         mounts = {mount["mountPath"]: mount["name"] for mount in pod(workload)["containers"][0]["volumeMounts"]}
@@ -215,3 +243,21 @@ def test_the_examples_are_valid(folder: Path) -> None:
     (secret,) = documents(folder / SECRET)
     validity.check(secret)
     assert (secret["metadata"]["namespace"], secret["metadata"]["name"]) == ("carillon", "carillon")
+
+
+def test_the_ingress_without_a_sign_in_leads_to_the_api_and_vouches_for_nobody(renderings: Renderings) -> None:
+    (ingress,) = documents(PRODUCTION / INGRESS)
+    validity.check(ingress)
+    objects = renderings[EVERYTHING]
+    (service,) = [each for each in of_kind(objects, "Service") if each["metadata"]["name"] == "api"]
+    [rule] = ingress["spec"]["rules"]
+    [path] = rule["http"]["paths"]
+    named = {"name": "api", "port": {"name": service["spec"]["ports"][0]["name"]}}
+    assert (path["path"], path["backend"]["service"]) == ("/", named)
+    (settings,) = of_kind(objects, "ConfigMap")
+    assert settings["data"]["CARILLON_API_PUBLIC_URL"] == f"https://{rule['host']}"
+    assert ingress["spec"]["tls"][0]["hosts"] == [rule["host"]]
+    assert settings["data"]["CARILLON_API_TRUSTED_PROXIES"] == "127.0.0.1/32"
+    (own,) = [each for each in of_kind(objects, "NetworkPolicy") if each["metadata"]["name"] == "api"]
+    peer = own["spec"]["ingress"][0]["from"][0]
+    assert peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == "ingress-nginx"

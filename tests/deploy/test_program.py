@@ -13,14 +13,15 @@ from shared.runtime.configuration import PREFIX, Misconfigured, load
 from shared.runtime.health import ProcessHealth, pages
 from shared.runtime.settings import Settings
 from tests.deploy.manifests import (
+    K8S,
     ROOT,
     SERVICES,
     SETTINGS,
     compose,
+    filled_in,
     image_settings,
     instructions,
     interpolated,
-    manifests,
     project,
     variables,
 )
@@ -32,8 +33,7 @@ def of_compose() -> dict[str, str]:
 
 
 def of_kubernetes() -> dict[str, str]:
-    (secret,) = manifests("Secret")
-    return image_settings() | variables(SETTINGS) | dict(secret["stringData"])
+    return image_settings() | variables(SETTINGS) | filled_in(K8S / "secret.example.yaml")
 
 
 PLACES = {"compose": of_compose(), "kubernetes": of_kubernetes()}

@@ -99,6 +99,30 @@ async def test_each_failing_check_is_named_without_its_password(health: ProcessH
     assert body["failing"] == {"broker": "Unavailable: no answer from amqp://guest:***@host/v"}
 
 
+async def test_a_server_that_only_some_work_needs_is_named_and_leaves_the_process_ready(
+    health: ProcessHealth, served: HttpServer, seconds: Seconds
+) -> None:
+    store, broker = Probe(), Probe()
+    broker.error = Unavailable("gone")
+    health.add("store", store)
+    health.add("broker", broker, needed=False)
+    status, body = await get_json(served, "/readyz")
+    assert (status, body["ready"], body["failing"]) == (200, True, {"broker": "Unavailable: gone"})
+    store.error = Unavailable("gone")
+    seconds.now += 1.0
+    assert (await get(served, "/readyz"))[0] == 503
+
+
+async def test_who_needs_a_server_in_a_process_of_several_services_decides(
+    health: ProcessHealth, served: HttpServer
+) -> None:
+    broker = Probe()
+    broker.error = Unavailable("gone")
+    for needed in (False, True, False):
+        health.add("broker", broker, needed=needed)
+    assert (await get(served, "/readyz"))[0] == 503
+
+
 async def test_a_reason_that_is_no_text_is_told_as_far_as_it_is(health: ProcessHealth, served: HttpServer) -> None:
     bad = Probe()
     bad.error = Unavailable("the server said \udcff")

@@ -1,10 +1,13 @@
 """Which connections others could read, or pose in."""
 
+import base64
+
 import pytest
 
-from shared.runtime.configuration import load
+from shared.runtime.configuration import Misconfigured, load
 from shared.runtime.settings import Settings
-from shared.runtime.weaknesses import find_weaknesses
+from shared.runtime.weaknesses import find_examples, find_weaknesses
+from shared.secrets import fresh_key
 
 STRONG = {
     "STORE_URL": [
@@ -68,3 +71,37 @@ def test_it_is_weak(name: str, url: str, says: str) -> None:
     assert field == name.lower().replace("_", ".", 1)
     assert says in sentence
     assert "u:p@" not in sentence
+
+
+LAPTOPS = base64.b64encode(b"carillon on a laptop: no secret!").decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("PROVIDERS_SECRET_KEYS", LAPTOPS, "providers.secret_keys"),
+        ("PROVIDERS_SECRET_KEYS", f"{fresh_key()}, {LAPTOPS}", "providers.secret_keys"),
+        ("CALLBACKS_SIGNING_SECRET", f"whsec_{LAPTOPS}", "callbacks.signing_secret"),
+        ("API_PUBLIC_URL", "https://carillon.example.com/push", "api.public_url"),
+    ],
+)
+def test_what_our_files_show_is_no_secret(name: str, value: str, field: str) -> None:
+    [(found, sentence)] = find_examples(load({f"CARILLON_{name}": value}))
+    assert found == field
+    assert LAPTOPS not in sentence
+    with pytest.raises(Misconfigured, match=f"{field}: .*\\(tls.required\\)"):
+        load({f"CARILLON_{name}": value, "CARILLON_TLS_REQUIRED": "off_loopback"})
+
+
+def test_values_of_ones_own_are_no_examples() -> None:
+    own = {"PROVIDERS_SECRET_KEYS": fresh_key(), "CALLBACKS_SIGNING_SECRET": f"whsec_{fresh_key()}"}
+    own["API_PUBLIC_URL"] = "https://push.no-example.com"
+    assert find_examples(Settings()) == find_examples(load({f"CARILLON_{key}": own[key] for key in own})) == []
+
+
+def test_what_still_asks_to_be_changed_is_refused_everywhere() -> None:
+    with pytest.raises(
+        Misconfigured, match=r"store.url \(CARILLON_STORE_URL in the environment\): CHANGE-ME"
+    ) as refused:
+        load({"CARILLON_STORE_URL": "mongodb://carillon:CHANGE-ME@db/x"})
+    assert "mongodb" not in str(refused.value)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from services.api.http.request_ids import current_request_id
 from shared.domain.errors import (
     Conflict,
+    Denied,
     Forbidden,
     Gone,
     Invalid,
@@ -64,6 +65,16 @@ _HEADERS: dict[HTTPStatus, dict[str, str]] = {
     HTTPStatus.UNAUTHORIZED: {"www-authenticate": 'Bearer realm="carillon"'},
     HTTPStatus.SERVICE_UNAVAILABLE: {"retry-after": str(RETRY_AFTER_SECONDS)},
 }
+
+_SERVERS = {
+    "store": "MongoDB",
+    "broker": "RabbitMQ",
+    "stream": "Kafka",
+    "audience": "PostgreSQL, which holds the push tables,",
+    "blobs": "S3, which holds the files,",
+    "mail": "the mail server",
+}
+"""What stands behind each capability, for people."""
 
 _BASIC = {"www-authenticate": 'Basic realm="carillon", charset="UTF-8"'}
 _DETAILS: dict[HTTPStatus, str] = {
@@ -175,6 +186,9 @@ def _status(error: Exception) -> HTTPStatus:
 def _detail(error: Exception, status: HTTPStatus) -> str:
     if isinstance(error, Refused):
         return error.reason
+    if isinstance(error, Unavailable) and error.server in _SERVERS:
+        said = "denies access" if isinstance(error, Denied) else "did not answer"
+        return f"{_SERVERS[error.server]} {said}; what was asked may have happened"
     return _DETAILS.get(status, error.detail if isinstance(error, HTTPException) else status.phrase)
 
 

@@ -34,3 +34,6 @@ class BusFanOut(Part):
 
     def checks(self, process: str) -> Mapping[str, Check]:
         return {"stream": self.capabilities.stream.ping} if process == "fanout" else {}
+
+    def side_checks(self, process: str) -> Mapping[str, Check]:
+        return {"broker": self.capabilities.broker.ping} if process == "fanout" else {}

@@ -63,8 +63,11 @@ class JobsPart(Part):
         return self.capabilities.mail.delivers
 
     def checks(self, process: str) -> Mapping[str, Check]:
+        return {"broker": self.capabilities.broker.ping} if process == "worker" else {}
+
+    def side_checks(self, process: str) -> Mapping[str, Check]:
         checks: dict[str, Check] = {}
-        if process in {"api", "scheduler", "worker"}:
+        if process in {"api", "scheduler"}:
             checks["broker"] = self.capabilities.broker.ping
         if process in {"api", "worker"}:
             checks["push database"] = self.capabilities.audience.ping

@@ -29,4 +29,7 @@ class PushPart(Part):
         return (PushKind(given.stream, control_group, self.settings.stream),)
 
     def checks(self, process: str) -> Mapping[str, Check]:
-        return {"stream": self.capabilities.stream.ping} if process in {"worker", "feedback"} else {}
+        return {"stream": self.capabilities.stream.ping} if process == "feedback" else {}
+
+    def side_checks(self, process: str) -> Mapping[str, Check]:
+        return {"stream": self.capabilities.stream.ping} if process == "worker" else {}

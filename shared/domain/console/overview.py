@@ -95,6 +95,17 @@ def _find_missing_roles(overview: Overview) -> list[ShownSign]:
     ]
 
 
+def _find_failing_servers(overview: Overview) -> list[ShownSign]:
+    roles: dict[str, set[str]] = {}
+    for process in overview.alive:
+        for check in process.failing:
+            roles.setdefault(check, set()).update(process.roles)
+    return [
+        ShownSign("EngineFailing", f"the check of {check} fails in {', '.join(sorted(those))}")
+        for check, those in sorted(roles.items())
+    ]
+
+
 def _find_late_firing(overview: Overview) -> list[ShownSign]:
     fired = sum(sum(minute.lateness.values()) for minute in overview.recent)
     late = sum(
@@ -169,6 +180,7 @@ def _find_mixed_versions(overview: Overview) -> list[ShownSign]:
 
 _CHECKS: tuple[Callable[[Overview], list[ShownSign]], ...] = (
     _find_missing_roles,
+    _find_failing_servers,
     _find_falling_behind,
     _find_late_firing,
     _find_standing_batches,

@@ -86,7 +86,7 @@ class EventPublisher:
             async with asyncio.timeout(self._seconds):
                 append = await self._claim_and_append(name, namespace, drafts)
         except TimeoutError:
-            raise Unavailable(f"the log has not answered within {self._seconds:g} s") from None
+            raise Unavailable(f"the log has not answered within {self._seconds:g} s", server="stream") from None
         events, size = _counters(self._topic_label(name), self._publisher_label(namespace))
         events.inc(len(drafts))
         size.inc(append.size)

@@ -56,6 +56,10 @@ SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"minutes": [minute(lateness={"1000": 989, "10000000": 10, "inf": 1})]},
         {"minutes": [minute(lateness={"1000": 985, "5000000": 5, "inf": 10}), minute(6, lateness={"inf": 100})]},
     ),
+    "EngineFailing": (
+        {"processes": [a_process(roles=ROLES, failing=("broker",))]},
+        {"processes": [a_process(roles=ROLES), a_process(id="b", failing=("broker",), seen_at=LONG_AGO)]},
+    ),
     "FallingBehind": (
         {"processes": [a_process(roles=ROLES, oldest_visible_seconds=30.1)]},
         {"processes": [a_process(roles=ROLES, oldest_visible_seconds=30.0)]},
