@@ -1,6 +1,7 @@
 """Counts what a client asks of MongoDB."""
 
 from collections import Counter
+from typing import Any
 
 import pymongo.monitoring
 import pytest
@@ -10,15 +11,18 @@ _NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCurso
 
 
 class Commands(pymongo.monitoring.CommandListener):
-    """Counts the commands of clients that are made after it was registered: each kind, and each kind by collection."""
+    """Counts the commands of clients that are made after it was registered: each kind, and each kind by collection.
+    `sent` has them as they were sent."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.by_collection: Counter[str] = Counter()
+        self.sent: list[dict[str, Any]] = []
 
     def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
         if event.command_name not in _NOT_QUERIES:
             self.counts[event.command_name] += 1
+            self.sent.append(dict(event.command))
             self.by_collection[f"{event.command_name} {event.command[event.command_name]}"] += 1
 
     def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:

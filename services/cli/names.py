@@ -91,7 +91,8 @@ def find_app(session: Session, typed: str = "") -> str:
         raise click.UsageError(f"no app is named, and there are {known}: {advice}")
     if UUID.fullmatch(wanted):
         return wanted
-    return str(pick(wanted, session.api.items("apps"), what="app", names=("id", "name"), see="`carillon apps list` shows them.")["id"])
+    see = "`carillon apps list` shows them."
+    return str(pick(wanted, session.api.items("apps"), what="app", names=("id", "name"), see=see)["id"])
 
 
 def find_job(session: Session, typed: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """What `carillon doctor` asks of MongoDB itself. Nothing here changes what is stored."""
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,15 +16,18 @@ from pymongo.uri_parser import SCHEME, parse_uri
 from shared.domain.errors import Denied, Unavailable
 from shared.store.documents import DENIALS, NO_RIGHT, Document, translate_errors
 from shared.store.indexes import CollectionIndex, Preparable, find_wanted, read_indexes
+from shared.store.transactions import end_session
 
 _MONGODB_PORT = 27017
 
 
 class Membership(Struct, frozen=True):
-    """What the server says of itself: its replica set, and how far its clock is from ours (more is ahead)."""
+    """What the server says of itself: its replica set, how far its clock is from ours (more is ahead), and whether it
+    is the router of a sharded cluster (`mongos`), which names no replica set."""
 
     replica_set: str
     skew: timedelta
+    is_router: bool = False
 
 
 class IndexComparison(Struct, frozen=True):
@@ -83,7 +87,7 @@ class StoreInspection:
         hello = await self._ask("hello")
         round_trip = timedelta(seconds=time.perf_counter() - began)
         skew = hello["localTime"].replace(tzinfo=UTC) - (asked_at + round_trip / 2)
-        return Membership(hello.get("setName", ""), skew)
+        return Membership(hello.get("setName", ""), skew, is_router=hello.get("msg") == "isdbgrid")
 
     async def read_grants(self, needed: Iterable[str]) -> Grants:
         """Which of these actions on the database we may not do."""
@@ -101,6 +105,11 @@ class StoreInspection:
         with it, and nothing has changed."""
         with _translate_all_errors():
             await self._database["meta"].update_one({"_id": "doctor: there is none"}, {"$set": {"seen": True}})
+
+    async def end_no_session(self) -> None:
+        """End the session of a random id, as workers do with those of killed ones. Nobody has it."""
+        with _translate_all_errors():
+            await end_session(self._database, secrets.token_hex(16))
 
     async def compare_indexes(self) -> IndexComparison:
         """The indexes that there are beside those that `setup` makes."""

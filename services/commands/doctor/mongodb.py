@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
 from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
 from services.commands.doctor.shell import INIT, chain, command, mongosh
+from shared.domain.errors import Unavailable
 from shared.domain.schema import VERSION, Stamp, TooOld, check_stamp
 from shared.store import Store
 from shared.store.indexes import CollectionIndex
@@ -65,8 +66,10 @@ class MongoDb(Examination):
 
     async def check_replica_set(self) -> Opinions:
         """It is one member of a replica set at least: there are no transactions without."""
-        name = (await self._inspection.read_membership()).replica_set
-        if name:
+        membership = await self._inspection.read_membership()
+        if membership.is_router:
+            return well("a router of a sharded cluster (mongos): it has transactions")
+        if name := membership.replica_set:
             return well(f"a member of the replica set {name}: it has transactions")
         return fault(
             "the server is no member of a replica set: it has no transactions. Start it with --replSet, then",
@@ -77,6 +80,17 @@ class MongoDb(Examination):
         """A majority takes writes."""
         await self._inspection.write_nothing()
         return well("a majority of its members takes writes")
+
+    async def check_sessions(self) -> Opinions:
+        """It ends sessions for us."""
+        try:
+            await self._inspection.end_no_session()
+        except Unavailable as error:
+            return fault(
+                f"killSessions does not work ({error}). Workers need it to take up batches of killed workers. Atlas "
+                "has it from M10 on"
+            )
+        return well("it ends sessions of killed processes for us")
 
     async def check_clock(self) -> Opinions:
         """Its clock and ours agree."""
@@ -116,7 +130,7 @@ class MongoDb(Examination):
         ),
         Question(
             "replica set",
-            "The server is a member of a replica set, be it the only one: feedback needs transactions.",
+            "The server is a member of a replica set, be it the only one, or a `mongos`: feedback needs transactions.",
             check_replica_set,
         ),
         Question(
@@ -124,6 +138,13 @@ class MongoDb(Examination):
             "A majority of the members takes writes, as each write of ours asks for. (The doctor writes to no "
             "document.) If not: which members are away?",
             check_writes,
+        ),
+        Question(
+            "sessions",
+            "The server runs `killSessions` for our user, by which workers take up what a killed worker leaves. (The "
+            "doctor tries it with a random id.) It reaches sessions of the same user alone, so all processes log in "
+            "as one user.",
+            check_sessions,
         ),
         Question(
             "clock",

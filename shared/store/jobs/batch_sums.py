@@ -5,6 +5,7 @@ from datetime import datetime
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
 
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.breaking import Counts
@@ -24,6 +25,9 @@ class BatchSums:
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
+        # Else a batch that moves while they are summed may count twice. Lists are read for longer than a server keeps
+        # one moment.
+        self._at_one_moment = self._batches.with_options(read_concern=ReadConcern("snapshot"))
 
     async def setup(self) -> None:
         """Make the index of failed batches, which are few, and that of what changed last."""
@@ -55,7 +59,7 @@ class BatchSums:
             },
         ]
         with translate_errors():
-            groups = [group async for group in await self._batches.aggregate(pipeline)]
+            groups = [group async for group in await self._at_one_moment.aggregate(pipeline)]
         return {group.pop("_id"): Totals(**group) for group in groups}
 
     async def counts(self, job_id: str) -> Counts:
@@ -72,7 +76,7 @@ class BatchSums:
             },
         ]
         with translate_errors():
-            groups = [group async for group in await self._batches.aggregate(pipeline)]
+            groups = [group async for group in await self._at_one_moment.aggregate(pipeline)]
         return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
 
     async def has_failed(self, job_id: str) -> bool:

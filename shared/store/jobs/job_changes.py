@@ -31,6 +31,29 @@ async def change_job(
     milestone: Milestone | None = None,
 ) -> Job | None:
     """The changed job; `None` where none matches. Fields that are `dated` get the database's time."""
+    change = _change(fields, dated, events, mail, milestone)
+    with translate_errors():
+        found = await jobs.find_one_and_update(query, change, projection=shown, return_document=ReturnDocument.AFTER)
+    return None if found is None else job_of(found)
+
+
+async def change_unread_job(
+    jobs: AsyncCollection[Document], query: Document, fields: Document, *, events: Sequence[Event]
+) -> bool:
+    """As `change_job`, where nobody needs the job: `False` where none matches. For an answer MongoDB would copy the
+    whole document beside the change, with its copies of templates."""
+    with translate_errors():
+        changed = await jobs.update_one(query, _change(fields, NOW, events))
+    return changed.matched_count == 1
+
+
+def _change(
+    fields: Document,
+    dated: Document,
+    events: Sequence[Event],
+    mail: DueMail | None = None,
+    milestone: Milestone | None = None,
+) -> Document:
     chosen, pushed = dict(fields), {}
     if events:
         pushed["events"] = {"$each": [msgspec.to_builtins(event) for event in events], "$slice": -_EVENTS}
@@ -41,7 +64,4 @@ async def change_job(
         pushed["milestones"] = msgspec.to_builtins(milestone, builtin_types=BSON_TYPES)
         dated = dated | {"milestone_since": True}
     parts = {"$currentDate": dated, "$set": chosen, "$push": pushed}
-    change = {operator: part for operator, part in parts.items() if part}
-    with translate_errors():
-        found = await jobs.find_one_and_update(query, change, projection=shown, return_document=ReturnDocument.AFTER)
-    return None if found is None else job_of(found)
+    return {operator: part for operator, part in parts.items() if part}

@@ -1,7 +1,10 @@
 """How a job stands in its document."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Any
+
+from pymongo.asynchronous.collection import AsyncCollection
 
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, JobStatus, Standing, job_key, split_key
@@ -29,10 +32,21 @@ def one_job(job_id: str) -> Document:
 
 
 def any_job(job_ids: Sequence[str]) -> Document:
-    """The query for all that these keys and bare ids mean, each as for `one_job`."""
+    """The query by which those change that these keys and bare ids mean, each as for `one_job`."""
     queries = [one_job(job_id) for job_id in job_ids]
     bare = [query["_id"] for query in queries if len(query) == 1]
     return {"$or": [{"_id": {"$in": bare}}, *(query for query in queries if len(query) > 1)]}
+
+
+async def read_any_job(
+    jobs: AsyncCollection[Document], job_ids: Sequence[str], shown: Document, **options: Any
+) -> AsyncIterator[Document]:
+    """Read all that these keys and bare ids mean, each as for `one_job`. An index answers many ids in one go; so their
+    incarnations are compared here."""
+    wanted, ids = set(job_ids), [split_key(job_id)[0] for job_id in job_ids]
+    async for document in jobs.find({"_id": {"$in": ids}}, shown, **options):
+        if document["_id"] in wanted or key_of(document) in wanted:
+            yield document
 
 
 def key_of(document: Document, id_field: str = "_id") -> str:

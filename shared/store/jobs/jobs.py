@@ -24,14 +24,14 @@ from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
 from shared.store.documents import BATCH, Document, insert_new, json_text, translate_errors
-from shared.store.jobs.job_changes import NOW, VIEW, change_job
+from shared.store.jobs.job_changes import NOW, VIEW, change_job, change_unread_job
 from shared.store.jobs.job_documents import (
     STANDING_FIELDS,
-    any_job,
     copies_of,
     document_of,
     job_of,
     one_job,
+    read_any_job,
     standing_of,
 )
 
@@ -68,7 +68,7 @@ class Jobs:
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
         with translate_errors():
-            found = self._jobs.find(any_job(job_ids), VIEW if context else _LISTED, batch_size=BATCH)
+            found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
@@ -131,10 +131,10 @@ class Jobs:
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
         return await change_job(self._jobs, one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
 
-    async def end_plan(self, job_id: str, *, end: int, unknown: int = 0, events: Sequence[Event] = ()) -> Job | None:
-        """Note that the plan has `end` batches, and found so many unknown users; `None` when that was noted before."""
+    async def end_plan(self, job_id: str, *, end: int, unknown: int = 0, events: Sequence[Event] = ()) -> bool:
+        """Note that the plan has `end` batches, and found so many unknown users; `False` when that was noted before."""
         fixed = {"plan.end": end, "plan.unknown": unknown}
-        return await change_job(self._jobs, one_job(job_id) | {"plan.end": None}, fixed, events=events)
+        return await change_unread_job(self._jobs, one_job(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
@@ -185,7 +185,8 @@ class Jobs:
     async def note_first(self, job_id: str, event: Event) -> None:
         """Add an event to an open job, unless it has one of that stage and state."""
         same = {"$elemMatch": {"stage": event.stage, "state": event.state.value}}
-        await change_job(self._jobs, one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
+        query = one_job(job_id) | {"open": True, "events": {"$not": same}}
+        await change_unread_job(self._jobs, query, {}, events=[event])
 
 
 def _job_or_none(document: Document | None) -> Job | None:

@@ -13,7 +13,7 @@ from shared.domain.instants import EPOCH
 from shared.domain.jobs.events import Milestone
 from shared.domain.jobs.totals import Totals
 from shared.store.documents import BSON_TYPES, Document, translate_errors
-from shared.store.jobs.job_documents import KEY_FIELDS, any_job, key_of, one_job
+from shared.store.jobs.job_documents import KEY_FIELDS, key_of, one_job, read_any_job
 
 _SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "template_names", "totals", "milestones"), 1)
 
@@ -51,7 +51,7 @@ class Milestones:
     async def find_of(self, job_keys: Sequence[str]) -> list[JobMilestones]:
         """Those of these jobs."""
         with translate_errors():
-            found = [_milestones_of(document) async for document in self._jobs.find(any_job(job_keys), _SHOWN)]
+            found = [_milestones_of(document) async for document in read_any_job(self._jobs, job_keys, _SHOWN)]
         return [each for each in found if each.milestones]
 
     async def take(self, taken: Sequence[JobMilestones]) -> None:

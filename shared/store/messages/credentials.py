@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.read_concern import ReadConcern
 
 from shared.domain.errors import Conflict
 from shared.domain.messages.credentials import CREDENTIAL_TRANSITIONS, Credential, CredentialStatus, Traffic
@@ -35,6 +36,8 @@ class Credentials:
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._credentials = database["credentials"]
+        # A majority read lags behind: the compare-and-set that follows would be in vain. It decides by what is there.
+        self._traffic = self._credentials.with_options(read_concern=ReadConcern("local"))
 
     async def setup(self) -> None:
         """Make the indexes."""
@@ -184,7 +187,9 @@ class Credentials:
     async def get_traffic(self, credential_id: str) -> Traffic | None:
         """Where it stands, and what grants go by; `None` when it is gone."""
         with translate_errors():
-            found = await self._credentials.find_one({"_id": credential_id}, _OF_TRAFFIC)
+            found = await self._traffic.find_one({"_id": credential_id}, _OF_TRAFFIC)
+            if found is None:  # only a majority says that it is gone
+                found = await self._credentials.find_one({"_id": credential_id}, _OF_TRAFFIC)
         return None if found is None else msgspec.convert(found, Traffic)
 
     async def change_traffic(self, credential_id: str, seq: int, pace: Pace, places: Places) -> bool:

@@ -23,7 +23,15 @@ from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.domain.transitions import sources
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_changes import change_job
-from shared.store.jobs.job_documents import KEY_FIELDS, STANDING_FIELDS, any_job, job_of, key_of, one_job, standing_of
+from shared.store.jobs.job_documents import (
+    KEY_FIELDS,
+    STANDING_FIELDS,
+    job_of,
+    key_of,
+    one_job,
+    read_any_job,
+    standing_of,
+)
 
 _WITHOUT = {"plan.templates": 0, "context": 0}
 _OF_RUNNING = KEY_FIELDS | {"created_at": 1, "options": 1, "had": 1}
@@ -79,7 +87,7 @@ class MessageJobs:
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
         """What decides about the batches of those of these jobs that there are, by their keys."""
         with translate_errors():
-            found = self._jobs.find(any_job(job_keys), STANDING_FIELDS)
+            found = read_any_job(self._jobs, job_keys, STANDING_FIELDS)
             return {key_of(document): standing_of(document) async for document in found}
 
     async def has_open(self, credential_id: str) -> bool:

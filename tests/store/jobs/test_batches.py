@@ -15,6 +15,7 @@ from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, Bat
 from shared.domain.jobs.totals import Totals
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
+from tests.commands import count_commands
 
 pytestmark = pytest.mark.native
 
@@ -239,3 +240,14 @@ async def test_what_is_on_its_way_is_queued_or_owned(store: Store) -> None:
     await store.batches.settle(settled, to=BatchStatus.SENT, receipt=Receipt(sent=10))
     found = await store.batches.find_on_their_way(job_id)
     assert found == {BatchStatus.QUEUED: [queued], BatchStatus.SENDING: [owned]}
+
+
+async def test_sums_are_of_one_moment(ready_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a batch that moves to a place that is yet to be looked at counts twice."""
+    commands = count_commands(monkeypatch)
+    store = Store.open(ready_database)
+    await store.batch_sums.totals(["job"])
+    await store.batch_sums.counts("job")
+    asked = [sent["readConcern"] for sent in commands.sent if "aggregate" in sent]
+    assert asked == [{"level": "snapshot"}] * 2
+    await store.close()

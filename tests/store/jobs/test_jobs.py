@@ -15,11 +15,13 @@ from shared.domain.errors import Conflict, Invalid
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
 from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.events import PLAN, Event, EventState
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS
 from shared.store import Store
+from tests.commands import count_commands
 
 pytestmark = pytest.mark.native
 MILLISECOND_NS = 1_000_000
@@ -103,8 +105,8 @@ async def test_a_plan_is_fixed_once_and_ended_once(store: Store) -> None:
     assert begun is not None
     assert (begun.plan.source, begun.plan.templates) == (PushTable(5), (A_TEMPLATE,))
     assert await store.jobs.begin_plan(job.id, source=PushTable(6), templates=()) is None
-    assert await store.jobs.end_plan(job.id, end=3) is not None
-    assert await store.jobs.end_plan(job.id, end=4) is None
+    assert await store.jobs.end_plan(job.id, end=3)
+    assert not await store.jobs.end_plan(job.id, end=4)
     standing = await store.jobs.get_standing(job.id)
     assert standing is not None
     assert standing.end == 3
@@ -274,3 +276,31 @@ async def test_closed_jobs_are_named_until_their_batches_are_forgotten(store: St
     await store.closed_jobs.note_batches_removed([first])
     assert await store.closed_jobs.find_ended_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
     assert await store.jobs.view(first) is not None
+
+
+async def test_a_change_that_nobody_reads_copies_no_job(ready_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the answer of findAndModify a server copies the whole document, with megabytes of templates."""
+    commands, job = count_commands(monkeypatch), a_job()
+    store = Store.open(ready_database)
+    await store.jobs.add(job)
+    for _ in range(2):
+        await store.jobs.note_first(job.id, Event(PLAN, EventState.RUNNING, "starting", 1))
+    assert await store.jobs.end_plan(job.id, end=3)
+    found = await store.jobs.get(job.id)
+    assert found is not None
+    assert ([event.message for event in found.events], found.plan.end) == (["starting"], 3)
+    assert (commands.by_collection["update jobs"], commands.counts["findAndModify"]) == (3, 0)
+    await store.close()
+
+
+async def test_many_jobs_are_asked_for_by_ids_alone(ready_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times a second a worker asks for hundreds: an `$or` has a branch for each."""
+    commands, jobs = count_commands(monkeypatch), [a_job(incarnation=f"i{number}") for number in range(3)]
+    store = Store.open(ready_database)
+    await store.jobs.add_missing(jobs)
+    keys = [jobs[0].key, f"{jobs[1].id}.another", jobs[2].key]
+    assert set(await store.message_jobs.get_standings(keys)) == {jobs[0].key, jobs[2].key}
+    assert set(await store.jobs.with_ids([*keys, jobs[1].id])) == {job.id for job in jobs}
+    queries = [sent["filter"] for sent in commands.sent if "find" in sent]
+    assert [query.keys() for query in queries] == [{"_id"}, {"_id"}]
+    await store.close()

@@ -12,6 +12,7 @@ from shared.domain.messages.credentials import Credential, CredentialStatus, Sen
 from shared.domain.messages.pacing import Pace, PaceGuard, reserve
 from shared.domain.messages.places import AccountPlace, enter, have_one_yield
 from shared.store import Store
+from tests.commands import count_commands
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 CLOCK = "primary/1"
@@ -206,3 +207,17 @@ async def test_places_are_never_more_than_there_may_be(store: Store) -> None:
     assert traffic is not None
     assert (sum(queued), len(traffic.places)) == (2, 2)
     assert sum(place.yields for place in traffic.places) == 1
+
+
+async def test_a_change_of_traffic_is_decided_by_what_is_there(
+    store: Store, ready_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A majority read lags behind. Whether a credential is gone a majority says."""
+    await store.credentials.add(a_credential())
+    commands = count_commands(monkeypatch)
+    other = Store.open(ready_database)
+    assert await other.credentials.get_traffic("c1") is not None
+    assert await other.credentials.get_traffic("none") is None
+    asked = [sent["readConcern"]["level"] for sent in commands.sent if "find" in sent]
+    assert asked == ["local", "local", "majority"]
+    await other.close()

@@ -74,6 +74,9 @@ class Told(StoreInspection):
         assert self._membership is not None
         return self._membership
 
+    async def end_no_session(self) -> None:
+        raise Denied("MongoDB does not allow it")
+
     async def read_version(self) -> str:
         raise Denied("MongoDB does not accept the user or the password")
 
@@ -111,6 +114,19 @@ def test_rights_count_that_hold_for_the_whole_database() -> None:
         "insert",
         "listCollections",
     }
+
+
+async def test_a_server_that_ends_no_sessions() -> None:
+    """As those of Atlas that many share."""
+    [opinion] = await (await examined(Told())).check_sessions()
+    assert opinion.level is Level.FAULT
+    assert "killSessions does not work (MongoDB does not allow it)" in opinion.sentence
+
+
+async def test_a_router_has_transactions_though_it_is_of_no_replica_set() -> None:
+    examination = await examined(Told(membership=Membership("", timedelta(), is_router=True)))
+    [opinion] = await examination.check_replica_set()
+    assert opinion.level is Level.OK
 
 
 async def test_a_server_alone_has_no_transactions() -> None:
