@@ -31,14 +31,16 @@ BulkAct = Literal[
 
 class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which things; at least one field is needed. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
-    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`. Jobs: of the `app` with this id, in a
-    `status`, with exactly these `template` names (joined by commas), made `by` somebody."""
+    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`, with a `label` (`team:billing`; of
+    several, joined by commas, all are needed). Jobs: of the `app` with this id, in a `status`, with exactly these
+    `template` names (joined by commas), made `by` somebody."""
 
     namespace: str = ""
     key: str = ""
     error: str = ""
     prefix: str = ""
     state: str = ""
+    label: str = ""
     app: str = ""
     status: str = ""
     template: str = ""

@@ -1,6 +1,6 @@
 """`client.schedules`: make, replace, read, pause, fire and delete schedules."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
 
@@ -69,12 +69,15 @@ class Schedules(Resource[M]):
         *,
         prefix: str = "",
         state: ScheduleState | None = None,
+        labels: Mapping[str, str] | None = None,
         namespace: str = "",
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[StoredSchedule]:
-        """All schedules by key, or those whose key begins so or that are in this state; read page by page."""
-        query = query_of(prefix=prefix, state=state or "", namespace=namespace)
+        """All schedules by key, or those whose key begins so, that are in this state, or that have all these labels;
+        read page by page."""
+        label = ",".join(f"{name}:{value}" for name, value in (labels or {}).items())
+        query = query_of(prefix=prefix, state=state or "", label=label, namespace=namespace)
         return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
 
     @call

@@ -51,7 +51,7 @@ RECIPIENTS = _counter(
 )
 BATCHES_SETTLED = _counter("batches_settled_total", "Batches that reached a final status.", "status")
 JOBS_CLOSED = _counter("jobs_closed_total", "Jobs with nothing left to do, by their last status.", "status")
-JOBS_TRIPPED = _counter("jobs_tripped_total", "Jobs held because too many of their batches failed.")
+JOBS_TRIPPED = _counter("jobs_tripped_total", "Jobs held: too many batches failed, or messages bounced.")
 JOBS_OPEN = _gauge("jobs_open", "Jobs with something left to do, as a scheduler last counted them.", "status")
 JOB_START_DELAY = _histogram(
     "job_start_delay_seconds",

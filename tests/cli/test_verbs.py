@@ -310,7 +310,10 @@ async def test_schedules(cli: Program, house: House, document: Document) -> None
     document.check("post", "/schedules/preview", preview)
     daily = (await cli.done("schedules", "preview", "--cron", "@daily")).out
     assert "@daily (UTC)" in daily and "next" in daily
-    stored = await cli.done("schedules", "create", f"daily-{key}", "--cron", "@daily", *to)
+    labels = ("--label", f"team={key}", "--label", "env=prod")
+    stored = await cli.done("schedules", "create", f"daily-{key}", "--cron", "@daily", *to, *labels)
+    assert (await cli.done("schedules", "list", *labels, "-q")).out.split() == [f"daily-{key}"]
+    assert (await cli.done("schedules", "list", *labels, "--label", "env=test", "-q")).out == ""
     assert f"Stored daily-{key}: 0 0 * * * (UTC). Next: " in stored.out
     for verb, state in (("pause", "paused"), ("resume", "active")):
         document.check("get", "/schedules/{key}", (await cli.done("schedules", verb, key, "--json")).json)
@@ -369,8 +372,10 @@ async def test_a_template_is_rendered_and_a_fault_in_one_is_told(
 
 async def test_a_bulk_action(cli: Program, house: House, document: Document) -> None:
     key = f"cli-{uuid.uuid4().hex[:8]}"
-    await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
-    words = ("schedule.pause", "--filter", f"prefix={key}", "--reason", "a test")
+    to = ("--http", "http://example.com/hook")
+    await cli.done("schedules", "create", key, "--every", "3600", *to, "--label", f"team={key}")
+    await cli.done("schedules", "create", f"{key}-other", "--every", "3600", *to)
+    words = ("schedule.pause", "--filter", f"label=team:{key}", "--reason", "a test")
     asked = await cli.run("bulk", "start", *words)
     assert (asked.code, "This does schedule.pause to 1 thing." in asked.err) == (2, True)
     made = (await cli.done("bulk", "start", *words, "--yes", "--json")).json

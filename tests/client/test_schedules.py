@@ -121,6 +121,10 @@ async def test_a_list_goes_over_all_pages_and_is_filtered(client: AsyncCarillon)
     paused = [each async for each in client.schedules.list(prefix=prefix, state=ScheduleState.PAUSED, page_size=1)]
     assert [(each.key, each.state) for each in paused] == [(keys[3], ScheduleState.PAUSED)]
     assert [each async for each in client.schedules.list(prefix=f"{prefix}-none")] == []
+    labels = {"team": prefix, "env": "prod"}
+    await client.schedules.create(schedule(f"{prefix}-labelled", labels=labels))
+    assert [each.key async for each in client.schedules.list(labels=labels)] == [f"{prefix}-labelled"]
+    assert [each async for each in client.schedules.list(labels=labels | {"env": "test"})] == []
 
 
 async def test_instants_are_cancelled_and_schedules_deleted(client: AsyncCarillon) -> None:

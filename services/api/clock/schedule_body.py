@@ -17,11 +17,10 @@ from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
-from shared.domain.clock.schedules import TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
+from shared.domain.clock.schedules import LABELS, TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
 from shared.domain.errors import Invalid
 from shared.domain.instants import EPOCH, read_instant
 
-LABELS = 20
 LABEL_NAME_CHARACTERS = 63
 LABEL_VALUE_CHARACTERS = 255
 DAY_SECONDS = 86_400

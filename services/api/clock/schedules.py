@@ -33,7 +33,7 @@ from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
 from shared.domain.clock.schedules import KEY as KEY_RULE
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
+from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, read_labels, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import format_instant, read_instant
@@ -62,6 +62,11 @@ _FILTERS = (
     Parameter(name="prefix", description="Only keys that begin so.", schema={"type": "string"}),
     Parameter(
         name="state", description="Only those in this state.", schema={"enum": [state.value for state in ScheduleState]}
+    ),
+    Parameter(
+        name="label",
+        description="Only those with this label, such as `team:billing`. Of several, joined by commas, all are needed.",
+        schema={"type": "string"},
     ),
 )
 
@@ -97,9 +102,10 @@ class SchedulesResource(Resource):
         prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key begins so", field="prefix", value=prefix)
+        labels = read_labels(",".join(request.query_params.getall("label", [])))
         namespace = namespace_of(request)
         schedules = await self._store.schedules.page(
-            namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.limit
+            namespace, prefix=prefix, state=state, labels=labels, after=asked.after or "", limit=asked.limit
         )
         headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
         personal = sees_personal_data(request)

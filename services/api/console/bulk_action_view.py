@@ -16,7 +16,8 @@ from shared.domain.jobs.jobs import JobStatus
 
 class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
-    with keys that begin with `prefix`, in a `state`; only those that fire are paused, and only paused ones resumed.
+    with keys that begin with `prefix`, in a `state`, with a `label` (`team:billing`; of several, joined by commas, all
+    are needed); only those that fire are paused, and only paused ones resumed.
     Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` somebody. Without a
     namespace, the caller's own. At least one of these is needed."""
 
@@ -25,6 +26,7 @@ class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     error: str = ""
     prefix: str = ""
     state: ScheduleState | None = None
+    label: str = ""
     app: str = ""
     status: JobStatus | None = None
     template: str = ""

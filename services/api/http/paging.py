@@ -54,8 +54,8 @@ def links(
     if not found.more:
         return {}
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(found[-1]))).decode().rstrip("=")
-    query = {name: first(request, name) for name in request.query_params if name not in {"limit", "cursor"}}
-    target = urlencode(query | {"limit": asked.limit, "cursor": cursor})
+    query = [(name, text) for name, text in request.query_params.multi_items() if name not in {"limit", "cursor"}]
+    target = urlencode([*query, ("limit", asked.limit), ("cursor", cursor)])
     path = request.app.state[PUBLIC_PATH] + request.url.path
     return {"link": f'<{path}?{target}>; rel="next"'}
 

@@ -9,7 +9,7 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
-from services.cli.options import Instant, Span
+from services.cli.options import Instant, Pair, Span
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn, count_things
 from services.cli.schedule_options import definition_options, schedule_body
@@ -25,11 +25,22 @@ _key = click.argument("key", metavar="KEY", shell_complete=complete.schedules)
 @command.verb("list")
 @click.option("--prefix", default="", help="Only keys that begin with this.")
 @click.option("--state", type=click.Choice(["active", "paused", "finished"]), help="Only those in this state.")
+@click.option(
+    "--label", "labels", type=Pair(), multiple=True, help="Only those with this label; of several, with all of them."
+)
 @options.namespace
 @options.limit
-def list_schedules(session: Session, prefix: str, state: str | None, namespace: str, limit: int | None) -> None:
+def list_schedules(
+    session: Session,
+    prefix: str,
+    state: str | None,
+    labels: Sequence[tuple[str, str]],
+    namespace: str,
+    limit: int | None,
+) -> None:
     """List schedules by key."""
-    found = session.api.items("schedules", limit=limit, prefix=prefix, state=state, namespace=namespace)
+    label = ",".join(f"{name}:{value}" for name, value in labels)
+    found = session.api.items("schedules", limit=limit, prefix=prefix, state=state, label=label, namespace=namespace)
     session.out.show_list(found, schedule_columns(session.out), id="key", limit=limit)
 
 

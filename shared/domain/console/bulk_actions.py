@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import EVERYWHERE, Role
+from shared.domain.clock.schedules import read_labels
 from shared.domain.errors import Invalid
 from shared.domain.transitions import final
 
@@ -67,14 +68,15 @@ ENDED = final(TRANSITIONS)
 
 class BulkFilter(Struct, frozen=True, kw_only=True):
     """Which things; an empty text does not count. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
-    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`. Jobs: of the app with this id, in a
-    `status`, with exactly these `template` names, made `by` somebody."""
+    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`, with each `label` of `a:b,c:d`. Jobs: of
+    the app with this id, in a `status`, with exactly these `template` names, made `by` somebody."""
 
     namespace: str = ""
     key: str = ""
     error: str = ""
     prefix: str = ""
     state: str = ""
+    label: str = ""
     app: str = ""
     status: str = ""
     template: str = ""
@@ -83,7 +85,7 @@ class BulkFilter(Struct, frozen=True, kw_only=True):
 
 _FIELDS = {
     "dead-letter": frozenset({"namespace", "key", "error"}),
-    "schedule": frozenset({"namespace", "prefix", "state"}),
+    "schedule": frozenset({"namespace", "prefix", "state", "label"}),
     "job": frozenset({"app", "status", "template", "by"}),
 }
 
@@ -150,6 +152,7 @@ def check_filter(act: BulkAct, filter: BulkFilter) -> None:
     for name in sorted(named):
         if len(getattr(filter, name)) > FILTER_CHARACTERS:
             raise Invalid(f"at most {FILTER_CHARACTERS:,} characters", field=f"filter.{name}")
+    read_labels(filter.label, field="filter.label")
     fields = _FIELDS[act.kind]
     for name in sorted(named - fields):
         rule = f"the filter of {act} takes {', '.join(sorted(fields))}"

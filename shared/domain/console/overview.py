@@ -135,7 +135,8 @@ def _find_standing_batches(overview: Overview) -> list[ShownSign]:
 
 def _find_tripped_jobs(overview: Overview) -> list[ShownSign]:
     count = (overview.open_jobs or {}).get(JobStatus.TRIPPED, 0)
-    return [ShownSign("JobTripped", f"{count:,} held because too many of their batches failed")] if count else []
+    why = "too many of their batches failed, or of their messages bounced"
+    return [ShownSign("JobTripped", f"{count:,} held: {why}")] if count else []
 
 
 def _find_growing_dead_letters(overview: Overview) -> list[ShownSign]:

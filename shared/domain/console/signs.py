@@ -147,7 +147,7 @@ SIGNS = (
     Sign(
         name="JobTripped",
         severity=Severity.TICKET,
-        sentence="A job is held because too many of its batches failed.",
+        sentence="A job is held: too many of its batches failed, or of its messages bounced.",
         remedy="Read its reasons, mend the cause, and resume or stop the job.",
         expression=_rise("carillon_jobs_tripped_total"),
     ),

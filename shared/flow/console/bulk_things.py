@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from shared.domain.accounts.roles import EVERYWHERE
 from shared.domain.clock.dead_letters import LetterPlace, place_of
-from shared.domain.clock.schedules import Schedule, ScheduleState
+from shared.domain.clock.schedules import Schedule, ScheduleState, read_labels
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkTally
 from shared.domain.errors import Refused, Unavailable
 from shared.domain.jobs.events import Doer
@@ -93,12 +93,16 @@ class BulkSchedules:
 
     async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
         state = _state(act, filter)
-        return await self._store.schedules.count(filter.namespace, prefix=filter.prefix, state=state, most=most)
+        labels = read_labels(filter.label)
+        return await self._store.schedules.count(
+            filter.namespace, prefix=filter.prefix, state=state, labels=labels, most=most
+        )
 
     async def read(self, action: BulkAction) -> BulkPage:
         filter, state = action.filter, _state(action.act, action.filter)
+        labels, after = read_labels(filter.label), action.position
         page = await self._store.schedules.page(
-            filter.namespace, prefix=filter.prefix, state=state, after=action.position, limit=self.PAGE
+            filter.namespace, prefix=filter.prefix, state=state, labels=labels, after=after, limit=self.PAGE
         )
         earlier = [schedule for schedule in page if schedule.created_at < action.created_at]
         return BulkPage(earlier, page[-1].key if page.more else "")

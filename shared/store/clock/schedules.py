@@ -1,6 +1,10 @@
 """Schedules: one document each, with the callback that all of its occurrences share.
 
 A list of up to 10,000 instants is a field of its own, so that whoever fires reads a schedule without it.
+
+A schedule with labels has them outside of its definition, too, each behind its namespace, and its key once more: a
+sparse index over both finds labels in the order of keys, and costs schedules without labels nothing. A release before
+this one writes neither field, and keeps old ones when it replaces a schedule: `setup` puts both right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +15,15 @@ from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.schedules import PENDING, TRANSITIONS, Definition, Schedule, ScheduleState, schedule_id
+from shared.domain.clock.schedules import (
+    PENDING,
+    TRANSITIONS,
+    Definition,
+    Schedule,
+    ScheduleState,
+    label_text,
+    schedule_id,
+)
 from shared.domain.instants import from_ms, ms
 from shared.domain.transitions import sources
 from shared.store.documents import Document, Page, insert_new, read_page, translate_errors
@@ -22,6 +34,8 @@ _ENDING = {"state": 1, "generation": 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
+_LABELS, _LABELLED_KEY = "labels", "labelled_key"
+_MAY_HAVE_LABELS = {"$or": [{_LABELS: {"$exists": True}}, {"definition": {"$regex": r'"labels":\{"'}}]}
 
 
 class Ending(Struct, frozen=True):
@@ -42,6 +56,19 @@ class Schedules:
         await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])
         await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
+        await self._schedules.create_index([(_LABELS, ASCENDING), (_LABELLED_KEY, ASCENDING)], sparse=True)
+        await self._copy_labels()
+
+    async def _copy_labels(self) -> None:
+        """Give each schedule the labels of its definition."""
+        fields = {"namespace": 1, "key": 1, "generation": 1, "definition": 1, _LABELS: 1}
+        async for document in self._schedules.find(_MAY_HAVE_LABELS, fields, batch_size=_BATCH):
+            definition = _definitions.decode(document["definition"])
+            found = _findable_labels(document["namespace"], document["key"], definition)
+            if found.get(_LABELS) != document.get(_LABELS):
+                same = {"_id": document["_id"], "generation": document["generation"]}
+                change = {"$set": found} if found else {"$unset": {_LABELS: "", _LABELLED_KEY: ""}}
+                await self._schedules.update_one(same, change)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
         """Insert those whose ids are free; the ids that others have taken."""
@@ -72,18 +99,34 @@ class Schedules:
         return {document["_id"]: document["generation"] for document in found}
 
     async def page(
-        self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, after: str = "", limit: int
+        self,
+        namespace: str,
+        *,
+        prefix: str = "",
+        state: ScheduleState | None = None,
+        labels: Sequence[str] = (),
+        after: str = "",
+        limit: int,
     ) -> Page[Schedule]:
-        """A caller's schedules by key, those behind the key `after`, without their instants."""
-        field, query = _range_of(namespace, prefix, state, after)
+        """A caller's schedules by key, those behind the key `after` that have all these labels (`name:value`), without
+        their instants."""
+        field, query = _range_of(namespace, prefix, state, labels, after)
         return await read_page(
             self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
         )
 
-    async def count(self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, most: int) -> int:
+    async def count(
+        self,
+        namespace: str,
+        *,
+        prefix: str = "",
+        state: ScheduleState | None = None,
+        labels: Sequence[str] = (),
+        most: int,
+    ) -> int:
         """How many of a caller's schedules these are; `most` where there are more."""
         with translate_errors():
-            return await self._schedules.count_documents(_range_of(namespace, prefix, state)[1], limit=most)
+            return await self._schedules.count_documents(_range_of(namespace, prefix, state, labels)[1], limit=most)
 
     async def count_pending(self, namespace: str) -> int:
         """How many of a caller's schedules are not finished."""
@@ -97,7 +140,7 @@ class Schedules:
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
-        unset = [field for field in _OPTIONAL if field not in change]
+        unset = [field for field in (*_OPTIONAL, _LABELS, _LABELLED_KEY) if field not in change]
         with translate_errors():
             result = await self._schedules.update_one(
                 {"_id": schedule.id, "generation": generation},
@@ -200,14 +243,34 @@ class Schedules:
                 await self._schedules.update_many(query, change)
 
 
-def _range_of(namespace: str, prefix: str, state: ScheduleState | None, after: str = "") -> tuple[str, Document]:
+def _range_of(
+    namespace: str, prefix: str, state: ScheduleState | None, labels: Sequence[str], after: str = ""
+) -> tuple[str, Document]:
     """The query for a caller's keys that begin so and stand behind `after`, and the field of their order."""
-    field, lead, equal = "_id", schedule_id(namespace, ""), {}
+    field, lead = "_id", schedule_id(namespace, "")
+    equal: Document = {}
+    if labels:
+        first, *others = [_findable(namespace, label) for label in labels]
+        field, lead, equal = _LABELLED_KEY, "", {_LABELS: first}
+        if others:
+            equal["$and"] = [{_LABELS: label} for label in others]
+    elif state is not None:
+        field, lead, equal = "key", "", {"namespace": namespace}
     if state is not None:
-        field, lead, equal = "key", "", {"namespace": namespace, "state": state.value}
+        equal["state"] = state.value
     # Behind every key that begins so: keys are ASCII.
     bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
     return field, equal | {field: bounds}
+
+
+def _findable_labels(namespace: str, key: str, definition: Definition) -> Document:
+    """The fields by which the labels of a schedule are found; none without labels."""
+    labels = [_findable(namespace, label_text(name, value)) for name, value in sorted(definition.labels.items())]
+    return {_LABELS: labels, _LABELLED_KEY: key} if labels else {}
+
+
+def _findable(namespace: str, label: str) -> str:
+    return f"{namespace}\0{label}"
 
 
 def _may_become(to: ScheduleState) -> Document:
@@ -223,6 +286,7 @@ def _document(schedule: Schedule) -> Document:
     return {
         "_id": fields.pop("id"),
         **fields,
+        **_findable_labels(schedule.namespace, schedule.key, definition),
         "state": schedule.state.value,
         "definition": msgspec.json.encode(definition).decode(),
         "instants": [ms(instant) for instant in schedule.definition.instants],

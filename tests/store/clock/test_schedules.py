@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.recurrence import Cron
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
 from shared.store import Store
-from shared.store.clock.schedules import Ending
+from shared.store.clock.schedules import Ending, _range_of
 
 pytestmark = pytest.mark.native
 
@@ -105,6 +106,74 @@ async def test_a_page_is_of_one_state_and_without_instants(store: Store, keys: l
         key for key in keys if key not in {"ab", "b"}
     ]
     assert await store.schedules.page("n", limit=10) == []
+
+
+def labelled(key: str, **labels: str) -> Schedule:
+    return made(key, replace(SERIES, labels=labels))
+
+
+async def keys_with(store: Store, *labels: str, **more: Any) -> list[str]:
+    return [each.key for each in await store.schedules.page("ns", labels=labels, **{"limit": 99, **more})]
+
+
+async def test_labels_find_schedules_that_have_them_all(store: Store) -> None:
+    await store.schedules.add([
+        labelled("a1", team="billing", env="prod"),
+        labelled("a2", team="billing", env="test"),
+        replace(labelled("a3", team="billing"), state=PAUSED),
+        labelled("b1", team="billing", env="prod"),
+        labelled("b2", team="other"),
+        made("b3", SERIES),
+        replace(labelled("a1", team="billing"), id=schedule_id("else", "a1"), namespace="else"),
+    ])  # fmt: skip
+    billing = ["a1", "a2", "a3", "b1"]
+    assert await keys_with(store, "team:billing") == billing
+    assert await keys_with(store, "team:billing", "env:prod") == ["a1", "b1"]
+    assert await keys_with(store, "team:billing", prefix="a") == ["a1", "a2", "a3"]
+    assert await keys_with(store, "team:billing", state=PAUSED) == ["a3"]
+    assert await keys_with(store, "team:other", "env:prod") == await keys_with(store, "team:billin") == []
+    assert await store.schedules.count("ns", labels=("team:billing",), state=ACTIVE, most=10) == 3
+    read: list[str] = []
+    while page := await keys_with(store, "team:billing", after=read[-1] if read else "", limit=1):
+        read += page
+        await store.schedules.add([labelled("a0", team="billing")])  # behind the reader
+    assert read == billing
+    [found] = await store.schedules.page("ns", labels=("env:test",), limit=9)
+    assert found == labelled("a2", team="billing", env="test")
+
+
+async def test_a_schedule_that_is_replaced_has_its_new_labels_alone(store: Store) -> None:
+    await store.schedules.add([labelled("a", team="billing"), labelled("b", team="billing")])
+    await store.schedules.replace(replace(labelled("a", team="other"), generation="g2"), generation="g1")
+    await store.schedules.replace(made("b", SERIES, generation="g2"), generation="g1")
+    assert await keys_with(store, "team:billing") == []
+    assert await keys_with(store, "team:other") == ["a"]
+    assert "labels" not in (await store._database["schedules"].find_one({"_id": "ns/b"}) or {"labels": ()})
+
+
+async def test_setup_puts_labels_right_that_another_release_has_not_written(store: Store) -> None:
+    unlabelled = replace(SERIES, callback=HttpCallback(payload='{"labels":{"team":"no"}}', url="https://example.com"))
+    await store.schedules.add([labelled("a", team="billing"), labelled("b", team="old"), made("c", unlabelled)])
+    raw = store._database["schedules"]
+    await raw.update_one({"_id": "ns/a"}, {"$unset": {"labels": "", "labelled_key": ""}})
+    await raw.update_one({"_id": "ns/c"}, {"$set": {"labels": ["ns\0team:stale"], "labelled_key": "c"}})
+    assert await keys_with(store, "team:billing") == []
+    assert await keys_with(store, "team:stale") == ["c"]
+    for _ in range(2):
+        await store.schedules.setup()
+    assert await keys_with(store, "team:billing") == ["a"]
+    assert await keys_with(store, "team:old") == ["b"]
+    assert await keys_with(store, "team:stale") == await keys_with(store, "team:no") == []
+
+
+async def test_an_index_finds_labels(store: Store) -> None:
+    await store.schedules.add([labelled(f"k{n:04}", team=f"t{n % 100}", env="prod") for n in range(1_000)])
+    field, query = _range_of("ns", "", None, ["team:t7"], "k0400")
+    asked = {"find": "schedules", "filter": query, "sort": {field: 1}}
+    told = await store._database.command({"explain": asked, "verbosity": "executionStats"})
+    assert told["executionStats"]["nReturned"] == 6
+    assert told["executionStats"]["totalDocsExamined"] <= 10, told
+    assert "labels_1_labelled_key_1" in str(told["queryPlanner"]["winningPlan"]), told
 
 
 async def test_namespaces_do_not_mix_whatever_their_names(store: Store) -> None:

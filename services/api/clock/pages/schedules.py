@@ -117,9 +117,9 @@ async def _read_due(visit: Visit, namespace: str) -> Any:
 
 async def _search(visit: Visit, namespace: str) -> tuple[ApiAnswer, ApiProblem | None]:
     """A page of schedules; empty, with what is wrong, where the search can match none."""
-    prefix, state = visit.query("prefix"), visit.query("state")
+    asked = {name: visit.query(name) for name in ("prefix", "state", "label")}
     try:
-        return await visit.read_list("/schedules", namespace=namespace, prefix=prefix, state=state), None
+        return await visit.read_list("/schedules", namespace=namespace, **asked), None
     except ApiProblem as problem:
         if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise

@@ -48,7 +48,7 @@ ACTS = {
 
 FIELDS = {
     "dead-letter": ("namespace", "key", "error"),
-    "schedule": ("namespace", "prefix", "state"),
+    "schedule": ("namespace", "prefix", "state", "label"),
     "job": ("app", "status", "template", "by"),
 }
 
@@ -59,6 +59,7 @@ _WORDS = {
     "error": "that died of “{}”",
     "prefix": "with keys that begin with {}",
     "state": "that are {}",
+    "label": "with the label {}",
     "app": "of the app {}",
     "status": "that are {}",
     "template": "of the template {}",

@@ -505,6 +505,19 @@ async def test_pages_are_by_key_with_a_prefix_and_a_state(house: House) -> None:
     assert [each["key"] for each in (await client.get("/schedules")).json][-1] == "zz"
 
 
+@pytest.mark.parametrize("asked", ["label=team:billing,env:prod", "label=team:billing&label=env:prod"])
+async def test_pages_of_labels_keep_what_was_asked_for(house: House, asked: str) -> None:
+    client = await other(house)
+    for n in range(5):
+        await client.post("/schedules", body(f"k{n}", labels={"team": "billing", "env": "prod" if n < 4 else "test"}))
+    keys, path = [], f"/schedules?{asked}&limit=3"
+    while path:
+        reply = await client.get(path)
+        keys.append([each["key"] for each in reply.json])
+        path = following(reply)
+    assert keys == [["k0", "k1", "k2"], ["k3"]]
+
+
 def following(reply: Reply) -> str:
     link = re.fullmatch(r'<(.+)>; rel="next"', reply.headers.get("link", ""))
     return link[1] if link else ""

@@ -3,7 +3,7 @@
 import pytest
 import pytest_asyncio
 
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.ledger import EarlierAttempt, MessageState
 from tests.providers.rules import Rule
@@ -176,6 +176,15 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     message = await look(admin, link.removeprefix("/ui"))
     assert message.status == 200 and "come again" in message.words and HOSTILE in message.words
     assert page in [each.removeprefix("/ui") for each in message.links]
+
+
+async def test_a_held_job_says_that_its_messages_bounced(campaign: Campaign) -> None:
+    held = await campaign.made()
+    running = frozenset({JobStatus.RUNNING})
+    assert await campaign.desk.house.store.jobs.move(held.key, to=JobStatus.TRIPPED, only=running, at=1) is not None
+    sheet = await look(campaign.desk.admin, f"/jobs/{campaign.app_id}/{held.id}")
+    assert "Too many messages bounced or were refused" in sheet.words
+    assert "batches failed" not in sheet.words
 
 
 async def test_messages_are_sent_again_as_chosen(campaign: Campaign) -> None:
