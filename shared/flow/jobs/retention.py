@@ -29,6 +29,7 @@ class JobRetention:
         self._time = time
         self._settings = settings
         self._seen: dict[str, str] = {}
+        self._orphans: dict[str, set[str]] = {}
 
     async def run_once(self) -> Swept:
         """Forget what is old, as far as one round goes. Raises `Unavailable`."""
@@ -63,14 +64,17 @@ class JobRetention:
     async def _forget_orphans(
         self, sort: str, find: "_FindIds", remove: Callable[[Sequence[str]], Awaitable[None]], limit: int
     ) -> int:
-        """Look at some of what is named by a job or by a group, a round at a time, and remove it where these are gone.
-        It is only ever made for a job that is there."""
+        """Look at some of what is named by a job or by a group, a round at a time, and remove it where these were gone
+        at the look before, too. It is only ever made for a job that is there; but a server that has just become the
+        primary may not know of it yet."""
         ids = await find(after=self._seen.get(sort, ""), limit=limit)
         self._seen[sort] = ids[-1] if len(ids) == limit else ""
         orphans = set(ids) - await self._store.closed_jobs.with_file_plans(ids) if ids else set[str]()
-        if orphans:
-            await remove(sorted(orphans))
-        return len(orphans)
+        before = self._orphans.get(sort, set())
+        self._orphans[sort] = before - set(ids) | orphans
+        if lasting := sorted(orphans & before):
+            await remove(lasting)
+        return len(lasting)
 
 
 class _FindIds(Protocol):
