@@ -48,13 +48,12 @@ def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | N
     Raises:
         Invalid: it is no JSON object, or a field is of the wrong type or cannot be kept; `field` names it.
     """
-    return _object(_first_value(body), kind, amend)
+    return object_of(first_value(body), kind, amend)
 
 
-def check_keys(body: bytes, known: Collection[str]) -> None:
-    """Raise `Invalid` for a key of the body that no known one equals without regard to case."""
+def check_keys(raw: Any, known: Collection[str]) -> None:
+    """Raise `Invalid` for a key of an object in JSON that no known one equals without regard to case."""
     folded = {name.casefold() for name in known}
-    raw = _first_value(body)
     for key in raw if isinstance(raw, dict) else ():
         if key.casefold() not in folded:
             raise Invalid(f"unknown field {key!r}{suggest(key, known)}", field=key)
@@ -67,12 +66,12 @@ def names_of(kind: type[Struct]) -> frozenset[str]:
 
 def read_list(body: bytes, kind: type[T]) -> Iterator[T]:
     """The body as an array of objects of this kind, one at a time. Raises `Invalid`, as `read` does."""
-    values = _first_value(body)
+    values = first_value(body)
     if not isinstance(values, list):
         raise Invalid("the body must be a JSON array")
     for index, value in enumerate(values):
         with name_element(index):
-            yield _object(value, kind)
+            yield object_of(value, kind)
 
 
 @contextmanager
@@ -115,7 +114,8 @@ def empty() -> Response[None]:
     return Response(None, status_code=HTTP_204_NO_CONTENT)
 
 
-def _first_value(body: bytes) -> Any:
+def first_value(body: bytes) -> Any:
+    """The body as JSON, not checked yet: its first value. Raises `Invalid`."""
     if body.count(b"[") + body.count(b"{") > _OPENING:
         raise Invalid(f"the body has over {_OPENING:,} opening brackets and braces")
     if body.count(b",") > _COMMAS:
@@ -152,7 +152,8 @@ def _constant(text: str) -> NoReturn:
 _decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, parse_constant=_constant)
 
 
-def _object(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
+def object_of(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
+    """What `first_value` gave, as `read` reads it."""
     if raw is None:
         return kind()
     if not isinstance(raw, dict):

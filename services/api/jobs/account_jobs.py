@@ -14,6 +14,7 @@ from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.templates import Template
 
 
 class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -122,9 +123,9 @@ class AccountJobs(Protocol):
     body: type[JobBody]
     """The body with what is read of it besides `JobBody`, as the OpenAPI document shows it."""
 
-    async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
-        """What the body says of the job's own; `content` are its bytes. All that can be known to be wrong with the
-        account, the templates and the table is told here.
+    async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
+        """The templates, and what the body, which is a `body`, says of the job's own. All that can be known to be wrong
+        with the account, the templates and the table is told here.
 
         Raises:
             Invalid: a field breaks a rule.
@@ -136,7 +137,8 @@ class AccountJobs(Protocol):
         `Conflict` where it is gone."""
 
     async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
-        """What a job would send that is not stored; its recipients are counted for so long at most."""
+        """What a job, which has its templates, would send that is not stored; its recipients are counted for so long at
+        most."""
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         """How the job stands, at most a second ago while it is open; now, if that must be `exact`. In another round
@@ -148,7 +150,7 @@ class NoAccountJobs(AccountJobs):
 
     body = JobBody
 
-    async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
+    async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
         raise Invalid("there are no credentials here", field="credential", value=body.credential)
 
     async def confirm(self, job: Job) -> None:

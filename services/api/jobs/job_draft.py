@@ -22,7 +22,7 @@ from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.filling import check_filled, check_tags
 from shared.domain.jobs.groups import Group, make_group
-from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.jobs.jobs import Job, JobStatus, Plan
 from shared.domain.jobs.mails import arrival
 from shared.domain.jobs.notices import of_push
 from shared.domain.jobs.templates import Template
@@ -33,11 +33,17 @@ from shared.store import Store
 
 
 class JobDraft(Struct, frozen=True):
-    """A job, the file of its users as it was found, if they stand in one, and probable mistakes."""
+    """A job, its templates, the file of its users as it was found, if they stand in one, and probable mistakes."""
 
     job: Job
+    templates: Sequence[Template]
     file: File | None
     warnings: Sequence[str] = ()
+
+    @property
+    def with_templates(self) -> Job:
+        """The job as its planner would begin it."""
+        return replace(self.job, plan=Plan(templates=tuple(self.templates)))
 
 
 class JobDrafts:
@@ -72,23 +78,21 @@ class JobDrafts:
         return read_body(content, self.body, lenient=self._lenient)
 
     async def prepare(
-        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
+        self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
     ) -> JobDraft:
-        """The job of whatever kind, whose file is no broken one as far as it is read; `content` is the body in bytes.
-        Raises as `draft`, `AccountJobs.read` and `JobFiles.check` do."""
+        """The job of whatever kind, whose file is no broken one as far as it is read. Raises as `draft`,
+        `AccountJobs.read` and `JobFiles.check` do."""
         if body.credential:
-            draft = await self._draft_by_account(app, names, body, content, created_by, key)
+            draft = await self._draft_by_account(app, names, body, created_by, key)
         else:
             draft = await self.draft(app, names, body, created_by=created_by, key=key)
-        warnings = [] if draft.file is None else await self._files.check(draft.job, draft.file)
+        warnings = [] if draft.file is None else await self._files.check(draft.with_templates, draft.file)
         return replace(draft, warnings=[*warnings, *([] if body.credential else self._warn(draft.job))])
 
-    async def foresee(
-        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, *, seconds: float
-    ) -> Foreseen:
+    async def foresee(self, app: App, names: tuple[str, ...], body: JobBody, *, seconds: float) -> Foreseen:
         """The messages that a job with a credential would send. Raises as `draft` and `AccountJobs.read` do."""
-        draft = await self._draft_by_account(app, names, body, content, created_by="", key=None)
-        return await self._account_jobs.foresee(draft.job, seconds=seconds)
+        draft = await self._draft_by_account(app, names, body, created_by="", key=None)
+        return await self._account_jobs.foresee(draft.with_templates, seconds=seconds)
 
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
@@ -101,7 +105,7 @@ class JobDrafts:
         job_body.check_localized(body)
         await self._audience.check(table, body.filters, walks=USER if body.csv_path else KEY)
         file = await self._files.find(body.csv_path) if body.csv_path else None
-        return JobDraft(self._with_mail(self._make_job(app, names, body, created_by, key)), file)
+        return JobDraft(self._with_mail(self._make_job(app, names, body, created_by, key)), templates, file)
 
     async def confirm(self, job: Job) -> None:
         """Look once more, now that the job is stored, at what it refers to. Raises `Conflict` where that is gone."""
@@ -116,12 +120,13 @@ class JobDrafts:
         return make_group(job, starts)
 
     async def _draft_by_account(
-        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
+        self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
     ) -> JobDraft:
         job_body.check(body, now=self._clock.now_ns())
-        own = await self._account_jobs.read(app, names, body, content)
+        templates, own = await self._account_jobs.read(app, names, body)
         file = await self._files.find(body.csv_path) if body.csv_path else None
-        return JobDraft(self._with_mail(own.put_into(self._make_job(app, names, body, created_by, key))), file)
+        job = own.put_into(self._make_job(app, names, body, created_by, key))
+        return JobDraft(self._with_mail(job), templates, file)
 
     def _warn(self, job: Job) -> list[str]:
         group = [(each.zone, each.starts_at) for each in self.group(job).zones] if job.localized else []

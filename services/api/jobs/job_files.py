@@ -4,16 +4,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from msgspec.structs import replace
-
 from shared.blobs import Blobs
 from shared.domain.audience.csv_header import Chosen, Header
 from shared.domain.audience.csv_slices import HEADER_IS_DATA, Slicer
 from shared.domain.audience.sources import File
 from shared.domain.errors import Invalid, NotFound
-from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.kinds import JobKinds
-from shared.store import Store
 
 CHECKED_BYTES = 1024 * 1024
 _ROWS = 10_000
@@ -22,8 +19,7 @@ _ROWS = 10_000
 class JobFiles:
     """Finds the files of jobs, and checks their beginnings. A file may have `max_bytes`."""
 
-    def __init__(self, store: Store, blobs: Blobs, kinds: JobKinds, *, max_bytes: int) -> None:
-        self._store = store
+    def __init__(self, blobs: Blobs, kinds: JobKinds, *, max_bytes: int) -> None:
         self._blobs = blobs
         self._kinds = kinds
         self._max_bytes = max_bytes
@@ -42,20 +38,18 @@ class JobFiles:
         return file
 
     async def check(self, job: Job, file: File) -> list[str]:
-        """Read the first `CHECKED_BYTES` of the file as the job's planner would. Returns warnings.
+        """Read the first `CHECKED_BYTES` of the file as the planner of the job, which has its templates, would. Returns
+        warnings.
 
         Raises:
             Invalid: the planner would stop the job over these bytes. The reason names byte and line.
             Unavailable: the file cannot be read now.
         """
-        choose = None
-        if job.credential_id:
-            templates = await self._store.templates.find_named(job.app_id, job.template_names)
-            named = self._kinds.of(job.service).named_columns(replace(job, plan=Plan(templates=tuple(templates))))
-            choose = None if named is None else named.choose
+        named = self._kinds.of(job.service).named_columns(job)
         upto = min(file.size, CHECKED_BYTES)
         async with aclosing(self._blobs.read(file, 0, upto)) as chunks:
             content = b"".join([chunk async for chunk in chunks])
+        choose = None if named is None else named.choose
         return await asyncio.to_thread(_read_rows, content, choose, whole=upto == file.size)
 
 

@@ -92,7 +92,7 @@ class JobsResource(Resource):
         if earlier := await self._earlier(key):
             return await self._answer_known(*earlier, app)
         check_not_deleting(app, app.id)
-        draft = await self._drafts.prepare(app, names, body, content, caller_of(request).name, key)
+        draft = await self._drafts.prepare(app, names, body, caller_of(request).name, key)
         group = self._drafts.group(draft.job) if draft.job.localized else None
         if group is not None:
             group, fresh = await self._groups.start(group)

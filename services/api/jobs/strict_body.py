@@ -36,17 +36,19 @@ _ANSWERED = frozenset(
 
 
 def read_body(content: bytes, whole: type[JobBody], *, lenient: bool) -> JobBody:
-    """Read a job's body; `whole` has the fields of all kinds of jobs.
+    """Read a job's body; `whole` has the fields of all kinds of jobs, and is what a job with a credential is read as.
 
     Raises:
         Invalid: a field breaks a rule, or, unless `lenient`, is unknown or for other kinds of jobs.
     """
+    raw = wire.first_value(content)
     if lenient:
-        return wire.read(content, JobBody, _read_instants)
-    wire.check_keys(content, wire.names_of(whole) | _ANSWERED)
-    body = wire.read(content, JobBody, _read_instants)
+        body = wire.object_of(raw, JobBody, _read_instants)
+        return wire.object_of(raw, whole, _read_instants) if body.credential else body
+    wire.check_keys(raw, wire.names_of(whole) | _ANSWERED)
+    body = wire.object_of(raw, whole, _read_instants)
     if not body.credential:
-        _check_push(wire.read(content, whole, _read_instants))
+        _check_push(body)
     return body
 
 

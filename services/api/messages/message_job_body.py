@@ -111,9 +111,8 @@ class MessageJobFields(wire.Body, frozen=True, kw_only=True):
     ] = 0
 
 
-def read_options(content: bytes, credential: Credential, channel: Channel) -> MessageOptions:
+def read_options(fields: MessageJobFields, credential: Credential, channel: Channel) -> MessageOptions:
     """What the body says of the job's own. Raises `Invalid` for the first field that breaks a rule."""
-    fields = wire.read(content, MessageJobFields)
     check_list(fields.list)
     options = MessageOptions(
         channel=channel,

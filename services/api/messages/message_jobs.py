@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -64,18 +64,20 @@ class MessageAccountJobs(AccountJobs):
         self._counting = counting
         self._links = links
 
-    async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
+    async def read(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[list[Template], OwnFields]:
         _check_fitting(names, body)
         credential = await find_credential(self._store, app.id, body.credential)
         channel = self._credentials.channel_of(credential.kind)
-        options = replace(read_options(content, credential, channel), dry_run=body.metadata.get(DRY_RUN, False))
+        fields = cast(MessageJobFields, body)
+        options = replace(read_options(fields, credential, channel), dry_run=body.metadata.get(DRY_RUN, False))
         check_sends(credential)
-        texts = await self._read_texts(app, names[0], body, credential, options)
+        templates = await find_templates(self._store, app.id, names)
+        texts = await asyncio.to_thread(self._compile, templates, body.context, credential, options)
         if not body.csv_path:
             table, tables = table_name(app.name, credential.kind), self._load_tables()
             await tables.check(table, body.filters, [options.recipient_column])
             texts.check_filled(await tables.columns(table))
-        return OwnFields(
+        return templates, OwnFields(
             service=MESSAGE_SERVICE,
             credential_id=credential.id,
             table_kind=credential.kind,
@@ -87,7 +89,7 @@ class MessageAccountJobs(AccountJobs):
             raise Conflict("the credential is being deleted", field="credential")
 
     async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
-        templates = await self._store.templates.find_named(job.app_id, job.template_names)
+        templates = job.plan.templates
         texts = await asyncio.to_thread(MessageTexts, templates, job.context, locale=options_of(job).locale)
         credential = await find_credential(self._store, job.app_id, job.credential_id)
         try:
@@ -137,16 +139,10 @@ class MessageAccountJobs(AccountJobs):
             options=show_options(options_of(job)),
         )
 
-    async def _read_texts(
-        self, app: App, name: str, body: JobBody, credential: Credential, options: MessageOptions
-    ) -> MessageTexts:
-        """The texts of the job, which the account's provider takes. Raises `Invalid`."""
-        templates = await find_templates(self._store, app.id, (name,))
-        return await asyncio.to_thread(self._compile, templates, body.context, credential, options)
-
     def _compile(
         self, templates: list[Template], context: dict[str, Any], credential: Credential, options: MessageOptions
     ) -> MessageTexts:
+        """The texts of the job, which the account's provider takes. Raises `Invalid`."""
         texts = MessageTexts(templates, context, locale=options.locale)
         for template in templates:
             self._check_links(template)

@@ -36,7 +36,7 @@ from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ns
-from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.notices import Notice, of_push
 from shared.domain.push import notices, preview
 from shared.domain.push.records import RecordRules
@@ -84,12 +84,11 @@ class PreviewResource(Resource):
     async def preview_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         app = await app_of(self._store, app_id)
         names = job_body.read_names(paging.first(request, "template"))
-        content = await request.body()
-        body = self._drafts.read_body(content)
+        body = self._drafts.read_body(await request.body())
         check_not_deleting(app, app.id)
         async with self._permit(caller_of(request).namespace):
             if body.credential:
-                return wire.answer(await self._foresee(app, names, body, content))
+                return wire.answer(await self._foresee(app, names, body))
             draft = await self._draft(app, names, body)
             group = self._group(draft.job)
             counted, about = await self._count(draft)
@@ -110,9 +109,9 @@ class PreviewResource(Resource):
                 raise Unavailable(f"{AT_ONCE} previews are being made already, or one of this caller") from None
             yield
 
-    async def _foresee(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> JobPreview:
+    async def _foresee(self, app: App, names: tuple[str, ...], body: JobBody) -> JobPreview:
         """What a job with a credential would send."""
-        foreseen = await self._drafts.foresee(app, names, body, content, seconds=self._rules.seconds)
+        foreseen = await self._drafts.foresee(app, names, body, seconds=self._rules.seconds)
         file = await self._blobs.stat(body.csv_path) if body.csv_path else None
         return account_preview_view(
             foreseen.preview,
@@ -127,8 +126,7 @@ class PreviewResource(Resource):
             Invalid: POST would not take it.
         """
         draft = await self._drafts.draft(app, names, body, created_by="", key=None)
-        plan = Plan(templates=tuple(await self._store.templates.find_named(app.id, names)))
-        return replace(draft, job=replace(draft.job, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan))
+        return replace(draft, job=replace(draft.with_templates, id=wire.NIL_UUID, group_id=wire.NIL_UUID))
 
     def _group(self, job: Job) -> list[tuple[str, int]]:
         """The zones of a localized job with their starts. Raises `Invalid`."""

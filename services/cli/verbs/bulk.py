@@ -48,7 +48,7 @@ def list_actions(session: Session, limit: int | None) -> None:
     "filters",
     type=Pair(),
     multiple=True,
-    help="Only those with this value; NAME is namespace, key, error, prefix, state, label, app, status, template or by.",
+    help="Only those with this value. NAME: namespace, key, error, prefix, state, label, app, status, template or by.",
 )
 @click.option(
     "--at-most",
