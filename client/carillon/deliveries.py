@@ -43,13 +43,18 @@ def verify(
         raise NotVerified(f"the headers {_ID}, {_TIMESTAMP} and {_SIGNATURE} are needed")
     if abs((time.time() if now is None else now) - int(timestamp)) > tolerance_seconds:
         raise NotVerified(f"{_TIMESTAMP} must be within {tolerance_seconds:g} s of this machine's clock")
-    signed = f"{id_}.{timestamp}.".encode() + body
-    shown = [text[len(_VERSION) :].encode() for text in signatures.split(" ") if text.startswith(_VERSION)]
+    signed = _bytes(f"{id_}.{timestamp}.") + body
+    shown = [_bytes(text[len(_VERSION) :]) for text in signatures.split(" ") if text.startswith(_VERSION)]
     wanted = [_sign(signed, each) for each in ([secret] if isinstance(secret, str) else secret)]
     # All pairs are compared, so that how long it takes tells nothing.
     if not sum(hmac.compare_digest(one, other) for one in shown for other in wanted):
         raise NotVerified(f"{_SIGNATURE} must fit the secret and the bytes of the body as they came")
     return id_
+
+
+def _bytes(text: str) -> bytes:
+    """What stands in a header. Some servers hand on bytes that are no text, as lone surrogates."""
+    return text.encode(errors="backslashreplace")
 
 
 def _sign(signed: bytes, secret: str) -> bytes:

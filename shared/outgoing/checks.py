@@ -86,9 +86,14 @@ def check_headers(headers: dict[str, str], field: str) -> None:
 
 
 def is_identity_header(name: str) -> bool:
-    """Whether a header tells a receiver who is asking. Many servers take `_` for `-`."""
-    folded = name.lower().replace("_", "-")
+    """Whether a header tells a receiver who is asking."""
+    folded = _fold(name)
     return folded in _IDENTITY or folded.startswith(_IDENTITY_PREFIXES)
+
+
+def _fold(name: str) -> str:
+    """A header's name as receivers may read it: many servers take `_` for `-`."""
+    return name.lower().replace("_", "-")
 
 
 def authority_of(url: str, guard: Guard) -> str:
@@ -153,7 +158,7 @@ def _refuse_loopback(guard: Guard, port: int) -> None:
 
 
 def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
-    folded = name.lower()
+    folded = _fold(name)
     if not _HEADER_NAME.fullmatch(name):
         return "a header's name is made of letters, digits and !#$%&'*+-.^_`|~"
     if not _HEADER_VALUE.fullmatch(value):
@@ -164,4 +169,4 @@ def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
         return "this header would tell the receiver who is asking, which only its own proxy may"
     if folded.startswith(_OURS):
         return f"headers that begin with {' or '.join(_OURS)} are Carillon's"
-    return "this header is given twice" if folded in seen else None
+    return "this header is given twice" if name.lower() in seen else None

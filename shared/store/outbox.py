@@ -46,7 +46,7 @@ class Outbox:
 
     async def take(self, now: datetime, until: datetime, limit: int) -> list[OwnEvent]:
         """Up to `limit` events, the oldest first. No other fan-out takes them before `until`."""
-        free = {"taken_until": {"$not": {"$gt": now}}}
+        free = not_taken(now)
         with translate_errors():
             found = await self._events.find(free, {"_id": 1}).sort("stored_at", ASCENDING).limit(limit).to_list()
             if not found:
@@ -76,6 +76,11 @@ class Outbox:
                 for topic in document["topics"]:
                     by_topic[topic].add(document["namespace"])
         return {topic: frozenset(by_topic[topic]) for topic in topics}
+
+
+def not_taken(now: datetime) -> Document:
+    """Which events no fan-out publishes just now."""
+    return {"taken_until": {"$not": {"$gt": now}}}
 
 
 async def prepare_for_outbox(database: AsyncDatabase[Document], events: Sequence[OwnEvent]) -> list[Document]:

@@ -75,6 +75,8 @@ def test_a_receiver_believes_what_is_signed_with_one_of_its_secrets() -> None:
         (BODY, {"webhook-signature": "v1,\u00fcnicode v1,"}, SECRET, AT),
         (BODY, {}, OTHER, AT),
         (BODY, {}, [], AT),
+        (BODY, {"webhook-id": "d1\udcff"}, SECRET, AT),  # a byte that is no text, as many servers hand it on
+        (BODY, {"webhook-signature": "v1,\udcff"}, SECRET, AT),
         (BODY, {}, SECRET, AT + 301),
         (BODY, {}, SECRET, AT - 301),
     ],

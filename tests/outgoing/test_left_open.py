@@ -1,6 +1,5 @@
 """What a hostile server may keep open here once its call is over: nothing."""
 
-import asyncio
 import resource
 import socket
 import ssl
@@ -17,6 +16,7 @@ from shared.outgoing import NotConnected, Posting, Unreachable
 from shared.outgoing.client import HttpOutgoing
 from shared.outgoing.guard import Guard
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling, self_signed
+from tests.waiting import until
 
 LIMIT = 15.0  # half of what asyncio gives a peer to end TLS
 
@@ -35,9 +35,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
 
 
 async def _closed(opened: list[socket.socket]) -> None:
-    async with asyncio.timeout(LIMIT):
-        while any(one.fileno() >= 0 for one in opened):
-            await asyncio.sleep(0.01)
+    await until(lambda: all(one.fileno() < 0 for one in opened), "the sockets to be closed", LIMIT)
 
 
 @contextmanager

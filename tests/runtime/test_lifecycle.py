@@ -306,5 +306,5 @@ def test_a_process_opens_as_many_files_as_the_machine_lets_it() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)); raise_file_limit()\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE) == (min(FILES, hard if hard > 0 else FILES), hard))"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout == "True\n"

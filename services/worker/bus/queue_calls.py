@@ -22,9 +22,7 @@ log = structlog.get_logger(__name__)
 
 _UNSETTLED = 4
 """How many deliveries may be called and not settled, for each call at a time: they are called again if we die."""
-
-_NOT_MADE_SECONDS = 0.5
-"""How long a queue waits after a call that this process could not make: what it lacks, it lacks for longer."""
+_NOT_MADE_SECONDS = 0.5  # before it asks again for what this process lacks
 
 
 class QueueCalls:

@@ -18,11 +18,14 @@ URL_CHARACTERS = 2_048
 ID_CHARACTERS = 128
 NUMBER_CHARACTERS = 64
 """A number goes on as it was written, and could be written with a million digits."""
+DATA_DEPTH = 50  # a delivery nests it by two more, and many receivers read no deeper than 64
 PUBLISHED_TYPES = ("create", "update", "delete", "noop")
 
 _TYPE = re.compile(r"[a-z0-9_.-]{1,64}")
 _ID = re.compile(r"[!-~]{1,128}")
 _NUMBER = re.compile(rb"-?[0-9]")
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_AS_ARRAYS, _NO_BRACKETS = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b"[]{}"))
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 _WRITTEN_PER_BYTE, _WRITTEN_BESIDE = 8, 256
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -161,7 +164,7 @@ def read_native(item: bytes, *, data_bytes: int) -> EventDraft:
     check_event_url(url, schemes=("https", "http"), field="url")
     if not isinstance(fields.data, UnsetType) and len(memoryview(fields.data)) > data_bytes:
         raise Invalid(f"must have at most {data_bytes:,} bytes of JSON", field="data")
-    _decode(fields.data, field="data")  # else half a character would reach receivers, who cannot read it
+    _decode_data(fields.data)  # else half a character would reach receivers, who cannot read it
     return EventDraft(type_, url, _read_number(fields.t, field="t"), fields.data, id_)
 
 
@@ -235,7 +238,7 @@ def _check_published_data(data: Raw, most: int) -> None:
     written = len(memoryview(data))
     if written > most * _WRITTEN_PER_BYTE + _WRITTEN_BESIDE:
         raise Invalid(f"is written in {written:,} bytes, too many for {most} bytes of MessagePack", field="data")
-    value = _decode(data, field="data")
+    value = _decode_data(data)
     if not isinstance(value, dict):
         raise Invalid("must be an object or null", field="data")
     try:
@@ -246,8 +249,23 @@ def _check_published_data(data: Raw, most: int) -> None:
         raise Invalid(f"takes at most {most} bytes as MessagePack, not {size}", field="data")
 
 
-def _decode(raw: Raw | UnsetType, *, field: str) -> Any:
+def _decode_data(raw: Raw | UnsetType) -> Any:
+    if isinstance(raw, UnsetType):
+        return None
     try:
-        return None if isinstance(raw, UnsetType) else msgspec.json.decode(raw)
+        value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Invalid("cannot be read", field=field) from None
+        raise Invalid("cannot be read", field="data") from None
+    if is_deeper(bytes(raw), DATA_DEPTH):
+        raise Invalid(f"may be nested {DATA_DEPTH} deep", field="data")
+    return value
+
+
+def is_deeper(written: bytes, depth: int) -> bool:
+    """Whether this valid JSON is nested deeper. To look at each of its values would take longer than to read it."""
+    if written.count(b"[") + written.count(b"{") <= depth:
+        return False
+    brackets = _TEXT.sub(b"", written).translate(_AS_ARRAYS, _NO_BRACKETS)
+    for _ in range(depth):
+        brackets = brackets.replace(b"[]", b"")  # only the innermost ones
+    return bool(brackets)

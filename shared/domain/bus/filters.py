@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from shared.domain.bus.events import URL_CHARACTERS, BusEvent, is_type
+from shared.domain.bus.events import URL_CHARACTERS, BusEvent, is_deeper, is_type
 from shared.domain.errors import Invalid
 
 MOST_TYPES = 100
@@ -23,6 +23,8 @@ MOST_CONDITIONS = 10
 MOST_ALTERNATIVES = 100
 PATH_CHARACTERS = 256
 VALUE_CHARACTERS = 1_000
+VALUES_CHARACTERS = 2_000
+"""What the values of a filter have together: fan-outs hold all filters, and look at them for each event."""
 VALUE_DEPTH = 16
 
 _CHARACTERS_AT_A_TIME = 16
@@ -95,6 +97,9 @@ def check_filter(filter: EventFilter, *, field: str) -> None:
         raise Invalid(f"must have at most {URL_CHARACTERS:,} characters", field=f"{field}.url_prefix")
     if len(filter.data) > MOST_CONDITIONS:
         raise Invalid(f"must have at most {MOST_CONDITIONS} conditions", field=f"{field}.data")
+    if sum(len(each.value) for each in filter.data) > VALUES_CHARACTERS:
+        rule = f"the values must have at most {VALUES_CHARACTERS:,} characters together"
+        raise Invalid(rule, field=f"{field}.data")
     for place, condition in enumerate(filter.data):
         _check_condition(condition, field=f"{field}.data[{place}]")
 
@@ -109,7 +114,7 @@ def _check_condition(condition: DataCondition, *, field: str) -> None:
         value = msgspec.json.decode(condition.value)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise Invalid("must be JSON", field=f"{field}.value") from None
-    if _is_deeper(value, VALUE_DEPTH):
+    if is_deeper(condition.value.encode(), VALUE_DEPTH):
         raise Invalid(f"must be nested at most {VALUE_DEPTH} deep", field=f"{field}.value")
     if rule := _broken_rule(condition.op, value):
         raise Invalid(rule, field=f"{field}.value")
@@ -185,13 +190,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_deeper(value: Any, depth: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return depth == 0 or any(_is_deeper(each, depth - 1) for each in inner)
-
-
 def _data_of(data: Raw | UnsetType) -> Any:
     """What the data of an event is; what cannot be read has nothing at any place."""
     return _MISSING if isinstance(data, UnsetType) else _decode(bytes(data))
@@ -207,7 +205,7 @@ def _decode(data: bytes) -> Any:
         return _MISSING
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1_000)  # a value of a thousand characters is some 25 kB of lists
 def _value_of(value: str) -> Any:
     return msgspec.json.decode(value)
 

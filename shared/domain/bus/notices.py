@@ -127,6 +127,20 @@ def notice_of_missing(replay: Replay, records: int, at: datetime, reason: str = 
     )
 
 
+def notice_of_surplus(first_id: str, events: int, at: datetime) -> BusNotice:
+    """What is told of Carillon's own events that nobody has published, as too many waited. `first_id` is that of the
+    first of them."""
+    return BusNotice(
+        id=f"outbox/{NoticeKind.LOST}/{first_id}",
+        kind=NoticeKind.LOST,
+        audience=EVERYBODY,
+        reason="backlog",
+        at=at,
+        events=events,
+        due_at=at + LOSSES_WAIT,
+    )
+
+
 def notices_of_gaps(flush_id: str, gaps: Collection[LogGap], at: datetime) -> tuple[BusNotice, ...]:
     """What is told of gaps that one flush passes: each kind once, however many partitions have one."""
     by_kind: Mapping[NoticeKind, list[int]] = {

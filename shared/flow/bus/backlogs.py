@@ -1,4 +1,5 @@
-"""Upkeep of backlogs: of a queue that holds too much, or for too long, the oldest events are lost, and told as such.
+"""Upkeep of backlogs: of a queue that holds too much, or for too long, the oldest events are lost, and told as such. So
+are Carillon's own events, if no fan-out publishes them.
 
 And a net: a queue whose events were due long ago, and at which nobody will look, is looked at. None should be.
 """
@@ -10,9 +11,10 @@ import structlog
 
 from shared.domain.bus.backlog import Backlog, BacklogLimits, Surplus, choose_surplus
 from shared.domain.bus.cutting import ChunkHead
+from shared.domain.bus.dead_letters import DeathReason
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.flow.time import DatabaseTime
-from shared.runtime.bounded_labels import BoundedLabels
+from shared.runtime.bounded_labels import OTHER, BoundedLabels
 from shared.runtime.loops import Swept
 from shared.runtime.metrics import BUS_EVENTS_LOST
 from shared.store import Store
@@ -46,6 +48,7 @@ class BacklogUpkeep:
                 if backlog.is_beyond(self._limits, _expiry(subscription, now)):
                     lost += await self._bring_within(subscription, now)
             after = page[-1].id
+        lost += await self._bring_outbox_within()
         return Swept(retried=roused, discarded=lost)
 
     async def _rouse(self, uncut: Sequence[tuple[EventSubscription, Backlog]], now: datetime) -> int:
@@ -75,6 +78,19 @@ class BacklogUpkeep:
             lost += surplus.events
         if lost:
             log.warning("events are lost", subscription=subscription.id, key=subscription.key, events=lost)
+        return lost
+
+    async def _bring_outbox_within(self) -> int:
+        """Have the oldest of Carillon's own events go, if more wait to be published than may in a queue."""
+        lost = 0
+        for _ in range(_ROUNDS):
+            gone = await self._store.bus_backlogs.lose_of_outbox(self._limits.events, await self._time.now())
+            if not gone:
+                break
+            BUS_EVENTS_LOST.labels(OTHER, DeathReason.BACKLOG.value).inc(gone)
+            lost += gone
+        if lost:
+            log.error("events of jobs, messages or schedules are lost: no fan-out publishes them", events=lost)
         return lost
 
 

@@ -170,8 +170,8 @@ class Subscribing:
         return paused
 
     async def rotate_secret(self, namespace: str, key: str, *, keep: timedelta) -> MadeSubscription:
-        """Give a subscription a new secret; the one before it signs beside it for so long. Raises `NotFound`, and
-        `Invalid` where the deployment has no key."""
+        """Give a subscription a new secret; those before it sign beside it for so long. Raises `NotFound`, `Invalid`
+        where the deployment has no key, and `Conflict` where too many sign."""
         secret, shown = seal_secret(self._ring, subscription_id(namespace, key))
 
         async def decide(stands: EventSubscription | None, now: datetime) -> EventSubscription:

@@ -8,7 +8,11 @@ from msgspec.structs import replace
 
 from shared.domain.accounts.signing_secrets import PREFIX
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionSecret
+from shared.domain.errors import Conflict
 from shared.secrets import KeyRing
+
+MOST_SECRETS = 5
+"""How many sign at the same time. A delivery has a signature by each."""
 
 _KEY_BYTES = 32
 _FIELD = "secret"
@@ -29,9 +33,15 @@ def open_secrets(ring: KeyRing, subscription: EventSubscription, now: datetime) 
 def rotate_secrets(
     stands: tuple[SubscriptionSecret, ...], new: SubscriptionSecret, now: datetime, keep: timedelta
 ) -> tuple[SubscriptionSecret, ...]:
-    """The secrets with a new one: the one before it signs beside it for so long, and older ones no more."""
-    last = [replace(secret, until=now + keep) for secret in stands[-1:] if keep > timedelta(0)]
-    return (*last, new)
+    """The secrets with a new one. Those that sign now go on for so long, but no longer than they were to: a receiver
+    may have any of them, as who rotates again may not have had an answer. Raises `Conflict` where too many sign."""
+    ends = now + keep
+    kept = [replace(secret, until=min(secret.until or ends, ends)) for secret in stands]
+    signing = [secret for secret in kept if secret.until is not None and now < secret.until]
+    if len(signing) >= MOST_SECRETS:
+        rule = f"{MOST_SECRETS} secrets of this subscription sign already: with `keep_hours` 0 they end now"
+        raise Conflict(rule, field="keep_hours")
+    return (*signing, new)
 
 
 def _owner(subscription_id: str) -> str:

@@ -4,14 +4,14 @@ it, and with a dead letter, which tells it. So nobody cuts what is lost, and not
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from pymongo import ReturnDocument
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.bus.backlog import Backlog, Surplus
 from shared.domain.bus.cutting import ChunkHead, QueuedChunk
 from shared.domain.bus.dead_letters import BusDeadLetter
-from shared.domain.bus.notices import notice_of_loss
+from shared.domain.bus.notices import notice_of_loss, notice_of_surplus
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.instants import EPOCH
 from shared.store.bus.cursors import CURSORS
@@ -20,10 +20,12 @@ from shared.store.bus.dead_letters import LETTERS, letter_codec
 from shared.store.bus.flushes import read_all_positions
 from shared.store.bus.notices import add_loss
 from shared.store.bus.standings import backlog_of, sum_of_chunks
-from shared.store.documents import Document
+from shared.store.documents import Document, translate_errors
+from shared.store.outbox import OUTBOX, not_taken
 from shared.store.transactions import run_transaction
 
 _CHUNKS = 100  # of one queue at a time
+_OWN_EVENTS = 1_000
 
 ChooseSurplus = Callable[[Sequence[ChunkHead], Backlog | None], Surplus | None]
 """What is lost of a queue, given its first chunks and all that waits in it."""
@@ -38,6 +40,7 @@ class BusBacklogs:
         self._chunks = database[CHUNKS]
         self._cursors = database[CURSORS]
         self._letters = database[LETTERS]
+        self._outbox = database[OUTBOX]
 
     async def setup(self) -> None:
         """Nothing: those who cut and settle make the indexes."""
@@ -66,6 +69,25 @@ class BusBacklogs:
             await self._letters.insert_one(letter_codec.document(letter) | {"_id": letter_id}, session=session)
             await add_loss(self._database, notice_of_loss(letter, cursor["v"]), session)
             return surplus
+
+        return await run_transaction(self._database, transact)
+
+    async def lose_of_outbox(self, most: int, now: datetime) -> int:
+        """Forget some of the oldest of Carillon's own events, if more than `most` wait to be published, and store a
+        notice that tells it; returns how many. What a fan-out publishes just now stays."""
+        with translate_errors():
+            surplus = await self._outbox.estimated_document_count() - most
+            if surplus <= 0:
+                return 0
+            found = self._outbox.find(not_taken(now), {"_id": 1}).sort("stored_at", ASCENDING)
+            ids = [document["_id"] for document in await found.limit(min(surplus, _OWN_EVENTS)).to_list()]
+
+        async def transact(session: AsyncClientSession) -> int:
+            these = not_taken(now) | {"_id": {"$in": ids}}
+            gone = (await self._outbox.delete_many(these, session=session)).deleted_count
+            if gone:
+                await add_loss(self._database, notice_of_surplus(ids[0], gone, now), session)
+            return gone
 
         return await run_transaction(self._database, transact)
 

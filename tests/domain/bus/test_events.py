@@ -38,6 +38,27 @@ def native(**fields: Any) -> EventDraft:
     return read_native(json.dumps(kept).encode(), data_bytes=64)
 
 
+@pytest.mark.parametrize("inner", [1, "]]", '\\"[', "\\", [], {'"}': "{"}, [["["], "]"]])
+def test_data_is_nested_no_deeper_than_receivers_read(inner: Any) -> None:
+    def depth_of(value: Any) -> int:
+        if not isinstance(value, dict | list):
+            return 0
+        return 1 + max(map(depth_of, value.values() if isinstance(value, dict) else value), default=0)
+
+    def make(depth: int) -> bytes:
+        data: Any = inner
+        for level in range(depth - 1 - depth_of(inner)):
+            beside = [[], {"\\": {}}] if level > 3 else "["
+            data = ["]", beside, data] if level % 2 else {"]": beside, "a": data}
+        return json.dumps({"type": "create", "url": URL, "data": {"d": data}}).encode()
+
+    for read in (read_native, read_published):
+        read(make(50), data_bytes=10_000)
+        with pytest.raises(Invalid, match="50 deep") as refused:
+            read(make(51), data_bytes=10_000)
+        assert refused.value.field == "data"
+
+
 @pytest.mark.parametrize("kind", ["create", "update", "delete", "noop"])
 def test_an_event_of_routemaster_is_read(kind: str) -> None:
     assert published(type=kind) == EventDraft(kind, URL)

@@ -173,6 +173,7 @@ GOOD = DataCondition("/a", Comparison.EQ, "1")
         (EventFilter(data=(replace(GOOD, value=""),)), "filter.data[0].value"),
         (EventFilter(data=(replace(GOOD, value="\ud800"),)), "filter.data[0].value"),
         (EventFilter(data=(replace(GOOD, value=f'"{"x" * 1_000}"'),)), "filter.data[0].value"),
+        (EventFilter(data=(replace(GOOD, value=f'"{"x" * 700}"'),) * 3), "filter.data"),
         (EventFilter(data=(replace(GOOD, value="[" * 18 + "]" * 18),)), "filter.data[0].value"),
         (EventFilter(data=(replace(GOOD, value="[" * 490 + "]" * 490),)), "filter.data[0].value"),
         (EventFilter(data=(DataCondition("/a", Comparison.IN, "1"),)), "filter.data[0].value"),

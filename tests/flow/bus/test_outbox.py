@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from shared.domain.accounts.callers import Token, TokenScope, User
 from shared.domain.accounts.roles import Role
+from shared.domain.bus.backlog import BacklogLimits
 from shared.domain.bus.events import BusEvent
+from shared.domain.bus.notices import NoticeKind
 from shared.domain.bus.subscriptions import SubscriptionStatus
+from shared.domain.bus.topics import EVERYBODY
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.clock.schedules import RetryPolicy
 from shared.domain.errors import Unavailable
@@ -22,6 +25,7 @@ from shared.domain.jobs.totals import Totals
 from shared.domain.messages.answers import CallAccepted
 from shared.domain.messages.ledger import Message, MessageState, News, answer, hear, write_ahead
 from shared.domain.outbox import JOBS_TOPIC, MESSAGES_TOPIC, SCHEDULES_TOPIC
+from shared.flow.bus.backlogs import BacklogUpkeep
 from shared.flow.bus.outbox import OutboxPublisher
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.flow.console.system_records import SystemRecords
@@ -293,3 +297,15 @@ async def test_many_who_tell_at_once_tell_each_once(store: Store, stream: Stream
     events = await told(stream, 30)
     assert sorted(facts_of(event)["job"] for event in events) == sorted(jobs)
     assert await stored(store) == 0
+
+
+async def test_of_more_events_than_may_wait_the_oldest_are_lost_and_told(store: Store, stream: Stream) -> None:
+    await add_owner(store)
+    jobs = [await end(store) for _ in range(5)]
+    upkeep = BacklogUpkeep(store, DatabaseTime(store), BacklogLimits(3, 2**30))
+    assert [(await upkeep.run_once()).discarded for _ in range(2)] == [2, 0]
+    notice = await store.bus_notices.find_oldest()
+    assert notice is not None
+    assert (notice.kind, notice.audience, notice.reason, notice.events) == (NoticeKind.LOST, EVERYBODY, "backlog", 2)
+    await teller(store, stream).run_once()
+    assert [event.url.rsplit("/", 1)[1] for event in await told(stream, 3)] == jobs[2:]

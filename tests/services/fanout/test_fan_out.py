@@ -2,25 +2,34 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
+from msgspec.structs import replace
 
 from shared.domain.bus.events import EventDraft, stamp
+from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.folding import FOLD_LIMITS
 from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus
 from shared.domain.bus.topics import EVERYBODY
+from shared.domain.bus.wishes import SubscriptionWish
+from shared.domain.errors import NotFound
 from shared.domain.instants import ms
 from shared.flow.bus.flushing import UnwokenUpkeep
+from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus.topics import TopicFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.metrics import BUS_EVENTS_LOST, BUS_UNREADABLE
+from shared.secrets import KeyRing
 from shared.store import Store
 from shared.store.bus.flushes import BusFlush, BusFlushes, FlushResult
 from shared.store.bus.subscriptions import _codec
@@ -311,6 +320,61 @@ async def test_who_changes_subscriptions_all_the_time_holds_up_nobody(
         await publish(store, stream, log, ids)
         await got(store, wanted, ids)
     assert max(sizes) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_happens_to_a_subscription_each_event_comes_once_and_others_get_all(
+    store: Store, stream: Stream, log: str, seed: int
+) -> None:
+    """Its filter changes, it is removed and made again under its key, its topic is deleted and made again; two fan-outs
+    read the log meanwhile, and one of them comes and goes."""
+    chance, now = Random(seed), DatabaseTime(store).now
+    subscribing = Subscribing(store, KeyRing([]), now, SubscriptionQuotas(per_namespace=5, topics=5))
+    topics = TopicFlow(store, now, most=5)
+    wish = SubscriptionWish(namespace="token:n", key="moving", callback="https://r.example/", topics=("a", "b"))
+    steady, queues = await add(store, "steady", "a"), dict[str, EventSubscription]()
+
+    async def subscribe(wanted: EventFilter) -> None:
+        moving = (await subscribing.subscribe(replace(wish, filter=wanted))).subscription
+        queues[moving.queue] = moving
+
+    async def delete_topic() -> None:
+        with suppress(NotFound):
+            await topics.remove("b", namespace=None, of_others=True)
+
+    async def leave() -> None:
+        with suppress(NotFound):
+            await subscribing.unsubscribe("token:n", "moving")
+
+    async def publish_some(first: int) -> list[str]:
+        ids = [str(number) for number in range(first, first + 6)]
+        await publish(store, stream, log, ids[:4])
+        await publish(store, stream, log, ids[4:], topic="b")
+        return ids[:4]
+
+    published = list[str]()
+    filters = [EventFilter(), EventFilter(types=("update",)), EventFilter(types=("delete",))]
+    asks: list[Callable[[], Awaitable[None]]] = [
+        *(partial(subscribe, wanted) for wanted in filters),
+        delete_topic,
+        leave,
+    ]
+    async with fanning_out(stream, store, log, Wakes()):
+        for turn in range(20):
+            other = fanning_out(stream, store, log, Wakes()) if turn % 2 else nullcontext()
+            async with other:
+                await chance.choice(asks)()
+                published += await publish_some(turn * 6)
+        await subscribe(EventFilter())
+        last = [str(number) for number in range(1_000, 1_006)]
+        published += await publish_some(1_000)
+        moving = list(queues.values())[-1]
+        await got(store, steady, published)
+        await until(lambda: holds(store, moving, last), "the last events")
+    for each in queues.values():
+        found = Counter(await collected(store, each))
+        assert max(found.values(), default=1) == 1, found
 
 
 @pytest.mark.parametrize("wrong", [{"filter.data": [{"path": "/a", "op": "matches"}]}, {"state": "resting"}])

@@ -112,6 +112,7 @@ class BusSubscriptionsResource(Resource):
         "POST", BUS_SUBSCRIPTION + "/secrets",
         summary="Give a subscription a new secret, shown this once. The one before signs beside it for `keep_hours`.",
         act="subscription.rotate", who=OWN_NAMESPACE, body=SecretRotationBody, body_required=False,
+        problems=(_NOT_FOUND, _CONFLICT),
     )  # fmt: skip
     async def rotate_bus_secret(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         keep = timedelta(hours=read_keep_hours(await request.body()))

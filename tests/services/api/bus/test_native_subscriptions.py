@@ -1,5 +1,6 @@
 """`/bus/subscriptions`, on the real store."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -124,6 +125,22 @@ async def test_a_new_secret_signs_beside_the_one_before(bus: Bus) -> None:
     assert len({first, second, third}) == 3
     assert is_refused(await mine.post(f"{ALL}/orders/secrets", {"keep_hours": 169}), 422)
     assert "secret" not in (await mine.get(f"{ALL}/orders")).json
+
+
+async def test_who_rotates_again_cuts_off_no_receiver(bus: Bus) -> None:
+    mine = await service(bus)
+    made = [(await mine.put(f"{ALL}/orders", body(bus))).json["secret"]]
+    again = [await mine.post(f"{ALL}/orders/secrets", {"keep_hours": hours}) for hours in (24, 1, 24, 24)]
+    made += [answer.json["secret"] for answer in again]
+    assert await signing(bus, mine) == tuple(reversed(made))
+    namespace = (await mine.get("/whoami")).json["namespace"]
+    stored = await bus.house.store.bus_subscriptions.get(subscription_id(namespace, "orders"))
+    assert stored is not None
+    ends = [secret.until for secret in stored.secrets if secret.until is not None]
+    assert ends[0] == ends[1] < ends[2] - timedelta(hours=22)  # none signs for longer than it was to
+    assert is_refused(await mine.post(f"{ALL}/orders/secrets", {"keep_hours": 24}), 409)
+    last = (await mine.post(f"{ALL}/orders/secrets", {"keep_hours": 0})).json["secret"]
+    assert await signing(bus, mine) == (last,)
 
 
 async def test_beyond_a_limit_nothing_is_made(bus: Bus) -> None:
