@@ -368,7 +368,14 @@ async def test_a_method_that_a_public_path_does_not_answer(house: House) -> None
 
 async def test_a_method_that_a_native_path_does_not_answer(house: House) -> None:
     app_id = await house.app_with_template()
-    natives = ["/schedules", f"/apps/{app_id}/credentials", f"/apps/{app_id}/jobs/preview", "/tokens", "/bus/topics"]
+    natives = [
+        "/schedules",
+        "/schedules/bulk",
+        f"/apps/{app_id}/credentials",
+        f"/apps/{app_id}/jobs/preview",
+        "/tokens",
+        "/bus/topics",
+    ]
     for path in [*natives, f"/apps/{app_id}/templates/render", f"/apps/{app_id}/jobs/{app_id}/retry", "/audit"]:
         reply = await house.admin.send("PATCH", path)
         is_problem(reply, 405, None)

@@ -265,7 +265,6 @@ async def test_a_bad_query_or_path_is_refused(house: House, method: str, path: s
         ("POST", "/schedules/none/pause"),
         ("POST", "/schedules/none/resume"),
         ("POST", "/schedules/none/fire"),
-        ("GET", "/schedules/bulk"),
         ("POST", "/dead-letters/none/retry"),
         ("POST", "/dead-letters/none/discard"),
     ],

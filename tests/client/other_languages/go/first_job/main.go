@@ -21,7 +21,7 @@ func main() {
 	body.SetFilters(map[string]string{"locale": "pt"})
 	body.SetContext(map[string]interface{}{"who": "Ana"})
 	job, _, err := jobs.CreateJob(ctx, appId).Template("welcome").IdempotencyKey("my-first-job").JobBody(*body).Execute()
-	for err == nil && (job.State == carillon.JOBSTATUS_SCHEDULED || job.State == carillon.JOBSTATUS_RUNNING) {
+	for err == nil && (job.State == carillon.JOBSTATE_SCHEDULED || job.State == carillon.JOBSTATE_RUNNING) {
 		time.Sleep(500 * time.Millisecond)
 		job, _, err = jobs.GetJob(ctx, appId, job.Id).Execute()
 	}
