@@ -91,7 +91,7 @@ MUTANTS = {
         "the marker is read without fencing the owner",
         "TWICE UNTRUE",
         (ModelStream, "_fence", flaws.fence_nobody),
-        seed=24,
+        seed=27,
         weather=_COMMITS,
     ),
     "marker before fence": _mutant(
