@@ -79,6 +79,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("jobs", "resume", *APP, ID),
     ("jobs", "stop", *APP, ID, "--yes"),
     ("jobs", "retry", *APP, ID, "--state", "unsent"),
+    ("jobs", "delete", *APP, ID, "--yes"),
     ("jobs", "batches", *APP, ID),
     ("jobs", "rate", *APP, ID),
     ("jobs", "samples", *APP, ID),

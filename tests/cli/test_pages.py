@@ -6,16 +6,11 @@ import re
 import msgspec
 import pytest
 
-from services.api.bus.native.events import BusEventBody
-from services.api.bus.native.subscription_body import EventSubscriptionBody, SecretRotationBody
-from services.api.bus.native.topics import BusTopicBody
 from services.api.jobs.job_body import JobBody
 from services.api.messages.credential_body import CredentialBody
 from services.api.messages.retries import RetriedBody
 from services.api.messages.single_body import SingleBody
 from services.cli.root import NOUNS
-from shared.domain.bus.topics import NOTICES
-from shared.domain.outbox import JOBS_TOPIC
 from tests.monitoring.test_printed import can_be_typed
 from tests.stack.places import CHECKOUT
 
@@ -28,14 +23,6 @@ BODIES = {
     "jobs?template=invoice": JobBody,
     "jobs/$JOB/retry": RetriedBody,
     "messages": SingleBody,
-}
-BUS_BODIES = {
-    "topics/orders.v1": BusTopicBody,
-    "topics/orders.v1/events": BusEventBody,
-    "subscriptions/orders": EventSubscriptionBody,
-    "subscriptions/orders/secrets": SecretRotationBody,
-    "subscriptions/notices": EventSubscriptionBody,
-    "subscriptions/ended": EventSubscriptionBody,
 }
 
 
@@ -62,12 +49,3 @@ def test_the_bodies_of_the_page_are_read() -> None:
     assert {path for path, _ in posted} == BODIES.keys()
     for path, body in posted:
         msgspec.json.decode(body, type=BODIES[path])
-
-
-def test_the_bodies_of_the_bus_are_read_and_who_subscribes_gets_what_is_published() -> None:
-    posted = re.findall(r"\$BUS/bus/(\S+) [^\n]*?\s+-d '(.*?)'", read_page("bus"), re.DOTALL)
-    assert {path for path, _ in posted} == BUS_BODIES.keys()
-    read = [(path, msgspec.json.decode(body, type=BUS_BODIES[path])) for path, body in posted]
-    subscribed = {topic for _, body in read if isinstance(body, EventSubscriptionBody) for topic in body.topics or ()}
-    published = {path.split("/")[1] for path, body in read if isinstance(body, BusEventBody)}
-    assert subscribed == published | {NOTICES, JOBS_TOPIC}

@@ -76,6 +76,7 @@ ARGUMENTS: dict[str, Any] = {
     "instant": datetime(2030, 1, 1, tzinfo=UTC),
     "fields": {"from": "x"},
     "job": PushJob(service="apns", template="like"),
+    "labels": {"team": "billing"},
     "limit": 2,
     "message": SingleMessage(credential="sms", to="+34600000000", body={"text": "Hi"}),
     "messages": [SingleMessage(credential="sms", to="+34600000000", body={"text": "Hi"})],

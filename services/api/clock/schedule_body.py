@@ -16,8 +16,9 @@ from services.api.clock.callback_body import CallbackBody, read_callback
 from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.clock.callbacks import Targets
+from shared.domain.clock.labels import LABELS
 from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
-from shared.domain.clock.schedules import LABELS, TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
+from shared.domain.clock.schedules import TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
 from shared.domain.errors import Invalid
 from shared.domain.instants import EPOCH, read_instant
 

@@ -31,9 +31,10 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.callbacks import Targets
+from shared.domain.clock.labels import read_labels
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
 from shared.domain.clock.schedules import KEY as KEY_RULE
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, read_labels, schedule_id
+from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import format_instant, read_instant

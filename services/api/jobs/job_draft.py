@@ -80,8 +80,7 @@ class JobDrafts:
     async def prepare(
         self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
     ) -> JobDraft:
-        """The job of whatever kind, whose file is no broken one as far as it is read. Raises as `draft`,
-        `AccountJobs.read` and `JobFiles.check` do."""
+        """The job of either kind, and its warnings. Raises as `draft`, `AccountJobs.read` and `JobFiles.check` do."""
         if body.credential:
             draft = await self._draft_by_account(app, names, body, created_by, key)
         else:
@@ -114,10 +113,8 @@ class JobDrafts:
 
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
-        starts = zone_starts(
-            job.starts_at, self._clock.now_ns(), job.past_time_strategy, published_sign=self._published_sign
-        )
-        return make_group(job, starts)
+        now, sign = self._clock.now_ns(), self._published_sign
+        return make_group(job, zone_starts(job.starts_at, now, job.past_time_strategy, published_sign=sign))
 
     async def _draft_by_account(
         self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
@@ -134,7 +131,6 @@ class JobDrafts:
         return [notice.message for notice in found]
 
     def _check_texts(self, templates: Sequence[Template], body: JobBody) -> None:
-        """Raise `Invalid` where nothing fills a tag of a template, or the context makes too much of one."""
         if not self._lenient:
             check_tags(templates, body.context)
         check_filled(templates, body.context, body.metadata, most=self._max_record_bytes, field="template")

@@ -38,25 +38,9 @@ from shared.domain.transitions import final
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
-LABELS = 20
 # How long we keep occurrences whose schedule is not stored yet. A schedule is stored within half of this, or not at
 # all.
 COMMITTED_WITHIN = timedelta(hours=1)
-
-
-def label_text(name: str, value: str) -> str:
-    """A label as filters name it."""
-    return f"{name}:{value}"
-
-
-def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
-    """The labels that a filter names, such as `team:billing,env:prod`; none for an empty text. Raises `Invalid`."""
-    labels = tuple(text.split(",")) if text else ()
-    if len(labels) > LABELS:
-        raise Invalid(f"at most {LABELS} labels", field=field)
-    if not all(label.partition(":")[0] and ":" in label for label in labels):
-        raise Invalid("a label is name:value; join several by commas", field=field, value=text)
-    return labels
 
 
 class ScheduleState(StrEnum):

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import EVERYWHERE, Role
-from shared.domain.clock.schedules import read_labels
+from shared.domain.clock.labels import read_labels
 from shared.domain.errors import Invalid
 from shared.domain.transitions import final
 

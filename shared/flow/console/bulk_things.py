@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from shared.domain.accounts.roles import EVERYWHERE
 from shared.domain.clock.dead_letters import LetterPlace, place_of
-from shared.domain.clock.schedules import Schedule, ScheduleState, read_labels
+from shared.domain.clock.labels import read_labels
+from shared.domain.clock.schedules import Schedule, ScheduleState
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkTally
 from shared.domain.errors import Refused, Unavailable
 from shared.domain.jobs.events import Doer

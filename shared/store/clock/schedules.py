@@ -15,13 +15,13 @@ from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.clock.labels import label_text
 from shared.domain.clock.schedules import (
     PENDING,
     TRANSITIONS,
     Definition,
     Schedule,
     ScheduleState,
-    label_text,
     schedule_id,
 )
 from shared.domain.instants import from_ms, ms

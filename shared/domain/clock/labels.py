@@ -1,0 +1,21 @@
+"""Labels of schedules, and how a filter names them."""
+
+from shared.domain.errors import Invalid
+
+LABELS = 20
+"""A schedule has no more, and no filter names more."""
+
+
+def label_text(name: str, value: str) -> str:
+    """A label as filters name it."""
+    return f"{name}:{value}"
+
+
+def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
+    """The labels that a filter names, such as `team:billing,env:prod`; none for an empty text. Raises `Invalid`."""
+    labels = tuple(text.split(",")) if text else ()
+    if len(labels) > LABELS:
+        raise Invalid(f"at most {LABELS} labels", field=field)
+    if not all(label.partition(":")[0] and ":" in label for label in labels):
+        raise Invalid("a label is name:value; join several by commas", field=field, value=text)
+    return labels
