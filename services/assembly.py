@@ -57,7 +57,7 @@ async def set_up(parts: Parts) -> None:
     await capabilities.store.setup()
     await capabilities.broker.setup(queues)
     await capabilities.stream.setup(parts.stream_topics)
-    if capabilities.settings.blobs.endpoint_url:  # at AWS, whose a bucket is and who reads it is for its owner to say
+    if capabilities.settings.blobs.endpoint_url:  # at AWS the owner makes the bucket and chooses its readers
         await _make_bucket(capabilities.blobs)
 
 
@@ -65,8 +65,8 @@ async def _make_bucket(blobs: Blobs) -> None:
     try:
         await blobs.make_bucket()
     except Denied as error:
-        # Who may not ask for buckets can still use the one that is there.
-        log.warning("nobody knows whether the bucket is there", bucket=blobs.bucket, reason=str(error))
+        # A user without the right to list buckets can still use this one.
+        log.warning("cannot tell whether the bucket exists", bucket=blobs.bucket, reason=str(error))
 
 
 async def verify(parts: Parts) -> None:

@@ -57,7 +57,7 @@ _OF_MESSAGES = (
                  help="With --credential: list that recipients can unsubscribe from."),
     click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
     click.option("--max-recipients", type=click.IntRange(1), metavar="N",
-                 help="With --credential: stop a job with more recipients."),
+                 help="With --credential: fail a job with more recipients."),
 )  # fmt: skip
 
 

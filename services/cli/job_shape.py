@@ -42,7 +42,7 @@ def creation_of(out: Output, job: Json) -> str:
     first = out.when(min(zone["startsAt"] for zone in job["zones"]))
     return (
         f"Created localized push {job['jobGroupId']}: {len(job['zones'])} time zones have a job each, and the first "
-        f"starts at {first}. Which of them have devices is fixed then."
+        f"starts at {first}. Carillon fixes then which zones have devices."
     )
 
 

@@ -69,6 +69,8 @@ def pick(
         more = [f"  and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         sentence = f"{visible(typed)!r} may mean {len(found)} {what}s:"
         advice = f"Type more of the id, or the last {TAIL} characters or more of it."
+        if id != "id":
+            advice = f"Type more of the {id}."
         raise click.UsageError("\n".join([sentence, *lines, *more, advice]))
     return next(iter(found.values()))
 

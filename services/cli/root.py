@@ -38,7 +38,7 @@ NOUNS: Mapping[str, str] = {
     "subscriptions": "Subscriptions of the bus: who gets which events.",
     "suppressions": "Blocked addresses of an app, and why each is blocked.",
     "templates": "Texts of an app's messages, by name and locale.",
-    "tokens": "Credentials of services.",
+    "tokens": "Tokens of services.",
     "topics": "Topics of the bus.",
     "users": "People who may use the API.",
 }

@@ -113,7 +113,7 @@ class TwilioKind(ProviderKind):
         if content.content_sid:
             _check_content_template(content)
         elif content.content_variables:
-            raise Invalid("contentVariables fill a content template: name it by contentSid", field="contentSid")
+            raise Invalid("contentVariables needs contentSid, the content template that it fills", field="contentSid")
         elif not content.text.strip() or len(content.text) > SMS_CHARACTERS:
             raise Invalid(SMS_RULE, field="text")
 

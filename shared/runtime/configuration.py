@@ -144,7 +144,8 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
     for field, hint in _HINTS[name].items():
         if chosen := given.get(f"{name}.{field}"):
             if isinstance(chosen.value, str) and EXAMPLE in chosen.value:
-                faults.append(f"{name}.{field} ({chosen.origin}): {EXAMPLE} still stands in it; put in your own value")
+                rule = f"must not contain {EXAMPLE}: replace it with your own value"
+                faults.append(f"{name}.{field} ({chosen.origin}): {rule}")
                 continue
             try:
                 values[field] = msgspec.convert(chosen.value, hint, strict=False)

@@ -58,7 +58,7 @@ class ProcessHealth:
 
     def add(self, name: str, check: Check, *, needed: bool = True) -> None:
         """Look whether this check returns without an error, as `ping` of every capability does; if it is `needed`, the
-        process is ready only then. What one of several services in a process needs, the process needs."""
+        process is ready only then. A check that one service of the process needs is needed by the process."""
         self._checks[name] = check
         if needed:
             self._needed.add(name)

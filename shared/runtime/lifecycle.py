@@ -41,7 +41,8 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with contextlib.suppress(ValueError, OSError):  # the kernel may allow fewer than the hard limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Component(Protocol):

@@ -49,8 +49,8 @@ class TlsSettings(Section, frozen=True):
     required: Annotated[
         Literal["nowhere", "off_loopback"],
         says(
-            "Where a connection that is not encrypted and verified keeps a process from starting; keys and addresses "
-            "of examples do so then, too."
+            "Refuse to start with connections that are not encrypted and verified, or with keys and addresses from "
+            "examples."
         ),
     ] = "nowhere"
 

@@ -123,7 +123,7 @@ def test_an_example_that_nobody_has_filled_in_is_refused(file: Path) -> None:
     asking = [name for name, text in sorted(example["stringData"].items()) if EXAMPLE in text]
     assert {f"CARILLON_{name}" for name in KEYS} <= {*asking}
     lines = str(refused.value).splitlines()
-    assert all("CHANGE-ME still stands in it; put in your own value" in line for line in lines)
+    assert all("must not contain CHANGE-ME: replace it with your own value" in line for line in lines)
     assert sorted(line.split("(")[1].split()[0] for line in lines) == asking
 
 

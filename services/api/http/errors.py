@@ -71,7 +71,7 @@ _SERVERS = {
     "broker": "RabbitMQ",
     "stream": "Kafka",
     "audience": "PostgreSQL, which holds the push tables,",
-    "blobs": "S3, which holds the files,",
+    "blobs": "the store of files",
     "mail": "the mail server",
 }
 """What stands behind each capability, for people."""

@@ -155,7 +155,7 @@ class GroupsResource(Resource):
 
     async def _count_devices(self, jobs: list[Job]) -> dict[str, int]:
         """The devices of each zone; nothing until they are divided."""
-        steps = await self._store.divisions.steps(jobs[0].file_plan_id) if jobs[0].divided else []
+        steps = await self._store.divisions.steps(jobs[0].file_plan_id) if jobs and jobs[0].divided else []
         if not (steps and steps[-1].last):
             return {}
         return {job.zone: sum(size for step in steps for size in step.sizes.get(job.zone, ())) for job in jobs}

@@ -22,9 +22,9 @@ _name = click.argument("name", shell_complete=complete.contexts)
 @command.verb("add")
 @click.argument("name")
 @click.option("--url", required=True, help="URL of its API, such as https://carillon.example.com.")
-@click.option("--token", help="A service's token; `-` reads it from stdin, so that no shell remembers it.")
-@click.option("--token-command", help="A command that prints the token.")
-@click.option("--user", help="A person's e-mail address, which a trusted proxy vouches for.")
+@click.option("--token", help="Token of a service; `-` reads it from stdin, so that no shell remembers it.")
+@click.option("--token-command", help="Command that prints the token.")
+@click.option("--user", help="E-mail address of a person, for a trusted proxy.")
 @click.option("--default-app", help="App to use if no --app is given.")
 def add(
     session: Session,

@@ -167,7 +167,7 @@ def delete(session: Session, job_name: str) -> None:
     sentence = f"This deletes job {job['id']} of app {job['app']['name']} with all its figures; there is no undo."
     session.ask(sentence)
     session.api.jobs.delete(job["appId"], job["id"])
-    session.out.confirm(job, f"Deleted job {job['id']}. Where it had much, the rest goes by itself.", id="id")
+    session.out.confirm(job, f"Deleted job {job['id']}. The server may take a while to delete its messages.", id="id")
 
 
 @command.verb("batches", of_app=True)

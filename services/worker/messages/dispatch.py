@@ -87,11 +87,11 @@ class Dispatch:
         guard: PaceGuard,
         *,
         call_us: int,
-        speed: Speed | None = None,
+        speed: Speed,
         let_next_in: Callable[[], None] = lambda: None,
     ) -> None:
         self.free_us = 0
-        self._counts = InstantCounts(speed or Speed())
+        self._counts = InstantCounts(speed)
         self.lost = self._counts.lost
         self.refusal = ""
         self._pace = pace
@@ -241,8 +241,9 @@ class Dispatch:
                 if self._pending or self._ready:
                     self._counts.lose(why)
                 self._reserving.set()
+                if why is LostInstant.NOT_READY:
+                    self._writing.set()
             else:
-                self._counts.use()
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
                 call.add_done_callback(self._end_call)
@@ -283,6 +284,7 @@ class Dispatch:
             self._ready.appendleft(prepared)
             self._wake_all()
             return
+        self._counts.use()
         prepared.forget_content()
         await fault("message.after_call")
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)

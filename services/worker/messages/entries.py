@@ -41,6 +41,7 @@ from shared.store.messages.ledger import EntryChange, WriteResult, WritingSessio
 log = structlog.get_logger(__name__)
 
 _PAUSES = Backoff(first_seconds=0.02, cap_seconds=1)
+_LATE_TRIES = 15
 _BEHIND = "MongoDB: entries have changed, and no majority of the members has the changes yet"
 _FIRST_ROUND = Resending()
 _NOTHING_AGAIN = Repeating()
@@ -182,6 +183,8 @@ class EntryWriter:
             if await self._store.messages.fold(changes, beside=bars) is WriteResult.DONE:
                 return
             failures = 0 if await self._read_again(notes) else failures + 1
+            if failures > _LATE_TRIES:
+                raise Unavailable(_BEHIND)
             if failures:
                 await self._rest(next_delay(_PAUSES, failures, 0))
 

@@ -257,7 +257,7 @@ def _decode_data(raw: Raw | UnsetType) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Invalid("cannot be read", field="data") from None
     if is_deeper(bytes(raw), DATA_DEPTH):
-        raise Invalid(f"may be nested {DATA_DEPTH} deep", field="data")
+        raise Invalid(f"must be nested at most {DATA_DEPTH} deep", field="data")
     return value
 
 

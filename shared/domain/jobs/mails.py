@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from email.utils import format_datetime
 from enum import StrEnum
+from shlex import quote
 from typing import assert_never
 
 import msgspec
@@ -269,7 +270,7 @@ def _reason_lines(head: str, reasons: Mapping[str, int]) -> list[str]:
 def _after_stop(job: Job, states: Mapping[str, int] | None) -> str:
     if states is None:
         return "A stopped job cannot be resumed, and what was sent cannot be taken back."
-    return "\n".join(filter(None, ["What was sent cannot be taken back.", _retry(job, states)]))
+    return "\n".join(filter(None, ["Messages that were sent cannot be taken back.", _retry(job, states)]))
 
 
 def _retry(job: Job, states: Mapping[str, int]) -> str:
@@ -278,7 +279,7 @@ def _retry(job: Job, states: Mapping[str, int]) -> str:
     lines = []
     if named:
         lines += ["Once the job has ended, a retry sends the rest:"]
-        lines += [_clip(f"  carillon jobs retry {job.id} {named} --app {job.app_name}")]
+        lines += [_clip(f"  carillon jobs retry {job.id} {named} --app {quote(job.app_name)}")]
     if states.get("unknown"):
         lines += ["Unknown messages may have been sent: only --state unknown sends them again."]
     return "" if job.counts_only else "\n".join(lines)

@@ -15,7 +15,7 @@ _SPREAD = (0, 4, 2, 6, 1, 5, 3, 7)
 
 class Block(Struct, frozen=True, kw_only=True):
     """`rows` of eight instants. The first is at `first_us`, and each comes `interval_us` behind the one before. `taken`
-    has a bit for each column that somebody has."""
+    has a bit for each column that a worker holds."""
 
     first_us: int
     interval_us: int
@@ -32,13 +32,14 @@ class Block(Struct, frozen=True, kw_only=True):
         """Its last instant."""
         return self.first_us + self.rows * self.row_us - self.interval_us
 
-    def take(self, wanted: int, *, from_us: int) -> tuple["Block", "Columns"] | None:
-        """Up to so many of the columns that are left, from the first row that begins then or later."""
+    def take(self, wanted: int, count: int, *, from_us: int) -> tuple["Block", "Columns"] | None:
+        """Up to `wanted` of the columns that are left, from the first row that begins then or later, and no more than
+        `count` instants need."""
         free = [column for column in _SPREAD if not self.taken >> column & 1]
         over = max(-(-(from_us - self.first_us) // self.row_us), 0)
         if not free or over >= self.rows:
             return None
-        mine = sorted(free[:wanted])
+        mine = sorted(free[: min(wanted, -(-count // (self.rows - over)))])
         taken = self.taken | sum(1 << column for column in mine)
         return replace(self, taken=taken), Columns(
             self.first_us + over * self.row_us, self.interval_us, self.rows - over, tuple(mine)
@@ -57,11 +58,6 @@ class Columns(Struct, frozen=True):
         """The instant with this number, from 0."""
         row, place = divmod(index, len(self.columns))
         return self.first_us + (row * COLUMNS + self.columns[place]) * self.interval_us
-
-    @property
-    def row_us(self) -> int:
-        """How far two instants of one column are apart."""
-        return COLUMNS * self.interval_us
 
     @property
     def count(self) -> int:

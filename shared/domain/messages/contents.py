@@ -51,7 +51,7 @@ def content_flaw(content: Mapping[str, Any], credential: Credential) -> str:
 def variables_flaw(variables: Any) -> str:
     """Why these cannot fill a content template of Twilio's; `""` where they can."""
     if not isinstance(variables, dict):
-        return "contentVariables is an object of texts"
+        return "contentVariables must be an object whose values are texts"
     for name, value in variables.items():
         if not isinstance(value, str) or not value.strip() or len(value) > SMS_CHARACTERS:
             return f"contentVariables.{name} needs 1 to {SMS_CHARACTERS:,} characters"

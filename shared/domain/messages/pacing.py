@@ -81,8 +81,8 @@ class Pace(Struct, frozen=True, kw_only=True):
     At `slowed_us` the provider said that calls came too fast: since then they have `share` of the rate, and a tenth of
     the rate more every ten seconds. `strikes` counts how often it said so since the rate was last whole.
 
-    Of the `block` that was dealt out last, others may have the columns that are left. Somebody who is first in line has
-    last reserved at `first_in_line_us`.
+    Workers may take the columns that are left of `block`, the last one dealt. The sender of single messages last
+    reserved at `first_in_line_us`.
     """
 
     seq: int = 0
@@ -124,7 +124,8 @@ class Grant(Struct, frozen=True):
     @property
     def spacing_us(self) -> int:
         """How far its instants are apart, on average."""
-        return self.interval_us if self.columns is None else self.columns.row_us // len(self.columns.columns)
+        columns = COLUMNS if self.columns is None else len(self.columns.columns)
+        return COLUMNS * self.interval_us // columns
 
     @property
     def last_us(self) -> int:
@@ -164,16 +165,16 @@ def reserve(
     after_us: int = 0,
 ) -> tuple[Pace, Grant] | Wait:
     """Up to `count` instants, the first at least `ahead_us` from now and behind `after_us`, and the pace to store with
-    them. `clock` names the clock that `now_us` was read from. Whoever is `first_in_line` need not wait for the end of
-    others' grants. Whoever is `behind` takes only instants that nobody before it has asked for. Whoever can use so few
-    `columns` of a quick account leaves the rest to others."""
+    them. `clock` names the clock that `now_us` was read from. A sender that is `first_in_line` does not
+    wait for the end of other grants. A batch that is `behind` takes only instants that earlier batches have not asked
+    for. A worker takes at most so many `columns` of a block."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
     soonest = max(pace.free_us, pace.hold_until_us, now_us + ahead_us)
     noted = replace(pace, seq=pace.seq + 1, first_in_line_us=now_us if first_in_line else pace.first_in_line_us)
     if pace.block is not None and pace.block.interval_us == interval and not behind:
-        left = pace.block.take(columns, from_us=max(soonest, after_us))
+        left = pace.block.take(columns, count, from_us=max(soonest, after_us))
         if left is not None:
             return replace(noted, block=left[0]), _grant_of(noted.seq, left[1], count)
     blocked_until, limit = max(
@@ -191,7 +192,7 @@ def reserve(
     longest = (_SHORT_US if is_short else _SECOND) if is_near else farthest + HORIZON_US - first
     if columns < COLUMNS and is_near and COLUMNS * interval <= _LONGEST_ROW_US:
         rows = min(-(-count // columns), _MOST_INSTANTS // columns, longest // (COLUMNS * interval))
-        dealt = Block(first_us=first, interval_us=interval, rows=rows).take(columns, from_us=first)
+        dealt = Block(first_us=first, interval_us=interval, rows=rows).take(columns, count, from_us=first)
         assert dealt is not None
         return replace(noted, last_us=dealt[0].last_us, block=dealt[0]), _grant_of(noted.seq, dealt[1], count)
     longest = min(longest, _MOST_INSTANTS * interval) if is_near else longest

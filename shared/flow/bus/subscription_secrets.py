@@ -39,7 +39,7 @@ def rotate_secrets(
     kept = [replace(secret, until=min(secret.until or ends, ends)) for secret in stands]
     signing = [secret for secret in kept if secret.until is not None and now < secret.until]
     if len(signing) >= MOST_SECRETS:
-        rule = f"{MOST_SECRETS} secrets of this subscription sign already: with `keep_hours` 0 they end now"
+        rule = f"at most {MOST_SECRETS} older secrets may sign: wait until one ends, or end them by `keep_hours` 0"
         raise Conflict(rule, field="keep_hours")
     return (*signing, new)
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import EntryWriter, Prepared
+from services.worker.messages.instants import Speed
 from services.worker.messages.pace import AccountPace
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus
@@ -88,7 +89,7 @@ class Account:
         await self.give_place(batch.id, now_us=clock.now_us())
         writer = EntryWriter(self.store, batch_id=batch.id, owner=owner)
         pace = self.pace(batch.id, clock)
-        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=self.call_us)
+        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=self.call_us, speed=Speed())
         return Worker(self, batch, dispatch, clock)
 
     def pace(self, holder: str, clock: AccountClock, *, turn: int = 0) -> AccountPace:
