@@ -16,7 +16,7 @@ from services.parts import Parts
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.places import batch_size
 from shared.runtime.configuration import load
-from tests.bench.machine import memory
+from tests.bench.machine import Meter, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.e2e.house import House
@@ -25,7 +25,9 @@ from tests.providers.rules import Rule
 from tests.services.worker.messages.account import most_in_a_second, used_share
 from tests.services.worker.messages.post import BUCKET, Post, add_app
 
-_RECIPIENTS, _RATE = 100_000, 2_500.0
+_RECIPIENTS = 50_000
+_QUICK_RATES = (2_500.0, 5_000.0)
+_CPU_SECONDS = 3
 _RATES = (10.0, 100.0, 500.0)
 _SECONDS = 20
 _USED = 97
@@ -41,14 +43,15 @@ async def measure(place: Place) -> list[Measured]:
 
 async def _measure_speed(place: Place) -> Measured:
     figures = []
-    for workers in (1, 2):
-        runs = [await _send_all(place, workers) for _ in range(place.repeat)]
-        rates, peaks, most = ([run[which] for run in runs] for which in range(3))
-        what = f"{_RECIPIENTS:,} recipients, {_named(workers)}"
+    for rate, workers in itertools.product(_QUICK_RATES, (1, 2)):
+        runs = [await _send_all(place, rate, workers) for _ in range(place.repeat)]
+        rates, peaks, most, cpu = ([run[which] for run in runs] for which in range(4))
+        what = f"{rate:,.0f}/s, {_named(workers)}"
         figures.append(Figure(what, rates, "messages/s", Target(2_000)))
+        figures.append(Figure(f"{what}: workers' CPU for 10,000", cpu, "s", Target(_CPU_SECONDS, at_most=True)))
         figures.append(Figure(f"{what}: peak memory", peaks, "MB", Target(200, at_most=True)))
-        figures.append(_most_figure(what, most, _RATE))
-    note = "By `http`, which answers at once, at a rate of 2,500/s; from the first call to the last."
+        figures.append(_most_figure(what, most, rate))
+    note = f"{_RECIPIENTS:,} recipients, by `http`, which answers at once; from the first call to the last."
     return Measured("messages", figures, [note])
 
 
@@ -75,18 +78,20 @@ def _most_figure(what: str, most: list[float], rate: float) -> Figure:
     return Figure(f"{what}: most in a second", most, "calls", Target(ceil(rate), at_most=True))
 
 
-async def _send_all(place: Place, workers: int) -> tuple[float, float, float]:
+async def _send_all(place: Place, rate: float, workers: int) -> tuple[float, float, float, float]:
     async with post_office(place, _AT_ONCE) as (house, post):
-        credential = await post.credential(rate=_RATE, max_in_flight=1_000)
+        credential = await post.credential(rate=rate, max_in_flight=1_000)
         started = [await house.start("worker") for _ in range(workers)]
+        meter = Meter({str(worker.pid): worker.pid for worker in started})
         await house.start("scheduler")
-        job = await post.job(credential, _RECIPIENTS, batch_size=batch_size(_RATE))
+        job = await post.job(credential, _RECIPIENTS, batch_size=batch_size(rate))
         await closed(post, job, seconds=300)
         arrivals = await _arrivals(post)
         _check(arrivals, _RECIPIENTS)
         first, last = min(arrivals)[0], max(arrivals)[0]
         peak = max(memory(worker.pid).peak for worker in started)
-        return (len(arrivals) - 1) / ((last - first) / 1e9), peak, most_in_a_second(arrivals)
+        cpu = sum(meter.used().values()) / _RECIPIENTS * 10_000
+        return (len(arrivals) - 1) / ((last - first) / 1e9), peak, most_in_a_second(arrivals), cpu
 
 
 async def _use(place: Place, rate: float, workers: int, rule: Rule, *, kill: bool = False) -> tuple[float, float]:
