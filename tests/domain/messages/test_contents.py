@@ -64,7 +64,7 @@ def test_each_variable_of_a_content_template_is_filled() -> None:
         told = content_flaw({"contentSid": sid, "contentVariables": {"1": "a", "2": value}}, account("twilio"))
         assert told == "contentVariables.2 needs 1 to 1,600 characters"
     told = content_flaw({"contentSid": sid, "contentVariables": ["a"]}, account("twilio"))
-    assert told == "contentVariables is an object of texts"
+    assert told == "contentVariables must be an object whose values are texts"
 
 
 def test_a_payload_has_so_many_bytes() -> None:

@@ -110,8 +110,8 @@ async def change_traffic_blindly(self: Credentials, credential_id: str, seq: int
     return await _change_traffic(self, credential_id, now.pace.seq, replace(pace, seq=now.pace.seq + 1), places)
 
 
-def deal_out_again(self: Block, wanted: int, *, from_us: int) -> tuple[Block, Columns] | None:
-    return _take_columns(replace(self, taken=0), wanted, from_us=from_us)
+def deal_out_again(self: Block, wanted: int, count: int, *, from_us: int) -> tuple[Block, Columns] | None:
+    return _take_columns(replace(self, taken=0), wanted, count, from_us=from_us)
 
 
 def send_in_any_round(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002
