@@ -118,7 +118,7 @@ async def test_held_jobs_are_read_in_every_fourth_round(store: Store, schedulers
 async def test_the_shards_of_a_dead_scheduler_are_looked_at_when_its_leases_end(
     store: Store, schedulers: Schedulers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = await add_many(store, JobStatus.RUNNING)
+    running = await add_many(store, JobStatus.RUNNING, 20)  # so few that no empty shard is looked at
     with monkeypatch.context() as patched:
         patched.setattr(Upkeep, "_take_turn", _die)
         with pytest.raises(asyncio.CancelledError):
