@@ -208,7 +208,8 @@ class Jobs(Resource[M]):
     @call
     async def delete(self, app_id: str, job_id: str, *, reason: str = "") -> None:
         """Delete a job that has ended, with all that is stored of it; where there is much, the server goes on with it
-        after its answer, and the job is there until then. Raises `NotFound`, `Conflict` where it has not ended."""
+        after its answer, and the job is there until then. Its `idempotency_key` is forgotten: the same `create` sends
+        the job again. Raises `NotFound`, `Conflict` where it has not ended."""
         await self._transport.call("DELETE", _of(app_id, job_id), reason=reason, done_before=_GONE)
 
     async def _create(self, app_id: str, job: PushJob | MessageJob, idempotency_key: str, reason: str) -> StoredJob:

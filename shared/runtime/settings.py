@@ -262,6 +262,11 @@ class SchedulerSettings(Section, frozen=True):
         # Half of so short a lease is trusted, and what is held was claimed two ticks ahead.
         if self.lease_seconds < _TICKS_OF_A_LEASE * self.tick_seconds:
             raise ValueError(f"lease_seconds: {_TICKS_OF_A_LEASE} times tick_seconds at least")
+        if 0 < self.job_retention_days * 24 < self.key_retention_hours:
+            raise ValueError(
+                "job_retention_days: key_retention_hours at least, or 0 to keep jobs. The Idempotency-Key of a deleted "
+                "job is forgotten, so a repeated POST would send the job again"
+            )
 
     @property
     def lookahead_seconds(self) -> float:

@@ -52,6 +52,8 @@ def values(section: str, field: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.just("")  # it needs its certificate
     if (section, field) == ("scheduler", "tick_seconds"):
         return st.floats(limits.ge, 0.4)  # a lease of two seconds takes five ticks
+    if (section, field) == ("scheduler", "job_retention_days"):
+        return st.just(0.0) | st.floats(365, limits.le)  # a key is remembered for a year at most
     if get_origin(plain) is Literal:
         return st.sampled_from(get_args(plain))
     if plain is bool:
@@ -376,6 +378,10 @@ def test_sections_made_in_code_check_what_types_cannot_say() -> None:
         FeedbackSettings(topics="(")
     with pytest.raises(ValueError, match="lease_seconds"):
         SchedulerSettings(lease_seconds=4, tick_seconds=1)
+    with pytest.raises(ValueError, match="job_retention_days: key_retention_hours at least"):
+        SchedulerSettings(job_retention_days=0.9, key_retention_hours=24)
+    for days in (0, 1):
+        SchedulerSettings(job_retention_days=days, key_retention_hours=24)
 
 
 def test_an_operator_is_shown_few_settings_first() -> None:

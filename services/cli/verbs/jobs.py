@@ -162,7 +162,7 @@ def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -
 @command.verb("delete", of_app=True, destroys=True)
 @_job
 def delete(session: Session, job_name: str) -> None:
-    """Delete a job that has ended, with its batches, its messages and its figures."""
+    """Delete a job that has ended, with its batches, its messages and its figures. A repeated create sends it again."""
     job = _get(session, job_name)
     sentence = f"This deletes job {job['id']} of app {job['app']['name']} with all its figures; there is no undo."
     session.ask(sentence)

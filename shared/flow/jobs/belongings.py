@@ -2,6 +2,7 @@
 
 from shared.domain.errors import Conflict
 from shared.flow.accounts.belongings import Belongings
+from shared.flow.jobs.kinds import UnknownKind
 from shared.flow.jobs.removal import JobRemoval
 from shared.store import Store
 
@@ -28,5 +29,10 @@ class JobBelongings(Belongings):
     async def remove_some(self, app_id: str) -> bool:
         job_keys = await self._store.closed_jobs.find_of_app(app_id, limit=_JOBS)
         if job_keys:
-            await self._removal.remove_some(job_keys)
+            try:
+                await self._removal.remove_some(job_keys)
+            except UnknownKind as error:
+                # The deletions of other apps go on.
+                reason = f"{error}: let one of a newer version delete the app"
+                raise Conflict(reason, field="appId", value=app_id) from None
         return bool(job_keys)

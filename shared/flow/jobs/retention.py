@@ -49,7 +49,9 @@ class JobRetention:
         return Swept(discarded=forgotten)
 
     async def _forget_batches(self, before: datetime) -> int:
-        closed = await self._store.closed_jobs.find_ended_before(before, limit=_JOBS)
+        # A process of another version forgets those of the kinds that only it knows.
+        services = self._kinds.services
+        closed = await self._store.closed_jobs.find_ended_before(before, services, limit=_JOBS)
         if closed:
             await self._remains.remove(await self._leave_out_kept(closed))
             await self._store.closed_jobs.note_batches_removed(closed)
@@ -66,14 +68,15 @@ class JobRetention:
     ) -> int:
         """Look at some of what is named by a job or by a group, a round at a time, and remove it where these were gone
         at the look before, too. It is only ever made for a job that is there; but a server that has just become the
-        primary may not know of it yet."""
+        primary may not know of it yet. So the same ones are looked at again before the next ones."""
         ids = await find(after=self._seen.get(sort, ""), limit=limit)
-        self._seen[sort] = ids[-1] if len(ids) == limit else ""
         orphans = set(ids) - await self._store.closed_jobs.with_file_plans(ids) if ids else set[str]()
-        before = self._orphans.get(sort, set())
-        self._orphans[sort] = before - set(ids) | orphans
-        if lasting := sorted(orphans & before):
+        lasting = sorted(orphans & self._orphans.get(sort, set()))
+        if lasting:
             await remove(lasting)
+        self._orphans[sort] = orphans.difference(lasting)
+        if not self._orphans[sort]:
+            self._seen[sort] = ids[-1] if len(ids) == limit else ""
         return len(lasting)
 
 

@@ -121,6 +121,16 @@ class ShardTurns:
             return None
         return replace(_TURNS[number], token=token, due=now)
 
+    async def renew_while_read(self, turn: Occurrence, job_ids: AsyncIterator[str]) -> AsyncIterator[str]:
+        """These ids; the lease of the turn is renewed whenever half of it has passed at one of them."""
+        renewed = turn.due
+        async for job_id in job_ids:
+            now = await self._now()
+            if now >= renewed + self._lease / 2:
+                await self._turns.hand_over([turn], turn.token, leased_until=now + self._lease)
+                renewed = now
+            yield job_id
+
     async def end(self, turn: Occurrence) -> None:
         """Let the turn come again in its next round."""
         rounds = _RARELY if turn.shard >= SHARDS else 1
@@ -184,7 +194,8 @@ class Upkeep:
     async def _take_turn(self, turns: ShardTurns, turn: Occurrence, since: "_Since") -> Found:
         held, shard = divmod(turn.shard, SHARDS)
         try:
-            found = await self._look_into_jobs(self._store.open_jobs.keys_in(shard, held=bool(held)), since)
+            job_ids = self._store.open_jobs.keys_in(shard, held=bool(held))
+            found = await self._look_into_jobs(turns.renew_while_read(turn, job_ids), since)
             if turn.shard == _RARE:
                 found = _sum(found, await self._look_for_rare_losses(since))
         except Unavailable:

@@ -4,7 +4,7 @@
 them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from pymongo import ASCENDING
@@ -51,10 +51,10 @@ class ClosedJobs:
             found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
             return [key_of(document) async for document in found]
 
-    async def find_ended_before(self, before: datetime, *, limit: int) -> list[str]:
-        """The keys of some jobs that were closed before then (by the database's clock) and still have their
-        batches, the earliest first."""
-        query = {"kept_since": {"$lt": before}}
+    async def find_ended_before(self, before: datetime, services: Collection[str], *, limit: int) -> list[str]:
+        """The keys of some jobs of these services that were closed before then (by the database's clock) and still have
+        their batches, the earliest first."""
+        query = {"kept_since": {"$lt": before}, "service": {"$in": list(services)}}
         with translate_errors():
             found = self._jobs.find(query, KEY_FIELDS).sort("kept_since", ASCENDING).limit(limit)
             return [key_of(document) async for document in found]
@@ -64,15 +64,15 @@ class ClosedJobs:
         with translate_errors():
             await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
 
-    async def find_expired(self, before: datetime, *, limit: int) -> list[str]:
-        """The keys of some jobs that ended before then and are not being removed. Of those that ended elsewhere, those
-        that were made before then."""
+    async def find_expired(self, before: datetime, *, without_groups: Sequence[str], limit: int) -> list[str]:
+        """The keys of some jobs that ended before then, are not being removed, and are in none of these groups. A job
+        that ended elsewhere counts by when it was made."""
         ended = {"changed_at": {"$lt": before}}
         elsewhere = {"changed_at": None, "created_at": {"$lt": ns(before)}}
         keys: list[str] = []
         for query in (ended, elsewhere):
             if len(keys) < limit:
-                wanted = {"open": False, "removing": None} | query
+                wanted = {"open": False, "removing": None, "group_id": {"$nin": list(without_groups)}} | query
                 with translate_errors():
                     found = self._jobs.find(wanted, KEY_FIELDS).limit(limit - len(keys))
                     keys += [key_of(document) async for document in found]
@@ -85,10 +85,16 @@ class ClosedJobs:
         with translate_errors():
             return (await self._jobs.update_one(one_job(job_key) | {"open": False}, change)).matched_count == 1
 
-    async def find_removing(self, *, limit: int) -> list[str]:
-        """The keys of some jobs that are being removed."""
+    async def find_removing(self, services: Collection[str], *, limit: int) -> list[str]:
+        """The keys of some jobs of these services that are being removed."""
+        query = {"removing": True, "service": {"$in": list(services)}}
         with translate_errors():
-            return [key_of(each) async for each in self._jobs.find({"removing": True}, KEY_FIELDS).limit(limit)]
+            return [key_of(each) async for each in self._jobs.find(query, KEY_FIELDS).limit(limit)]
+
+    async def find_removing_services(self) -> set[str]:
+        """The services of all jobs that are being removed."""
+        with translate_errors():
+            return set(await self._jobs.distinct("service", {"removing": True}))
 
     async def has_kept_in(self, group_id: str) -> bool:
         """Whether a group has jobs that are not being removed."""

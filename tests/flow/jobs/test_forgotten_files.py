@@ -14,11 +14,11 @@ from shared.domain.jobs.dividing import FoundDevices, next_step
 from shared.domain.jobs.divisions import Division
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
 from shared.domain.jobs.totals import Totals
-from shared.flow.jobs.kinds import JobKinds
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from tests.flow.kinds import KINDS
 from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
@@ -35,7 +35,7 @@ class NextMonth(DatabaseTime):
 
 @pytest.fixture
 def retention(store: Store) -> JobRetention:
-    return JobRetention(store, NextMonth(store), JobKinds([]), SchedulerSettings())
+    return JobRetention(store, NextMonth(store), KINDS, SchedulerSettings())
 
 
 async def look_twice(retention: JobRetention) -> None:
@@ -150,3 +150,12 @@ async def test_among_very_many(store: Store, retention: JobRetention, monkeypatc
     for _ in range(4):
         await look_twice(retention)
     assert [await is_known(store, job) for job in jobs] == [False, True] * 3 + [False]
+
+
+async def test_what_was_removed_is_not_remembered(store: Store, retention: JobRetention) -> None:
+    for _ in range(3):
+        job = await over_a_file(store)
+        assert await store.open_jobs.withdraw(job.id)
+        await look_twice(retention)
+        assert not await is_known(store, job)
+    assert not any(retention._orphans.values())

@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
+from shared.domain.accounts.apps import App
 from shared.domain.audience.ranges import ByteRange, KeyRange
 from shared.domain.audience.sources import File
 from shared.domain.clock.occurrences import once
@@ -17,7 +19,9 @@ from shared.domain.jobs.groups import make_group, zone_jobs
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.owners import JobStage, job_owner
 from shared.domain.messages.ledger import MessageState, entry_id
+from shared.flow.accounts.app_removal import AppRemoval
 from shared.flow.jobs import removal as module
+from shared.flow.jobs.belongings import JobBelongings
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.flow.jobs.kinds import JobKinds
 from shared.flow.jobs.removal import JobRemoval
@@ -158,6 +162,53 @@ async def test_jobs_are_forgotten_after_their_time(store: Store) -> None:
     assert [await store.jobs.view(job.id) is not None for job in imported] == [False, True]
 
 
+async def test_what_another_process_removes_meanwhile_is_gone(store: Store) -> None:
+    job = await add_whole(store, [3])
+    steps = 0
+
+    async def remove_first(keys: Sequence[str]) -> None:
+        nonlocal steps
+        steps += 1
+        await store.closed_jobs.remove(keys)
+
+    removal = JobRemoval(store, DatabaseTime(store), kinds_of(store), remove_first)
+    assert await removal.remove(job, seconds=60)
+    assert steps == 1
+
+
+async def test_a_job_of_a_later_version_stays_and_others_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_JOBS", 1)
+    monkeypatch.setattr("shared.flow.jobs.retention._JOBS", 1)
+    unknown, other = await add_whole(store, [3]), await add_whole(store, [3])
+    await store.jobs._jobs.update_one({"_id": unknown.id}, {"$set": {"service": "fax"}})
+    retention = JobRetention(store, DatabaseTime(store), kinds_of(store), SchedulerSettings(batch_retention_days=1e-4))
+    old = await store.now() - timedelta(days=1)
+    await store.jobs._jobs.update_many({}, {"$set": {"kept_since": old}})
+    await retention.run_once()
+    assert await store.jobs._jobs.distinct("_id", {"kept_since": {"$exists": True}}) == [unknown.id]
+    for job in (unknown, other):
+        assert await store.closed_jobs.begin_removal(job.key)
+    before = await count_left(store, unknown)
+    with capture_logs() as logs:
+        assert (await removal_of(store).run_once()).discarded == 1
+    assert [each["services"] for each in logs if "services" in each] == [["fax"]]
+    assert await count_left(store, other) == 0
+    assert await count_left(store, unknown) == before > 9
+
+
+async def test_an_app_with_a_job_of_a_later_version_does_not_stop_the_deletion_of_others(store: Store) -> None:
+    job = await add_whole(store, [3])
+    await store.jobs._jobs.update_one({"_id": job.id}, {"$set": {"service": "fax"}})
+    for app_id in (job.app_id, "b"):
+        await store.apps.add(App(id=app_id, name=app_id, bundle_id=app_id, created_by="me", created_at=1, updated_at=1))
+        await store.apps.begin_removal(app_id)
+        await store.apps.confirm_removal(app_id)
+    removal = AppRemoval(store, [JobBelongings(store, removal_of(store))])
+    assert (await removal.run_once()).discarded == 1
+    assert await store.apps.with_ids(["b"]) == {}
+    assert await store.jobs.view(job.key) is not None
+
+
 async def test_a_group_goes_with_its_last_job(store: Store) -> None:
     model = a_job(
         incarnation=fresh_incarnation(), localized=True, offsets=("+0100",), app_id="zones", group_id=str(uuid.uuid4())
@@ -169,6 +220,7 @@ async def test_a_group_goes_with_its_last_job(store: Store) -> None:
     await store.jobs._jobs.update_many({"app_id": "zones"}, {"$set": {"open": False, "status": "completed"}})
     with pytest.raises(Conflict, match="still being made"):
         await removal_of(store).remove(jobs[0], seconds=60)
+    assert (await removal_of(store, kept_days=1e-9).run_once()).discarded == 0, "upkeep would make them again"
     await store.groups.mark_complete(group.id)
     for job in jobs:
         assert await store.groups.get(group.id) is not None

@@ -118,7 +118,7 @@ async def test_held_jobs_are_read_in_every_fourth_round(store: Store, schedulers
 async def test_the_shards_of_a_dead_scheduler_are_looked_at_when_its_leases_end(
     store: Store, schedulers: Schedulers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = await add_many(store, JobStatus.RUNNING)
+    running = await add_many(store, JobStatus.RUNNING, 20)  # so few that no empty shard is looked at
     with monkeypatch.context() as patched:
         patched.setattr(Upkeep, "_take_turn", _die)
         with pytest.raises(asyncio.CancelledError):
@@ -138,6 +138,31 @@ async def test_a_shard_whose_look_failed_comes_again_at_once(
         with pytest.raises(Unavailable):
             await schedulers.look(after=timedelta(0), by=[0])
     assert set(await schedulers.look(after=timedelta(0), by=[1])) == running
+
+
+async def test_a_look_that_takes_longer_than_the_lease_keeps_its_shard(
+    store: Store, schedulers: Schedulers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_many(store, JobStatus.RUNNING, 3 * SHARDS)
+    sizes = {shard: len([key async for key in store.open_jobs.keys_in(shard, held=False)]) for shard in range(SHARDS)}
+    shard = max(sizes, key=lambda each: sizes[each])
+    turns, others = (ShardTurns(store.upkeep_turns, schedulers.tell, every=ROUND, lease=LEASE) for _ in range(2))
+    claimed = Counter[bool]()
+
+    async def take_long(*_: object) -> Found:
+        schedulers.now += 0.6 * LEASE
+        claimed[await others.claim(shard) is not None] += 1
+        return Found()
+
+    monkeypatch.setattr(Upkeep, "_look_into_job", take_long)
+    upkeep = schedulers.all[0]
+    await turns.find()
+    turn = await turns.claim(shard)
+    assert turn is not None
+    await upkeep._take_turn(turns, turn, await upkeep._since())
+    assert claimed == {False: sizes[shard]}
+    assert sizes[shard] >= 3
+    assert await others.claim(shard) is not None
 
 
 async def _die(_upkeep: Upkeep, _turns: ShardTurns, turn: Occurrence, _since: object) -> Found:

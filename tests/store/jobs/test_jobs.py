@@ -175,7 +175,7 @@ async def test_keys_mean_no_other_job_that_has_the_id_by_now(store: Store) -> No
     assert set(await store.jobs.with_ids(slept)) == {of_first_version.id}
     assert set(await store.jobs.with_ids([later.key])) == set(await store.jobs.with_ids([later.id])) == {later.id}
     await store.closed_jobs.note_batches_removed(slept)
-    assert await store.closed_jobs.find_ended_before(soon, limit=5) == [later.key]
+    assert await store.closed_jobs.find_ended_before(soon, [APNS], limit=5) == [later.key]
     await store.closed_jobs.remove(slept)
     assert await store.closed_jobs.find_of_app("app", limit=5) == [later.key]
     await store.closed_jobs.remove([later.id])
@@ -270,11 +270,13 @@ async def test_closed_jobs_are_named_until_their_batches_are_forgotten(store: St
         assert await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=1)
     now = await store.now()
     later, earlier = (now + timedelta(seconds=by) for by in (5, -5))
-    assert await store.closed_jobs.find_ended_before(earlier, limit=5) == []
-    assert set(await store.closed_jobs.find_ended_before(later, limit=5)) == {completed.id, stopped.id}
-    (first,) = await store.closed_jobs.find_ended_before(later, limit=1)
+    assert await store.closed_jobs.find_ended_before(earlier, [APNS], limit=5) == []
+    assert set(await store.closed_jobs.find_ended_before(later, [APNS], limit=5)) == {completed.id, stopped.id}
+    (first,) = await store.closed_jobs.find_ended_before(later, [APNS], limit=1)
     await store.closed_jobs.note_batches_removed([first])
-    assert await store.closed_jobs.find_ended_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
+    (second,) = await store.closed_jobs.find_ended_before(later, [APNS], limit=5)
+    assert {first, second} == {completed.id, stopped.id}
+    assert await store.closed_jobs.find_ended_before(later, ["fax"], limit=5) == []
     assert await store.jobs.view(first) is not None
 
 

@@ -88,7 +88,7 @@ async def test_what_has_ended_leaves_nothing_to_do(house: House) -> None:
     assert counts(await house.bring(), "jobs") == {"brought": 6}
     assert not await house.store.open_jobs.has_open(app)
     assert [job_id async for job_id in house.store.open_jobs.open_keys()] == []
-    assert await house.store.closed_jobs.find_ended_before(from_ns(in_days(1)), limit=9) == []
+    assert await house.store.closed_jobs.find_ended_before(from_ns(in_days(1)), ["apns", "gcm"], limit=9) == []
     shown = {why: await house.shown(f"/apps/{app}/jobs/{ids[why]}") for why in ended}
     status = {why: job["status"] for why, job in shown.items()}
     assert status == dict.fromkeys(ended, "stopped") | {"completed": "", "completed, then paused": ""}
