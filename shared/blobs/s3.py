@@ -197,7 +197,8 @@ class S3Blobs:
             except ClientError as error:
                 if error.response.get("Error", {}).get("Code") != "404":  # a HEAD has no body that tells more
                     raise
-                await client.create_bucket(Bucket=self.bucket)
+                with suppress(client.exceptions.BucketAlreadyOwnedByYou):  # another `init` has just made it
+                    await client.create_bucket(Bucket=self.bucket)
 
     async def verify(self) -> None:
         # An upload in parts that is aborted leaves no object. Where missing objects are hidden, reading proves nothing.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, Self, cast
 
+from bson.son import SON
 from msgspec import Struct
 from pymongo import IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
@@ -67,7 +68,9 @@ def _index(
 ) -> CollectionIndex:
     # Some servers give the orders back as floats.
     ordered = tuple((field, int(order) if isinstance(order, float) else order) for field, order in keys)
-    options = tuple((option, str(described[option])) for option in _OPTIONS if described.get(option))
+    chosen = ((option, described[option]) for option in _OPTIONS if described.get(option))
+    # The driver reads a filter as a `SON`, whose text is another than that of the `dict` it is made of.
+    options = tuple((option, str(value.to_dict() if isinstance(value, SON) else value)) for option, value in chosen)
     return CollectionIndex(collection, name, ordered, options)
 
 

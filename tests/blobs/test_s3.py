@@ -4,6 +4,7 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -89,6 +90,27 @@ async def test_a_bucket_is_made_once_and_keeps_what_is_in_it(buckets: Buckets) -
                 await blobs.make_bucket()
                 await blobs.write(f"{fresh.default}/a.csv", parts(b"x"))
                 assert (await blobs.stat(f"{fresh.default}/a.csv")).size == 1
+    finally:
+        owner.remove(fresh.default)
+
+
+async def test_a_bucket_that_another_makes_in_between_is_there(buckets: Buckets) -> None:
+    owner, fresh = BucketOwner(buckets.url), buckets._replace(default=buckets.away)
+    try:
+        async with closing(s3_blobs(fresh)) as blobs, blobs._ask(30) as client:
+            look = client.head_bucket
+
+            async def look_before_another_makes_it(**asked: Any) -> Any:
+                try:
+                    return await look(**asked)
+                finally:
+                    # In its default region alone, S3 takes a second request for the first.
+                    elsewhere: Any = {"LocationConstraint": "eu-west-1"}
+                    await client.create_bucket(Bucket=fresh.default, CreateBucketConfiguration=elsewhere)
+
+            client.head_bucket = look_before_another_makes_it  # type: ignore[method-assign]
+            await blobs.make_bucket()
+            await blobs.write(f"{fresh.default}/a.csv", parts(b"x"))
     finally:
         owner.remove(fresh.default)
 

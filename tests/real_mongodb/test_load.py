@@ -315,6 +315,8 @@ async def _ask_much(store: Store) -> None:
     jobs = await store.job_lists.page(app_id="app3", limit=50)
     keys = [job.key for job in jobs]
     await store.job_lists.page(limit=50)
+    for app_id in ("", "app3"):
+        await store.job_lists.page(app_id=app_id, status=JobStatus.COMPLETED, failed=True, limit=50)
     await store.job_lists.page_of_app("app3", limit=50)
     await store.job_lists.page_of_app("app3", after=(5, keys[0]), limit=50)
     await store.jobs.with_ids(keys)

@@ -16,7 +16,7 @@ from services.api.clock.callback_body import CallbackBody, read_callback
 from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.labels import LABELS
+from shared.domain.clock.labels import LABELS, is_findable
 from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, plain_line
 from shared.domain.clock.schedules import TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
 from shared.domain.errors import Invalid
@@ -187,10 +187,11 @@ def _retry(body: RetryBody) -> RetryPolicy:
 
 def _check_labels(labels: dict[str, str]) -> None:
     if len(labels) > LABELS:
-        raise Invalid(f"at most {LABELS} labels", field="labels")
+        raise Invalid(f"must have at most {LABELS} labels", field="labels")
     for name, value in labels.items():
-        if not (name.isprintable() and 1 <= len(name) <= LABEL_NAME_CHARACTERS):
-            raise Invalid(f"a label's name has 1 to {LABEL_NAME_CHARACTERS} printable characters", field="labels",
-                          value=name)  # fmt: skip
-        if len(value) > LABEL_VALUE_CHARACTERS:
-            raise Invalid(f"a label has at most {LABEL_VALUE_CHARACTERS} characters", field=f"labels.{name}")
+        if not (name.isprintable() and 1 <= len(name) <= LABEL_NAME_CHARACTERS and is_findable(name, "")):
+            rule = f"a label's name must have 1 to {LABEL_NAME_CHARACTERS} printable characters, but no colon or comma"
+            raise Invalid(rule, field="labels", value=name)
+        if len(value) > LABEL_VALUE_CHARACTERS or not is_findable(name, value):
+            rule = f"a label's value must have at most {LABEL_VALUE_CHARACTERS} characters, but no comma"
+            raise Invalid(rule, field=f"labels.{name}")

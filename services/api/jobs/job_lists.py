@@ -156,7 +156,7 @@ def _read_state(text: str) -> JobState | None:
     try:
         return JobState(text) if text else None
     except ValueError:
-        raise Invalid(f"one of {', '.join(JobState)}", field="status", value=text) from None
+        raise Invalid(f"must be one of {', '.join(JobState)}", field="status", value=text) from None
 
 
 def _read_instant(request: Request[Any, Any, Any], name: str) -> datetime | None:

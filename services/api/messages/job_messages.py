@@ -117,4 +117,4 @@ def _read_state(text: str) -> MessageState | None:
     try:
         return MessageState(text) if text else None
     except ValueError:
-        raise Invalid(f"state is one of {', '.join(MessageState)}", field="state", value=text) from None
+        raise Invalid(f"must be one of {', '.join(MessageState)}", field="state", value=text) from None

@@ -11,11 +11,16 @@ def label_text(name: str, value: str) -> str:
     return f"{name}:{value}"
 
 
+def is_findable(name: str, value: str) -> bool:
+    """Whether a filter can name the label, and no other label has its text. Release 0.1.0 took others too."""
+    return not {":", ","} & {*name} and "," not in value
+
+
 def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
     """The labels that a filter names, such as `team:billing,env:prod`; none for an empty text. Raises `Invalid`."""
     labels = tuple(text.split(",")) if text else ()
     if len(labels) > LABELS:
-        raise Invalid(f"at most {LABELS} labels", field=field)
+        raise Invalid(f"must name at most {LABELS} labels", field=field)
     if not all(label.partition(":")[0] and ":" in label for label in labels):
-        raise Invalid("a label is name:value; join several by commas", field=field, value=text)
+        raise Invalid("must be name:value, such as team:billing; join several by commas", field=field, value=text)
     return labels

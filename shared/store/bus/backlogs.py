@@ -28,7 +28,7 @@ _CHUNKS = 100  # of one queue at a time
 _OWN_EVENTS = 1_000
 
 ChooseSurplus = Callable[[Sequence[ChunkHead], Backlog | None], Surplus | None]
-"""What is lost of a queue, given its first chunks and all that waits in it."""
+"""The surplus that a queue loses, given its first chunks and all that waits in it."""
 
 
 class BusBacklogs:
@@ -74,13 +74,16 @@ class BusBacklogs:
 
     async def lose_of_outbox(self, most: int, now: datetime) -> int:
         """Forget some of the oldest of Carillon's own events, if more than `most` wait to be published, and store a
-        notice that tells it; returns how many. What a fan-out publishes just now stays."""
+        notice that tells it; returns how many. Events that a fan-out is publishing stay."""
         with translate_errors():
-            surplus = await self._outbox.estimated_document_count() - most
+            if await self._outbox.estimated_document_count() <= most:
+                return 0
+            # The estimate may be wrong after the server has died, and what is deleted is lost.
+            surplus = await self._outbox.count_documents({}, limit=most + _OWN_EVENTS) - most
             if surplus <= 0:
                 return 0
             found = self._outbox.find(not_taken(now), {"_id": 1}).sort("stored_at", ASCENDING)
-            ids = [document["_id"] for document in await found.limit(min(surplus, _OWN_EVENTS)).to_list()]
+            ids = [document["_id"] for document in await found.limit(surplus).to_list()]
 
         async def transact(session: AsyncClientSession) -> int:
             these = not_taken(now) | {"_id": {"$in": ids}}

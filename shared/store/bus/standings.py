@@ -1,4 +1,4 @@
-"""What waits in queues, and what is due, as figures. Nothing is written here, and no event is read."""
+"""Figures of what waits in queues and of what is due. Nothing is written here, and no event is read."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,6 +12,7 @@ from shared.store.bus.cuts import CHUNKS, DELIVERIES
 from shared.store.bus.gone_queues import GONE
 from shared.store.documents import Document, translate_errors
 
+_GONE_LEFT_OUT = 1_000  # a server compares each chunk with all of them; beyond, chunks count until they are swept
 _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follows "/"
 
 
@@ -22,7 +23,7 @@ def sum_of_chunks(query: Document) -> list[Document]:
 
 
 def backlog_of(summed: Document) -> Backlog:
-    """What it has found of a queue."""
+    """The backlog in a sum that `sum_of_chunks` has found."""
     return Backlog(summed["n"], summed["oldest"], summed["bytes"])
 
 
@@ -39,13 +40,13 @@ class BusStandings:
         """Nothing: those who write make the indexes."""
 
     async def read_uncut(self, queues: Sequence[str]) -> dict[str, Backlog]:
-        """What is in no delivery yet, of those of these queues that have some."""
+        """The events that are in no delivery yet, of those of these queues that have some."""
         with translate_errors():
             found = await (await self._chunks.aggregate(sum_of_chunks({"queue": {"$in": list(queues)}}))).to_list()
         return {each["_id"]: backlog_of(each) for each in found}
 
     async def read_open(self, queues: Sequence[str]) -> dict[str, Backlog]:
-        """What is in open deliveries, of those of these queues that have some."""
+        """The events in open deliveries, of those of these queues that have some."""
         pipeline: list[Document] = [
             {"$match": {"queue": {"$in": list(queues)}, "status": DeliveryStatus.OPEN.value}},
             {"$group": {"_id": "$queue", "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
@@ -55,10 +56,10 @@ class BusStandings:
         return {document["_id"]: Backlog(document["n"], document["oldest"]) for document in found}
 
     async def read_all(self) -> Backlog | None:
-        """What waits in all queues, in open deliveries too; `None` where nothing does. What a removed subscription has
-        left is swept later, and waits for nobody."""
+        """The backlog of all queues and open deliveries; `None` if it is empty. Chunks of removed subscriptions do not
+        count: a sweep deletes them later."""
         with translate_errors():
-            gone = [each["_id"] for each in await self._gone.find().to_list()]
+            gone = [each["_id"] for each in await self._gone.find().limit(_GONE_LEFT_OUT).to_list()]
         uncut: list[Document] = [
             {"$match": {"queue": {"$gt": "", "$nin": gone}}},  # so that an index has all of it
             {"$group": {"_id": None, "n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}}},
@@ -68,7 +69,7 @@ class BusStandings:
             {"$group": {"_id": None, "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
         ]
         with translate_errors():
-            # What is cut in between is counted twice rather than not at all.
+            # Events that are cut in between are counted twice rather than not at all.
             found = await (await self._chunks.aggregate(uncut)).to_list()
             found += await (await self._deliveries.aggregate(cut)).to_list()
         if not found:

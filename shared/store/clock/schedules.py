@@ -4,18 +4,19 @@ A list of up to 10,000 instants is a field of its own, so that whoever fires rea
 
 A schedule with labels has them outside of its definition, too, each behind its namespace, and its key once more: a
 sparse index over both finds labels in the order of keys, and costs schedules without labels nothing. A release before
-this one writes neither field, and keeps old ones when it replaces a schedule: `setup` puts both right.
+this one writes neither field, and keeps old ones when it replaces a schedule: `setup` puts both right, until it has
+done so a week after its first time. No release before this one is left by then.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.labels import label_text
+from shared.domain.clock.labels import is_findable, label_text
 from shared.domain.clock.schedules import (
     PENDING,
     TRANSITIONS,
@@ -26,7 +27,7 @@ from shared.domain.clock.schedules import (
 )
 from shared.domain.instants import from_ms, ms
 from shared.domain.transitions import sources
-from shared.store.documents import Document, Page, insert_new, read_page, translate_errors
+from shared.store.documents import Document, Page, insert_new, read_page, time_of, translate_errors
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -35,6 +36,7 @@ _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,00
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
 _LABELS, _LABELLED_KEY = "labels", "labelled_key"
+_COPIES, _MIXED_FOR = {"_id": "labels of schedules"}, timedelta(days=7)
 _MAY_HAVE_LABELS = {"$or": [{_LABELS: {"$exists": True}}, {"definition": {"$regex": r'"labels":\{"'}}]}
 
 
@@ -49,7 +51,9 @@ class Schedules:
     """The `schedules` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
         self._schedules = database["schedules"]
+        self._meta = database["meta"]
 
     async def setup(self) -> None:
         """Make the indexes."""
@@ -57,7 +61,18 @@ class Schedules:
         await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([(_LABELS, ASCENDING), (_LABELLED_KEY, ASCENDING)], sparse=True)
+        await self._copy_labels_for_a_week()
+
+    async def _copy_labels_for_a_week(self) -> None:
+        """Copy labels unless that was done a week after the first time: it reads the whole collection."""
+        noted = await self._meta.find_one(_COPIES) or {}
+        if noted.get("done"):
+            return
+        now = time_of(await self._database.command("hello"))
         await self._copy_labels()
+        first_at = noted.get("first_at", now)
+        note = {"first_at": first_at, "done": now - first_at > _MIXED_FOR}
+        await self._meta.update_one(_COPIES, {"$set": note}, upsert=True)
 
     async def _copy_labels(self) -> None:
         """Give each schedule the labels of its definition."""
@@ -264,8 +279,9 @@ def _range_of(
 
 
 def _findable_labels(namespace: str, key: str, definition: Definition) -> Document:
-    """The fields by which the labels of a schedule are found; none without labels."""
-    labels = [_findable(namespace, label_text(name, value)) for name, value in sorted(definition.labels.items())]
+    """The fields by which the labels of a schedule are found; none without such labels."""
+    named = [label_text(*label) for label in sorted(definition.labels.items()) if is_findable(*label)]
+    labels = [_findable(namespace, text) for text in named]
     return {_LABELS: labels, _LABELLED_KEY: key} if labels else {}
 
 

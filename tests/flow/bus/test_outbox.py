@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pymongo.asynchronous.collection import AsyncCollection
 
 from shared.domain.accounts.callers import Token, TokenScope, User
 from shared.domain.accounts.roles import Role
@@ -309,3 +310,19 @@ async def test_of_more_events_than_may_wait_the_oldest_are_lost_and_told(store: 
     assert (notice.kind, notice.audience, notice.reason, notice.events) == (NoticeKind.LOST, EVERYBODY, "backlog", 2)
     await teller(store, stream).run_once()
     assert [event.url.rsplit("/", 1)[1] for event in await told(stream, 3)] == jobs[2:]
+
+
+async def test_no_event_is_lost_over_an_estimate(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate of a server that has died may be wrong."""
+
+    async def estimate(_: Any) -> int:
+        return 1_000
+
+    monkeypatch.setattr(AsyncCollection, "estimated_document_count", estimate)
+    await add_owner(store)
+    for _ in range(5):
+        await end(store)
+    for most, lost in ((5, 0), (3, 2)):
+        upkeep = BacklogUpkeep(store, DatabaseTime(store), BacklogLimits(most, 2**30))
+        assert (await upkeep.run_once()).discarded == lost
+    assert await stored(store) == 3

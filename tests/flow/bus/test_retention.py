@@ -12,6 +12,7 @@ from shared.flow.bus.retention import BusRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store
+from shared.store.bus import standings
 from shared.store.bus.cuts import delivery_codec
 from shared.store.bus.flushes import LogPosition
 from shared.store.transactions import OwnSession
@@ -82,6 +83,20 @@ async def test_the_pressure_leaves_out_what_a_removed_one_left(store: Store, ses
     backlog = await store.bus_standings.read_all()
     assert (backlog and backlog.events) == 4
     assert await change(store, old, state=SubscriptionStatus.REMOVED, now=await store.now())
+    backlog = await store.bus_standings.read_all()
+    assert (backlog and backlog.events) == 1
+
+
+async def test_the_pressure_looks_for_so_many_removed_ones_and_no_more(
+    store: Store, session: OwnSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = [await add(store, key, "a") for key in ("k", "l")]
+    chunks = [chunk(each.queue, (LOG, 0)) for each in removed]
+    await store.bus_flushes.flush(flush_of(await version(store), {LOG: (LogPosition(), 1)}, *chunks), session)
+    for each in removed:
+        assert await change(store, each, state=SubscriptionStatus.REMOVED, now=await store.now())
+    assert await store.bus_standings.read_all() is None
+    monkeypatch.setattr(standings, "_GONE_LEFT_OUT", 1)
     backlog = await store.bus_standings.read_all()
     assert (backlog and backlog.events) == 1
 

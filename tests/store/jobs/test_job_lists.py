@@ -73,6 +73,19 @@ async def test_a_list_is_of_one_maker_and_of_a_time(store: Store) -> None:
     assert await pages(store, since=until, until=since) == []
 
 
+async def test_a_list_is_of_those_with_a_failure_or_without_one(store: Store) -> None:
+    jobs = [
+        a_job(app_id="ab"[n % 2], created_at=n, status=JobStatus.COMPLETED, failure="" if n % 3 else "late")
+        for n in range(12)
+    ]
+    await store.jobs.add_missing([*jobs, a_job(app_id="a", status=JobStatus.STOPPED, failure="broken")])
+    for failed in (True, False):
+        some = [job for job in jobs[::-1] if bool(job.failure) is failed]
+        assert await pages(store, status=JobStatus.COMPLETED, failed=failed) == [job.id for job in some]
+        of_a = [job.id for job in some if job.app_id == "a"]
+        assert await pages(store, status=JobStatus.COMPLETED, failed=failed, app_id="a") == of_a
+
+
 async def test_what_the_first_release_writes_gets_its_place(store: Store) -> None:
     jobs = await some_jobs(store)
     await store.jobs._jobs.update_many({}, {"$unset": {"place": ""}})

@@ -151,6 +151,9 @@ BAD: list[tuple[Any, str | None, str]] = [
     (changed(labels={"a\0b": "x"}), "labels", "printable"),
     (changed(labels={"team": "x" * 256}), "labels.team", "at most 255"),
     (changed(labels={"team": 1}), "labels[...]", "str"),
+    (changed(labels={"a:b": "c"}), "labels", "no colon or comma"),
+    (changed(labels={"a,b": "c"}), "labels", "no colon or comma"),
+    (changed(labels={"team": "x,y"}), "labels.team", "no comma"),
     # callbacks
     (changed(callback=None), "callback", ""),
     (changed(callback={"data": {}}), "callback.type", "needed"),
