@@ -247,7 +247,7 @@ async def test_a_localized_start_is_the_time_on_everybodys_clock(cli: Program, h
     assert {zone["zone"]: zone["startsAt"] for zone in group["zones"]}["-0300"] == 2_209_032_000 * 10**9
     said = (
         f"Created localized push {group['id']}: {len(group['zones'])} time zones have a job each, and the first "
-        "starts at 2039-12-31 16:00:00. Which of them have devices is fixed then."
+        "starts at 2039-12-31 16:00:00. Carillon fixes then which zones have devices."
     )
     assert made.out == f"{said}\n"
     page = (await cli.done("groups", "show", "--app", app_id, group["id"], TZ="America/Sao_Paulo")).out

@@ -31,7 +31,7 @@ def test_a_call_that_waits_for_a_connection_does_not_outlast_the_clock(database:
     World(database, 3, MessageWeather(length=300, crowded=True, another_clock=0.02, slow=0.6)).run()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", and_rarely(0, 2, rarely=(1, 3, 4, 5)))
 def test_workers_that_share_blocks_keep_the_rate(database: Database, seed: int) -> None:
     weather = MessageWeather(length=200, crowded=True, shared=True, dies=0.01, late=0.01, another_clock=0.003, lag=0.1)
     World(database, seed, weather).run()
