@@ -174,7 +174,7 @@ async def test_a_route_that_needs_another_server_names_it(lonely: Lonely) -> Non
     asked: list[tuple[str, str, Any, str]] = [
         ("GET", "/queues", None, "RabbitMQ"),
         ("POST", f"{app}/jobs?template=like", {"service": "apns", "filters": {"locale": "en"}}, "PostgreSQL"),
-        ("POST", f"{app}/jobs?template=like", {"credential": "play", "csvPath": "carillon/people.csv"}, "the store of files"),
+        ("POST", f"{app}/jobs?template=like", {"credential": "play", "csvPath": "carillon/a.csv"}, "the store"),
         ("POST", "/bus/topics/orders/events", {"type": "create", "url": "https://a.b/1"}, "Kafka"),
     ]
     for method, path, body, server in asked:
