@@ -36,7 +36,7 @@ from shared.providers import Content
 from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult, WritingSession
+from shared.store.messages.ledger import EntryChange, Transact, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 
@@ -149,7 +149,7 @@ class EntryWriter:
                     [change for _, change in changes],
                     self._session,
                     of_singles=self._of_singles,
-                    beside=bars_beside(self._store, [change for _, change in changes], self._channel),
+                    beside=self._bars(notes, [change for _, change in changes]),
                 )
                 if result is WriteResult.STALE and not await self._read_again(notes):
                     raise Unavailable(_BEHIND)
@@ -179,8 +179,7 @@ class EntryWriter:
         failures = 0
         await self._read_again(notes)
         while changes := [change for _, change in self._changes(notes)]:
-            bars = bars_beside(self._store, changes, self._channel)
-            if await self._store.messages.fold(changes, beside=bars) is WriteResult.DONE:
+            if await self._store.messages.fold(changes, beside=self._bars(notes, changes)) is WriteResult.DONE:
                 return
             failures = 0 if await self._read_again(notes) else failures + 1
             if failures > _LATE_TRIES:
@@ -198,6 +197,11 @@ class EntryWriter:
         if prepared.is_gone:
             return False
         return is_to_be_sent(prepared.message, round=self._resending.round, states=self._resending.states)
+
+    def _bars(self, notes: Sequence[Note], changes: Sequence[EntryChange]) -> Transact | None:
+        """Only the provider's answers suppress: who is rejected here is barred from this list alone."""
+        answered = {note.prepared.message.id for note in notes if note.purpose is Purpose.ANSWER}
+        return bars_beside(self._store, [each for each in changes if each.after.id in answered], self._channel)
 
     def _changes(self, notes: Sequence[Note]) -> list[tuple[Prepared, EntryChange]]:
         changes = []

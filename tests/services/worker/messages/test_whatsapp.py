@@ -73,7 +73,7 @@ async def test_two_spellings_are_one_person(post: Post) -> None:
     assert all("Body" not in form for form in forms)
     assert {entry.to: entry.state for entry in await post.entries(closed)} == {
         "+6591234567": MessageState.SENT, "+6598765432": MessageState.SENT,
-        "+6581112222": MessageState.FAILED, "+6583334444": MessageState.INVALID,
+        "+6581112222": MessageState.INVALID, "+6583334444": MessageState.INVALID,
     }  # fmt: skip
     assert closed.reasons == {"unrendered": 1, "suppressed": 1}
 
