@@ -53,7 +53,7 @@ def verify(
 
 
 def _bytes(text: str) -> bytes:
-    """What stands in a header. Some servers hand on bytes that are no text, as lone surrogates."""
+    """A header's text as bytes. Some servers hand on bytes that are no text, as lone surrogates."""
     return text.encode(errors="backslashreplace")
 
 

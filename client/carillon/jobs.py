@@ -66,8 +66,8 @@ class Jobs(Resource[M]):
 
     @call
     async def preview(self, app_id: str, job: PushJob | MessageJob) -> JobPreview:
-        """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `create`, and
-        `NotFound` where there is no such app."""
+        """The recipients of a job, and samples of its messages. Nothing is stored or sent. Raises as `create`, and
+        `NotFound` if there is no such app."""
         answer = await self._transport.call("POST", f"{_of(app_id)}/preview", query=job.query(), content=job.encoded())
         return answer.read(_preview)
 

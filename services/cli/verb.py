@@ -33,7 +33,7 @@ def common_options() -> list[click.Parameter]:
 
 
 def options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
-    """What many verbs take."""
+    """The options that many verbs take."""
     app = click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
                        help="App, by name or id (default: the context's, or the only one).")  # fmt: skip
     reason = click.Option(["--reason"], default="", metavar="TEXT", help="Reason, for the audit.")

@@ -280,7 +280,7 @@ def _http(server: HttpServer) -> str:
 
 
 def local_url(scheme: str, host: str, port: int) -> str:
-    """Where programs on this machine reach what listens there."""
+    """The URL by which programs on this machine reach a server that listens there."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not listened on
     return _url(scheme, host, port)
 

@@ -74,7 +74,7 @@ _SERVERS = {
     "blobs": "the store of files",
     "mail": "the mail server",
 }
-"""What stands behind each capability, for people."""
+"""The server behind each capability, for people."""
 
 _BASIC = {"www-authenticate": 'Basic realm="carillon", charset="UTF-8"'}
 _DETAILS: dict[HTTPStatus, str] = {

@@ -137,8 +137,8 @@ class AccountJobs(Protocol):
         `Conflict` where it is gone."""
 
     async def foresee(self, job: Job, *, seconds: float) -> Foreseen:
-        """What a job, which has its templates, would send that is not stored; its recipients are counted for so long at
-        most."""
+        """The messages of a job that is not stored and has its templates. Its recipients are counted for so many
+        seconds at most."""
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         """How the job stands, at most a second ago while it is open; now, if that must be `exact`. In another round

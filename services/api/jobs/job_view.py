@@ -32,7 +32,7 @@ STATUS: dict[JobStatus, str] = {
 
 
 class JobState(StrEnum):
-    """Where a job stands, in one word: its status, and two ends that Marathon does not know."""
+    """The state of a job in one word: its status, or one of two ends that Marathon does not know."""
 
     SCHEDULED = "scheduled"
     RUNNING = "running"
@@ -46,11 +46,11 @@ class JobState(StrEnum):
 
 ENDED = frozenset({JobState.STOPPED, JobState.FAILED, JobState.EXPIRED, JobState.COMPLETED})
 WITH_FAILURE = {JobStatus.STOPPED: JobState.FAILED, JobStatus.COMPLETED: JobState.EXPIRED}
-"""What an ended job is called that has a `failure`."""
+"""The states of ended jobs that have a `failure`."""
 
 
 def state_of(job: Job) -> JobState:
-    """Where the job stands."""
+    """The state that native readers see."""
     state = WITH_FAILURE.get(job.status) if job.failure else None
     return state or JobState(job.status)
 

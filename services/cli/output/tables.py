@@ -1,7 +1,7 @@
 """Tables that fit the terminal. Off a terminal they are as wide as they need to be, and nothing is left out.
 
-Where the room is short, ids lose their middle, as long as they stay different, and texts their end. Where that is not
-enough, the last columns are left out, and a line tells so.
+If the room is short, ids lose their middle, as long as they stay different, and texts lose their end. If that is not
+enough, the table leaves out its last columns and says so in a line.
 """
 
 import shutil

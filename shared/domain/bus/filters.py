@@ -24,7 +24,7 @@ MOST_ALTERNATIVES = 100
 PATH_CHARACTERS = 256
 VALUE_CHARACTERS = 1_000
 VALUES_CHARACTERS = 2_000
-"""What the values of a filter have together: fan-outs hold all filters, and look at them for each event."""
+"""The values of a filter have so many together: fan-outs hold all filters, and look at them for each event."""
 VALUE_DEPTH = 16
 
 _CHARACTERS_AT_A_TIME = 16

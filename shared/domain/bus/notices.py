@@ -128,8 +128,8 @@ def notice_of_missing(replay: Replay, records: int, at: datetime, reason: str = 
 
 
 def notice_of_surplus(first_id: str, events: int, at: datetime) -> BusNotice:
-    """What is told of Carillon's own events that nobody has published, as too many waited. `first_id` is that of the
-    first of them."""
+    """The notice of Carillon's own events that are lost, as too many waited to be published. `first_id` is the id of
+    the first of them."""
     return BusNotice(
         id=f"outbox/{NoticeKind.LOST}/{first_id}",
         kind=NoticeKind.LOST,
