@@ -151,14 +151,13 @@ class HttpOutgoing:
     async def _send_once(self, posting: Posting, departure: Departure) -> aiohttp.ClientResponse:
         while not self._session.closed:
             # Not a byte has left on a stale connection: the next one in the pool, or a new one, is no repeat.
-            with suppress(StaleConnection):
+            with suppress(StaleConnection), departure.of_this_task():
                 return await self._session.request(
                     posting.method,
                     URL(posting.url, encoded=True),
                     headers=posting.headers,
                     data=posting.body or None,
                     allow_redirects=False,
-                    middlewares=(departure.attach,),
                 )
         raise aiohttp.ClientConnectionError("the client is closed")
 
@@ -211,6 +210,8 @@ def _retry_after(response: aiohttp.ClientResponse, now: int) -> float | None:
 
 
 async def _read_beginning(response: aiohttp.ClientResponse, most: int, deadline: float) -> bytes:
+    if response.content.is_eof():
+        return response.content.read_nowait(most)
     body = bytearray()
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + EXCERPT_SECONDS)):

@@ -8,7 +8,9 @@ once, as newer Pythons do.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakSet
 
@@ -34,13 +36,14 @@ class Departure:
         self.left = False
         """Whether a byte may have left. In doubt it has."""
 
-    async def attach(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        """Watch over this request: a middleware of aiohttp's."""
-        assert isinstance(request, DepartingRequest)
-        request.departure = self
-        return await handler(request)
+    @contextmanager
+    def of_this_task(self) -> Iterator[None]:
+        """Watch over the requests that this task makes meanwhile."""
+        token = _departure.set(self)
+        try:
+            yield
+        finally:
+            _departure.reset(token)
 
     def let_go(self, connection: Connection) -> None:
         """Let the request leave on this connection.
@@ -63,15 +66,19 @@ class Departure:
         self.left = True
 
 
+_departure: ContextVar[Departure | None] = ContextVar("departure", default=None)
+
+
 class DepartingRequest(aiohttp.ClientRequest):
     """A request that leaves when its departure lets it go; without one, as aiohttp does it."""
 
-    departure: Departure | None = None
+    _departure: Departure | None = None
     _is_written = False
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        if self.departure is not None:
-            self.departure.let_go(conn)
+        self._departure = _departure.get()
+        if self._departure is not None:
+            self._departure.let_go(conn)
         response = await super().send(conn)
         if self._is_written:
             # Else a connection whose answer comes before the writer's task has its turn, as on uvloop, is not kept.
@@ -82,7 +89,7 @@ class DepartingRequest(aiohttp.ClientRequest):
         self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
     ) -> Coroutine[Any, Any, None]:
         writing = super().write_bytes(writer, conn, content_length)
-        return writing if self.departure is None else self._begin(writing)
+        return writing if self._departure is None else self._begin(writing)
 
     def _begin(self, writing: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
         """Take the first step now, and return what is left to be done."""

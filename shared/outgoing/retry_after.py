@@ -16,7 +16,9 @@ def retry_after_seconds(value: str | None, date: str | None, now: int) -> float 
     `date` is the answer's own Date header: a time is read by the clock of the server that wrote it, and by `now` (epoch
     seconds) where that is missing.
     """
-    text = (value or "").strip()[:_MOST_CHARACTERS]
+    if value is None:
+        return None
+    text = value.strip()[:_MOST_CHARACTERS]
     if _SECONDS.fullmatch(text):
         return min(float(text), MOST_SECONDS)
     until = _instant(text)

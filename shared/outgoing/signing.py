@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from shared.domain.accounts.signing_secrets import PREFIX
 from shared.domain.errors import Invalid
@@ -17,6 +18,7 @@ __all__ = ["PREFIX", "Forged", "check_secret", "key_of", "verify_webhook", "webh
 
 LEAST_KEY_BYTES = 24
 MOST_KEY_BYTES = 64
+_REMEMBERED_SECRETS = 1_000
 
 _ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 _SECONDS = re.compile(r"[0-9]{1,12}")
@@ -33,17 +35,23 @@ def check_secret(secret: str, field: str) -> None:
 
 def key_of(secret: str, field: str = "secret") -> bytes:
     """The key that is written in a secret. Raises `Invalid`."""
+    if not LEAST_KEY_BYTES <= len(key := _decode(secret)) <= MOST_KEY_BYTES:
+        rule = f"{PREFIX} and the base64 of {LEAST_KEY_BYTES} to {MOST_KEY_BYTES} random bytes"
+        raise Invalid(f"a secret is {rule}", field=field)
+    return key
+
+
+@lru_cache(_REMEMBERED_SECRETS)
+def _decode(secret: str) -> bytes:
+    """The key, or nothing where the secret is written in another way."""
     written = secret.removeprefix(PREFIX)
     try:
         key = base64.b64decode(written, validate=True)
     except ValueError:
-        key = b""
+        return b""
     # Python also decodes what is padded too much; a receiver's library may not.
     exact = secret.startswith(PREFIX) and base64.b64encode(key).decode() == written
-    if not exact or not LEAST_KEY_BYTES <= len(key) <= MOST_KEY_BYTES:
-        rule = f"{PREFIX} and the base64 of {LEAST_KEY_BYTES} to {MOST_KEY_BYTES} random bytes"
-        raise Invalid(f"a secret is {rule}", field=field)
-    return key
+    return key if exact else b""
 
 
 def webhook_headers(message_id: str, timestamp: int, body: bytes, *secrets: str) -> dict[str, str]:

@@ -196,7 +196,8 @@ class Dispatch:
                 continue
             await fault("message.after_grant")
             self._calls = got.calls
-            self._counts.begin(got.grant.count, got.grant.interval_us)
+            self._counts.begin(got.grant.count)
+            self._counts.speed.hold(got.grant.last_us, got.generation)
             self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
             self._wake_all()
             if got.ends:
@@ -210,8 +211,8 @@ class Dispatch:
             lasting_us=int(self._lasting_us),
             claimed=max(len(self._under_way), min(self._calls, len(self._under_way) + len(self._instants))),
             limit=self._counts.limit,
-            columns=self._counts.speed.columns,
-            after_us=self._instants[-1][0] if self._instants else 0,
+            most=self._counts.speed.most,
+            after_us=self._counts.speed.after_us(self._clock.generation),
         )
 
     async def _outlast(self, wait: Wait) -> None:
@@ -239,7 +240,7 @@ class Dispatch:
                 self._instants.clear()
             elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
-                    self._counts.lose(why)
+                    self._counts.lose(why, instant, reserved.grant.interval_us)
                 self._reserving.set()
                 if why is LostInstant.NOT_READY:
                     self._writing.set()
@@ -280,11 +281,11 @@ class Dispatch:
         try:
             given = await self._ask_provider(prepared, instant, reserved)
         except NotCalled:
-            self._counts.lose(LostInstant.LATE)
+            self._counts.lose(LostInstant.LATE, instant, reserved.grant.interval_us)
             self._ready.appendleft(prepared)
             self._wake_all()
             return
-        self._counts.use()
+        self._counts.use(instant, reserved.grant.interval_us)
         prepared.forget_content()
         await fault("message.after_call")
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)
@@ -365,10 +366,10 @@ class Dispatch:
     def _take_useless(self) -> list[Note]:
         """The messages written ahead for nothing: their notes cover no instant that we have or may get."""
         first = self._instants[0][0] if self._instants else self._clock.now_us()
-        useless = [one for one in self._ready if self._covered_until_us(one) < first]
-        for prepared in useless:
-            self._ready.remove(prepared)
-        return [Note(prepared, Purpose.BACK) for prepared in useless]
+        useless = []
+        while self._ready and self._covered_until_us(self._ready[0]) < first:
+            useless.append(Note(self._ready.popleft(), Purpose.BACK))
+        return useless
 
     def _take_answers(self) -> list[Note]:
         return [self._answers.popleft()[1] for _ in range(min(len(self._answers), WRITTEN_AT_ONCE))]

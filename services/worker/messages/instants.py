@@ -2,13 +2,17 @@
 
 from enum import Enum
 
-from shared.domain.messages.blocks import COLUMNS
 from shared.domain.messages.pacing import Limit
 from shared.runtime.metrics import INSTANTS_LOST
 
 _NOTABLE = 5
 _QUICK_US = 5_000
 _FEWEST_COUNTED = 20
+_SECOND = 1_000_000
+_SPELL_US = _SECOND // 2
+_FIRST_MOST = 1_000.0
+_SMALLEST_MOST = 100.0
+_GROWTH = 1.25
 
 
 class LostInstant(Enum):
@@ -20,20 +24,52 @@ class LostInstant(Enum):
 
 
 class Speed:
-    """How many `columns` of a quick account's instants this process can use: fewer after it lost more than a quarter of
-    the last ones, more after it lost less than a twentieth."""
+    """How many calls a second this process makes by a quick account. All its batches share that: each reserves behind
+    the last instant that any of them holds.
+
+    `most` is as many as it could make of late. Once two spells of half a second lost more than a tenth of their
+    instants each, `most` is what was used of the last one. After a spell that lost less than a twentieth, `most` grows
+    by a quarter.
+    """
 
     def __init__(self) -> None:
-        self.columns = COLUMNS
+        self.most = _FIRST_MOST
+        self._held = (0, 0)
+        self._is_lagging = False
+        self._begin(0)
 
-    def learn(self, counted: int, behind: int, interval_us: int) -> None:
-        """`behind` of so many instants were lost, as the process did not keep up."""
-        if interval_us > _QUICK_US or counted < _FEWEST_COUNTED:
+    def count(self, why: LostInstant | None, instant_us: int, interval_us: int) -> None:
+        """An instant of a grant was used, or went unused for this reason."""
+        if interval_us > _QUICK_US:
             return
-        if 4 * behind > counted:
-            self.columns = max(min(self.columns - 1, -(-self.columns * (counted - behind) // counted)), 1)
-        elif 20 * behind < counted:
-            self.columns = min(self.columns + 1, COLUMNS)
+        if not 0 <= instant_us - self._since_us < _SPELL_US:
+            self._learn(instant_us - self._since_us)
+            self._begin(instant_us)
+        self._used += why is None
+        self._behind += why in {LostInstant.LATE, LostInstant.NOT_READY}
+
+    def hold(self, until_us: int, generation: int) -> None:
+        """A batch has instants until then, by this generation of the clock."""
+        self._held = (generation, max(self.after_us(generation), until_us))
+
+    def after_us(self, generation: int) -> int:
+        """The last instant that a batch holds by this generation of the clock."""
+        known, until_us = self._held
+        return until_us if known == generation else 0
+
+    def _begin(self, now_us: int) -> None:
+        self._since_us, self._used, self._behind = now_us, 0, 0
+
+    def _learn(self, lasted_us: int) -> None:
+        counted = self._used + self._behind
+        if not 0 < lasted_us < 2 * _SPELL_US or counted < _FEWEST_COUNTED:
+            return
+        used = self._used * _SECOND / lasted_us
+        was_lagging, self._is_lagging = self._is_lagging, 10 * self._behind > counted
+        if self._is_lagging and was_lagging:
+            self.most = max(min(self.most, used), _SMALLEST_MOST)
+        elif 20 * self._behind < counted:
+            self.most = max(self.most, min(_GROWTH * self.most, 2 * used))
 
 
 class InstantCounts:
@@ -43,36 +79,29 @@ class InstantCounts:
         self.lost = dict.fromkeys(LostInstant, 0)
         self.speed = speed
         self._granted = 0
-        self._used = 0
         self._before = dict(self.lost)
 
-    def use(self) -> None:
-        """A call began at one."""
-        self._used += 1
+    def use(self, instant_us: int, interval_us: int) -> None:
+        """A call began at this one."""
+        self.speed.count(None, instant_us, interval_us)
 
-    def lose(self, why: LostInstant) -> None:
-        """One went unused."""
+    def lose(self, why: LostInstant, instant_us: int, interval_us: int) -> None:
+        """This one went unused."""
         self.lost[why] += 1
         INSTANTS_LOST.labels(why.value).inc()
+        self.speed.count(why, instant_us, interval_us)
 
-    def begin(self, granted: int, interval_us: int) -> None:
+    def begin(self, granted: int) -> None:
         """So many are granted from now on."""
-        lost = self._lost_of_late()
-        behind = lost[LostInstant.LATE] + lost[LostInstant.NOT_READY]
-        self.speed.learn(self._used + sum(lost.values()), behind, interval_us)
         self._granted = granted
-        self._used = 0
         self._before = dict(self.lost)
 
     @property
     def limit(self) -> Limit:
         """What has bounded us since the last grant: the rate, unless a fifth of it was lost."""
-        lost = self._lost_of_late()
+        lost = {why: count - self._before[why] for why, count in self.lost.items()}
         notable = max(self._granted, 1) / _NOTABLE
         if lost[LostInstant.NO_PERMIT] > notable:
             return Limit.IN_FLIGHT
         behind = lost[LostInstant.LATE] + lost[LostInstant.NOT_READY]
         return Limit.WORK if behind > notable else Limit.RATE
-
-    def _lost_of_late(self) -> dict[LostInstant, int]:
-        return {why: count - self._before[why] for why, count in self.lost.items()}

@@ -52,7 +52,8 @@ class Dispatches:
                 call_us=call_us,
                 first_in_line=first_in_line,
             )
-            speed = self._speeds.setdefault(credential.id, Speed())
+            # Single messages do not wait for the end of what this process holds for jobs.
+            speed = Speed() if first_in_line else self._speeds.setdefault(credential.id, Speed())
             yield Dispatch(pace, writer, provider, clock, guard, call_us=call_us, speed=speed, let_next_in=let_next_in)
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ A reservation is a compare-and-set. One whose reply was lost counts as lost: its
 """
 
 from datetime import timedelta
+from math import inf
 
 import structlog
 from msgspec import Struct
@@ -11,7 +12,6 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages import pacing, places
-from shared.domain.messages.blocks import COLUMNS
 from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.clocks import Reading
 from shared.domain.messages.credentials import SendOrder, Traffic
@@ -46,8 +46,8 @@ class Reserved(Struct, frozen=True):
 class Wish(Struct, frozen=True):
     """What a holder wants: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
     way where each lasts so long and so many are `left`. Others have nothing of the calls that are `claimed`: they are
-    under way, or may be by what was granted before. `limit` is what has bounded the holder so far, `columns` are as
-    many as it can use of a quick account's, and it has instants until `after_us`."""
+    under way, or may be by what was granted before. `limit` is what has bounded the holder so far, `most` calls a
+    second are what its process makes, which has instants until `after_us`."""
 
     count: int
     left: int
@@ -55,7 +55,7 @@ class Wish(Struct, frozen=True):
     lasting_us: int
     claimed: int = 0
     limit: Limit = Limit.RATE
-    columns: int = COLUMNS
+    most: float = inf
     after_us: int = 0
 
 
@@ -173,7 +173,7 @@ class AccountPace:
             guard=self._guard,
             first_in_line=self._first_in_line,
             behind=traffic.order is SendOrder.AGE and places.is_behind(traffic.places, self._holder),
-            columns=wish.columns,
+            most=wish.most,
             after_us=wish.after_us,
         )
 

@@ -1,21 +1,31 @@
 """Blocks: the instants of a quick account, dealt out to several workers at once.
 
-A worker that cannot make all of an account's calls takes some of the eight columns of a block, each of which is every
-eighth instant. Others take the columns that are left, for as long as their instants are ahead. So several workers call
-at the same time, each at instants of its own, and all instants are as far apart as ever.
+A worker that cannot make all of an account's calls takes some of the columns of a block. Of eight columns, each is
+every eighth instant. Others take the columns that are left, for as long as their instants are ahead. So several workers
+call at the same time, each at instants of its own, and all instants are as far apart as ever.
 """
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-COLUMNS = 8
-_SPREAD = (0, 4, 2, 6, 1, 5, 3, 7)
-"""In this order columns are taken, so that those of one worker are far apart."""
+_SECOND = 1_000_000
+_COLUMN_RATE = 320
+_FEWEST_COLUMNS, _MOST_COLUMNS = 8, 32
+# In this order columns are taken, so that those of one worker are far apart: 0, 16, 8, 24 and so on.
+_SPREAD = tuple(sum(1 << (4 - bit) for bit in range(5) if place >> bit & 1) for place in range(_MOST_COLUMNS))
+
+
+def width_of(interval_us: int) -> int:
+    """How many columns a block has, so that each is a rate that any worker keeps up with: 8, 16 or 32."""
+    width = _FEWEST_COLUMNS
+    while width < _MOST_COLUMNS and width * interval_us * _COLUMN_RATE < _SECOND:
+        width *= 2
+    return width
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """`rows` of eight instants. The first is at `first_us`, and each comes `interval_us` behind the one before. `taken`
-    has a bit for each column that a worker holds."""
+    """`rows` of as many instants as there are columns. The first is at `first_us`, and each comes `interval_us` behind
+    the one before. `taken` has a bit for each column that a worker holds."""
 
     first_us: int
     interval_us: int
@@ -23,9 +33,14 @@ class Block(Struct, frozen=True, kw_only=True):
     taken: int = 0
 
     @property
+    def width(self) -> int:
+        """How many columns it has."""
+        return width_of(self.interval_us)
+
+    @property
     def row_us(self) -> int:
         """How far two instants of one column are apart."""
-        return COLUMNS * self.interval_us
+        return self.width * self.interval_us
 
     @property
     def last_us(self) -> int:
@@ -35,7 +50,7 @@ class Block(Struct, frozen=True, kw_only=True):
     def take(self, wanted: int, count: int, *, from_us: int) -> tuple["Block", "Columns"] | None:
         """Up to `wanted` of the columns that are left, from the first row that begins then or later, and no more than
         `count` instants need."""
-        free = [column for column in _SPREAD if not self.taken >> column & 1]
+        free = [column for column in _SPREAD if column < self.width and not self.taken >> column & 1]
         over = max(-(-(from_us - self.first_us) // self.row_us), 0)
         if not free or over >= self.rows:
             return None
@@ -57,7 +72,12 @@ class Columns(Struct, frozen=True):
     def instant(self, index: int) -> int:
         """The instant with this number, from 0."""
         row, place = divmod(index, len(self.columns))
-        return self.first_us + (row * COLUMNS + self.columns[place]) * self.interval_us
+        return self.first_us + (row * width_of(self.interval_us) + self.columns[place]) * self.interval_us
+
+    @property
+    def spacing_us(self) -> int:
+        """How far these instants are apart, on average."""
+        return width_of(self.interval_us) * self.interval_us // len(self.columns)
 
     @property
     def count(self) -> int:

@@ -13,12 +13,12 @@ All times are the database's, in microseconds since 1970, by the clock that the 
 """
 
 from enum import StrEnum
-from math import ceil
+from math import ceil, inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.messages.blocks import COLUMNS, Block, Columns
+from shared.domain.messages.blocks import Block, Columns, width_of
 
 _SECOND = 1_000_000
 
@@ -124,8 +124,7 @@ class Grant(Struct, frozen=True):
     @property
     def spacing_us(self) -> int:
         """How far its instants are apart, on average."""
-        columns = COLUMNS if self.columns is None else len(self.columns.columns)
-        return COLUMNS * self.interval_us // columns
+        return self.interval_us if self.columns is None else self.columns.spacing_us
 
     @property
     def last_us(self) -> int:
@@ -161,16 +160,18 @@ def reserve(
     guard: PaceGuard,
     first_in_line: bool = False,
     behind: bool = False,
-    columns: int = COLUMNS,
+    most: float = inf,
     after_us: int = 0,
 ) -> tuple[Pace, Grant] | Wait:
     """Up to `count` instants, the first at least `ahead_us` from now and behind `after_us`, and the pace to store with
     them. `clock` names the clock that `now_us` was read from. A sender that is `first_in_line` does not
     wait for the end of other grants. A batch that is `behind` takes only instants that earlier batches have not asked
-    for. A worker takes at most so many `columns` of a block."""
+    for. A worker that makes `most` calls a second takes no more columns of a block, and one at least."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
+    row = width_of(interval) * interval
+    columns = max(int(min(most * row / _SECOND, width_of(interval))), 1)
     soonest = max(pace.free_us, pace.hold_until_us, now_us + ahead_us)
     noted = replace(pace, seq=pace.seq + 1, first_in_line_us=now_us if first_in_line else pace.first_in_line_us)
     if pace.block is not None and pace.block.interval_us == interval and not behind:
@@ -190,8 +191,8 @@ def reserve(
         return Wait(first - horizon, limit)
     is_near = first <= now_us + max(horizon, ahead_us)
     longest = (_SHORT_US if is_short else _SECOND) if is_near else farthest + HORIZON_US - first
-    if columns < COLUMNS and is_near and COLUMNS * interval <= _LONGEST_ROW_US:
-        rows = min(-(-count // columns), _MOST_INSTANTS // columns, longest // (COLUMNS * interval))
+    if columns < width_of(interval) and is_near and row <= _LONGEST_ROW_US:
+        rows = min(-(-count // columns), _MOST_INSTANTS // columns, longest // row)
         dealt = Block(first_us=first, interval_us=interval, rows=rows).take(columns, count, from_us=first)
         assert dealt is not None
         return replace(noted, last_us=dealt[0].last_us, block=dealt[0]), _grant_of(noted.seq, dealt[1], count)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.messages.blocks import COLUMNS
+from shared.domain.messages.blocks import width_of
 from shared.domain.messages.clock_changes import adopt, is_of_another_clock
 from shared.domain.messages.pacing import (
     BEHIND_US,
@@ -36,6 +36,12 @@ NOW = 1_800_000_000 * SECOND
 RATES = st.sampled_from([0.01, 0.5, 1, 1.5, 3, 9.9, 10, 100, 999.5, 1_000, 10_000])
 
 
+def columns_of(rate: float, columns: int) -> float:
+    """As many calls a second as so many columns have, and a little more."""
+    interval = interval_us(rate, GUARD)
+    return (columns + 0.1) * SECOND / (width_of(interval) * interval)
+
+
 def take(
     pace: Pace,
     *,
@@ -46,7 +52,7 @@ def take(
     clock: str = CLOCK,
     first_in_line: bool = False,
     behind: bool = False,
-    columns: int = COLUMNS,
+    columns: int = 99,
     after_us: int = 0,
 ) -> tuple[Pace, Grant]:
     """A reservation that is granted."""
@@ -60,7 +66,7 @@ def take(
         guard=GUARD,
         first_in_line=first_in_line,
         behind=behind,
-        columns=columns,
+        most=columns_of(rate, columns),
         after_us=after_us,
     )
     assert not isinstance(got, Wait), got
@@ -305,7 +311,7 @@ class Crowd:
             ahead_us=self.random.choice([0, 50_000, 250_000]),
             guard=self.guard,
             first_in_line=self.random.random() < 0.2,
-            columns=self.random.choice([1, 3, 5, COLUMNS]),
+            most=columns_of(self.rate, self.random.choice([1, 3, 5, 99])),
             after_us=self.lasts[worker],
         )
         elsewhere = is_of_another_clock(self.pace, clock=clock, rate=self.rate, now_us=now, guard=self.guard)
@@ -375,15 +381,15 @@ def instants_of(grant: Grant) -> list[int]:
 
 def test_workers_of_a_quick_account_call_side_by_side() -> None:
     """Each has every n-th instant, and what the first two leave is the third's."""
-    pace, first = take(Pace(clock=CLOCK), rate=5_000, count=40, columns=4)
-    pace, second = take(pace, rate=5_000, columns=3)
-    pace, third = take(pace, rate=5_000, columns=5)
+    pace, first = take(Pace(clock=CLOCK), rate=2_500, count=40, columns=4)
+    pace, second = take(pace, rate=2_500, columns=3)
+    pace, third = take(pace, rate=2_500, columns=5)
     assert (first.count, second.count, third.count) == (40, 30, 10)
-    assert {grant.instant(0) - NOW for grant in (first, second, third)} == {0, 204, 7 * 204}
+    assert {grant.instant(0) - NOW for grant in (first, second, third)} == {0, 408, 7 * 408}
     together = sorted(instants_of(first) + instants_of(second) + instants_of(third))
-    assert [instant - NOW for instant in together] == [n * 204 for n in range(80)]
-    _, following = take(pace, rate=5_000, columns=4)
-    assert following.first_us == together[-1] + 204
+    assert [instant - NOW for instant in together] == [n * 408 for n in range(80)]
+    _, following = take(pace, rate=2_500, columns=4)
+    assert following.first_us == together[-1] + 408
 
 
 def test_who_comes_late_has_what_is_still_ahead() -> None:
@@ -400,7 +406,7 @@ def test_a_worker_takes_no_instants_between_its_own() -> None:
 
 
 def test_a_younger_job_takes_nothing_that_an_older_one_has_left() -> None:
-    pace, _ = take(Pace(clock=CLOCK), rate=5_000, count=400, columns=4)
+    pace, _ = take(Pace(clock=CLOCK), rate=5_000, count=200, columns=4)
     _, behind = take(pace, rate=5_000, columns=4, behind=True)
     assert behind.first_us == pace.last_us + 204
 
@@ -432,7 +438,7 @@ def test_an_account_that_one_worker_keeps_up_with_has_no_blocks() -> None:
 @pytest.mark.parametrize("columns", [1, 3, 4, 6])
 @pytest.mark.parametrize("rate", [500, 2_500, 10_000])
 def test_workers_that_use_a_part_each_use_all_of_it(rate: float, columns: int) -> None:
-    workers = ceil(COLUMNS / columns)
+    workers = ceil(width_of(interval_us(rate, GUARD)) / columns)
     pace, last, granted = Pace(clock=CLOCK), [0] * workers, list[int]()
     for step in range(200):
         now = NOW + step * 50_000
@@ -446,7 +452,7 @@ def test_workers_that_use_a_part_each_use_all_of_it(rate: float, columns: int) -
                     clock=CLOCK,
                     ahead_us=100_000,
                     guard=GUARD,
-                    columns=columns,
+                    most=columns_of(rate, columns),
                     after_us=last[worker],
                 )
                 if isinstance(got, Wait):

@@ -142,10 +142,10 @@ def parts_of(process: Process, servers: Servers, settings: Settings) -> Parts:
 def shared_blocks(chance: Random) -> Iterator[None]:
     """Of accounts that are not quick, too, a worker takes as many columns as chance will have it."""
 
-    def learn(self: Speed, *_: int) -> None:
-        self.columns = chance.choice((1, 3, 5))
+    def count(self: Speed, *_: Any) -> None:
+        self.most = chance.uniform(0, 5)
 
-    with replaced(pacing, "_LONGEST_ROW_US", 1_000_000), replaced(Speed, "learn", learn):
+    with replaced(pacing, "_LONGEST_ROW_US", 1_000_000), replaced(Speed, "count", count):
         yield
 
 
