@@ -18,6 +18,7 @@ from shared.domain.errors import Invalid, Unavailable
 from tests.audience.conftest import TIMEOUT_SECONDS
 from tests.audience.gate import Gate
 from tests.audience.test_cutting import COLUMNS, TABLE, filters, kept, refill, rows, texts
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -65,6 +66,7 @@ def _keys(table: list[dict[str, Any]]) -> list[int]:
     return [0, *(row["seq_id"] for row in table if row["seq_id"] is not None)]
 
 
+@pytest.mark.slow
 async def test_a_large_audience_is_counted_to_its_end(large: Audience) -> None:
     counted = await large.count(TABLE, {"region": "yes"}, seconds=LONG)
     sent_to = [i for i in range(LARGE) if i % 7]
@@ -91,7 +93,7 @@ async def test_a_count_ends_when_its_time_is_up(push_database: str, large: Audie
         await hurried.close()
 
 
-@pytest.mark.parametrize("analysed", [True, False])
+@pytest.mark.parametrize("analysed", and_rarely(True, rarely=(False,)))
 async def test_what_was_not_looked_at_is_taken_to_be_like_the_rest(large: Audience, owner: Any, analysed: bool) -> None:
     """The time is up after three statements: what they found is told, and an estimate of the whole."""
     if analysed:

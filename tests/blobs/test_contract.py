@@ -53,9 +53,8 @@ async def test_an_empty_object_is_one(blobs: Blobs, owner: Owner, path: str) -> 
     assert await read(blobs, blob) == b""
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
+async def test_names_are_taken_as_they_are(blobs: Blobs, owner: Owner) -> None:
+    for key in (
         "a b/c  d.csv",
         "jogadores/ção-🎺-ﬁ.csv",
         "50%/100%25.csv",
@@ -65,14 +64,12 @@ async def test_an_empty_object_is_one(blobs: Blobs, owner: Owner, path: str) -> 
         "a:b;c,d@e!f$g(h)i*",
         "%2e%2e/x",
         "~user",
-    ],
-)
-async def test_names_are_taken_as_they_are(blobs: Blobs, owner: Owner, key: str) -> None:
-    path = f"{blobs.bucket}/{key}"
-    owner.put(path, b"theirs")
-    assert await read(blobs, await blobs.stat(path)) == b"theirs"
-    await blobs.write(path, parts(b"ours"))
-    assert owner.get(path) == b"ours"
+    ):
+        path = f"{blobs.bucket}/{key}"
+        owner.put(path, b"theirs")
+        assert await read(blobs, await blobs.stat(path)) == b"theirs", key
+        await blobs.write(path, parts(b"ours"))
+        assert owner.get(path) == b"ours", key
 
 
 async def test_an_allowed_bucket_can_be_read(place: Place) -> None:

@@ -117,6 +117,7 @@ async def test_every_publish_in_flight_on_a_cut_connection_fails_promptly(
     assert await everything_in(rabbit) == [b"before", b"afterwards"]
 
 
+@pytest.mark.slow  # test_contract.py has what was held come back
 async def test_a_connection_cut_in_mid_consume(rabbit: RabbitBroker, administration: Administration) -> None:
     for body in (b"a", b"b", b"c"):
         await rabbit.publish(QUEUE, body)

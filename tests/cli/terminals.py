@@ -5,11 +5,13 @@ import os
 import pty
 import select
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
-from tests.cli.conftest import SECONDS, Program, be_interruptible
+from tests.cli.conftest import SECONDS, Program
+from tests.e2e.forked import fork_command
+from tests.waiting import until
 
 
 class Terminal:
@@ -25,15 +27,14 @@ class Terminal:
         """Do something once a text was seen, and interrupt it once another one was; the exit code."""
         master, slave = pty.openpty()
         deadline = time.monotonic() + SECONDS
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services", *self._words, stdin=slave, stdout=slave, stderr=slave,
-            env=self._cli.variables(TERM="xterm", COLUMNS="100", **self._environment), cwd=self._cli.home,
-            preexec_fn=be_interruptible,
-        )  # fmt: skip
-        os.close(slave)
+        terminal = Path(os.ttyname(slave))
+        variables = self._cli.variables(TERM="xterm", COLUMNS="100", **self._environment)
+        process = fork_command(self._words, variables, self._cli.home, given=terminal, out=terminal, err=terminal)
+        held = os.fdopen(slave, "rb", buffering=0)  # until the command has it open, too: else it would be hung up
         done = False
         try:
             while chunk := await asyncio.to_thread(read_terminal, master, deadline):
+                held.close()
                 self.seen += chunk
                 if not done and waits_for in self.seen:
                     done = True
@@ -43,12 +44,14 @@ class Terminal:
                     process.send_signal(signal.SIGINT)
                     interrupt_at = ""
             assert done, self.seen
-            return await asyncio.wait_for(process.wait(), SECONDS)
+            await until(lambda: process.returncode is not None, "the command to end")
+            assert process.returncode is not None
+            return process.returncode
         finally:
+            held.close()
             os.close(master)
             if process.returncode is None:
-                process.kill()
-                await asyncio.wait_for(process.wait(), SECONDS)
+                process.send_signal(signal.SIGKILL)
 
 
 def read_terminal(master: int, deadline: float) -> str:

@@ -71,6 +71,7 @@ async def test_credentials_are_offered_by_their_names(cli: Program, house: House
     assert "completed-sandbox" in await ask(cli, "bash", f"credentials show --app {app_id}", "comp")
 
 
+@pytest.mark.slow
 async def test_jobs_and_keys_are_offered_by_their_beginning(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     job = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]

@@ -96,6 +96,7 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
     assert all((ROOT / source).exists() for source in sources)
 
 
+@pytest.mark.slow  # an interpreter that imports all there is
 def test_the_program_needs_nothing_of_what_the_image_leaves_out() -> None:
     (line,) = [rest for rest in instructions("RUN") if "uninstall" in rest]
     left_out = line.rpartition("uninstall --yes")[2].split()

@@ -5,16 +5,15 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from services.connections import Capabilities
 from services.embedded.processes import free_port
 from services.parts import Parts
 from services.parts.messages.common import MessagesPart
-from shared.domain.accounts.apps import App
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
@@ -23,13 +22,14 @@ from shared.domain.messages.ledger import Message, MessageState, entry_id, write
 from shared.runtime.configuration import load
 from shared.secrets import fresh_key
 from shared.store.messages.ledger import EntryChange, WriteResult
-from tests.e2e.house import House, Process
+from tests.conftest import _random_name, _with_path, drop_mongo_database
+from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer
 from tests.providers.callbacks import CREDENTIAL, PUBLIC_URL, TOKEN, twilio
 from tests.stack import Endpoints
 from tests.waiting import SECONDS, until
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 NOWHERE = "127.0.0.1:1"
 """Nobody listens on this port."""
@@ -42,20 +42,25 @@ class Lonely:
     """A process of the API, and the store that it shares with this test."""
 
     house: House
-    api: Process
     customer: Customer
     health: Customer
-    app: App
+
+    @property
+    def app_id(self) -> str:
+        return self.house.app_id
 
     async def ready(self) -> tuple[int, Any]:
         return await self.health.call("GET", "/readyz")
 
 
-@pytest.fixture
-async def lonely(stack: Endpoints, mongo_database: str, tmp_path: Path) -> AsyncIterator[Lonely]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def api(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lonely]:
+    """One process for all tests: each of them has an app of its own."""
+    name, folder = _random_name(), tmp_path_factory.mktemp("lonely")
+    store_url = _with_path(stack.mongo_url, name)
     port, health = free_port(), free_port()
     environment = {
-        "CARILLON_STORE_URL": mongo_database,
+        "CARILLON_STORE_URL": store_url,
         "CARILLON_BROKER_URL": f"amqp://guest:guest@{NOWHERE}/away",
         "CARILLON_BROKER_MANAGEMENT_URL": f"http://guest:guest@{NOWHERE}",
         "CARILLON_STREAM_URL": f"kafka://{NOWHERE}",
@@ -70,25 +75,32 @@ async def lonely(stack: Endpoints, mongo_database: str, tmp_path: Path) -> Async
         "CARILLON_API_ALLOWED_HOSTS": "127.0.0.1",
         "CARILLON_HEALTH_PORT": str(health),
         "CARILLON_PROVIDERS_SECRET_KEYS": fresh_key(),
-        "CARILLON_PROVIDERS_SANDBOX_FILE": str(tmp_path / "sandbox.ndjson"),
+        "CARILLON_PROVIDERS_SANDBOX_FILE": str(folder / "sandbox.ndjson"),
         "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
         "CARILLON_LOGS_FORMAT": "json",
     }
     capabilities = Capabilities(load(environment), service="test")
     await capabilities.store.setup()
-    house = House(environment, tmp_path, "", Parts(capabilities))
-    customer = Customer(port)
+    house = House(environment, folder, "", Parts(capabilities))
     try:
-        api = await house.start("api")
-        status, made = await customer.call("POST", "/apps", {"name": house.app, "bundleId": f"com.example.{house.app}"})
-        assert status == 201, made
-        app = await capabilities.store.apps.get(made["id"])
-        assert app is not None
-        house.app_id = app.id
-        yield Lonely(house, api, customer, Customer(health), app)
+        await house.start("api")
+        yield Lonely(house, Customer(port), Customer(health))
     finally:
         await house.end()
         await capabilities.close()
+        drop_mongo_database(stack.mongo_url, name)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def lonely(api: Lonely) -> Lonely:
+    """The API, and an app of the test's own."""
+    house = api.house
+    house.new_app()
+    name = {"name": house.app, "bundleId": f"com.example.{house.app}"}
+    status, made = await api.customer.call("POST", "/apps", name)
+    assert status == 201, made
+    house.app_id = made["id"]
+    return api
 
 
 @pytest.mark.proof
@@ -115,7 +127,7 @@ async def test_jobs_are_seen_held_and_stopped(lonely: Lonely) -> None:
     chosen = options_as_fields(MessageOptions(channel=Channel.OTHER, recipient_column="recipient", batch_size=20))
     credential = await lonely.customer.call(
         "POST",
-        f"/apps/{lonely.app.id}/credentials",
+        f"/apps/{lonely.app_id}/credentials",
         IN_SANDBOX,
     )
     assert credential[0] == 201, credential
@@ -128,7 +140,7 @@ async def test_jobs_are_seen_held_and_stopped(lonely: Lonely) -> None:
     }
     for fields in ({}, of_messages):
         job, _ = await lonely.house.jobs.start(lonely.house.job(**fields))
-        path = f"/apps/{lonely.app.id}/jobs/{job.id}"
+        path = f"/apps/{lonely.app_id}/jobs/{job.id}"
         assert (await lonely.customer.call("GET", path))[0] == 200
         for move, status in (("pause", "paused"), ("resume", ""), ("pause", "paused"), ("stop", "stopped")):
             answer = await lonely.customer.call("PUT", f"{path}/{move}")
@@ -136,26 +148,26 @@ async def test_jobs_are_seen_held_and_stopped(lonely: Lonely) -> None:
         stored = await lonely.house.capabilities.store.jobs.get(job.key)
         assert stored is not None
         assert stored.status is JobStatus.STOPPED
-    assert (await lonely.customer.call("GET", f"/apps/{lonely.app.id}/jobs"))[0] == 200
+    assert (await lonely.customer.call("GET", f"/apps/{lonely.app_id}/jobs"))[0] == 200
 
 
 @pytest.mark.proof
 async def test_links_unsubscribe_and_callbacks_of_providers_are_heard(lonely: Lonely) -> None:
     store, links = lonely.house.capabilities.store, lonely.house.parts.of(MessagesPart).links
-    [url] = links.urls_of(lonely.app.id, Channel.MAIL, ["ann@example.com"])
+    [url] = links.urls_of(lonely.app_id, Channel.MAIL, ["ann@example.com"])
     path = url.removeprefix(PUBLIC_URL)
     form = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
     assert await post(lonely, path, b"List-Unsubscribe=One-Click", form) == 200
-    assert len(await store.suppressions.page(lonely.app.id, limit=10)) == 1
+    assert len(await store.suppressions.page(lonely.app_id, limit=10)) == 1
 
     sealed = lonely.house.capabilities.key_ring.seal({"authToken": TOKEN}, CREDENTIAL)
     at = lonely.house.capabilities.clock.now()
     credential = Credential(
-        id=CREDENTIAL, app_id=lonely.app.id, name="sms", kind="twilio", fields={}, rate=10, max_in_flight=20,
+        id=CREDENTIAL, app_id=lonely.app_id, name="sms", kind="twilio", fields={}, rate=10, max_in_flight=20,
         test_recipient="+6591234567", created_by="a", created_at=at, updated_at=at, secret=sealed, fingerprint="f",
     )  # fmt: skip
     assert await store.credentials.add(credential)
-    blank = Message(id=entry_id("callbacks", 0, 1), app_id=lonely.app.id, credential_id=CREDENTIAL, to="+6591234567")
+    blank = Message(id=entry_id("callbacks", 0, 1), app_id=lonely.app_id, credential_id=CREDENTIAL, to="+6591234567")
     entry = write_ahead(blank, owner="w1", until=at)
     assert await store.messages.fold([EntryChange(None, entry)]) is WriteResult.DONE
     key = f"{entry.id}~1"
@@ -167,7 +179,7 @@ async def test_links_unsubscribe_and_callbacks_of_providers_are_heard(lonely: Lo
 
 
 async def test_a_route_that_needs_another_server_names_it(lonely: Lonely) -> None:
-    app = f"/apps/{lonely.app.id}"
+    app = f"/apps/{lonely.app_id}"
     template = {"name": "like", "locale": "en", "body": {"alert": "Hi"}, "defaults": {}}
     assert (await lonely.customer.call("POST", f"{app}/templates", template))[0] == 201
     assert (await lonely.customer.call("POST", f"{app}/credentials", IN_SANDBOX))[0] == 201

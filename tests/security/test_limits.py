@@ -49,6 +49,7 @@ async def test_others_are_served_meanwhile(narrow: Target, town: Town) -> None:
     assert other.status == 200
 
 
+@pytest.mark.slow  # services/api/http/test_limits.py has it without a process
 async def test_what_stops_something_is_never_refused(narrow: Target, town: Town, database: Database) -> None:
     tenant = await town.settler()
     app = f"/apps/{tenant.ids['appId']}"

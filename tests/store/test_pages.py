@@ -79,6 +79,7 @@ async def test_schedules_with_the_largest_payloads_are_listed_and_found(store: S
     assert len(await store.schedules.many(ids, whole=True)) == 200
 
 
+@pytest.mark.slow
 async def test_users_who_may_use_all_there_is_are_listed(store: Store) -> None:
     apps = tuple(f"00000000-0000-0000-0000-{number:012}" for number in range(26_000))
     for number in range(50):

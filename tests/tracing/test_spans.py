@@ -276,6 +276,7 @@ def test_an_endpoint_is_an_address_or_a_whole_path(endpoint: str, collector_url:
     assert TracingSettings(endpoint=endpoint).collector == collector_url
 
 
+@pytest.mark.slow  # services/test_cli.py has it of another extra
 def test_without_the_extra_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shared.runtime.tracing.spans", None)
     with pytest.raises(Invalid, match="carillon\\[otel\\]"):

@@ -16,6 +16,7 @@ from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.verdict import verdict
 from tests.flow.clock_model.walks import ALL, Fate, Walk
 from tests.flow.clock_model.world import AT_ONCE, Pace, World
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -141,7 +142,7 @@ async def test_suspects_whose_processes_die_before_they_begin(world: World) -> N
     await check(world)
 
 
-@pytest.mark.parametrize("fate", [Fate.UNASKED, Fate.UNANSWERED])
+@pytest.mark.parametrize("fate", and_rarely(Fate.UNANSWERED, rarely=(Fate.UNASKED,)))
 @pytest.mark.parametrize("steps", [BEGINS, BEGINS + 3, BEGINS + 5])
 async def test_a_store_that_is_away_during_attempts_of_a_suspect(world: World, fate: Fate, steps: int) -> None:
     """When the attempt begins, when its outcome is stored, and when it is completed."""

@@ -54,6 +54,7 @@ def _mutant(
 
 _DEATHS = MessageWeather(length=120, patience=2.0, dies=0.03, slow=0.3, lost=0.1, unanswered=0.01)
 _SLEEPS = MessageWeather(length=120, patience=2.0, sleeps=0.06, doubled=0.05, slow=0.2, uneven=True)
+_LONG_SLEEPS = MessageWeather(length=200, patience=2.0, sleeps=0.1, doubled=0.1, slow=0.5, uneven=True)
 _LOSSES = MessageWeather(length=120, patience=2.0, unasked=0.02, unanswered=0.02, late=0.02, focus="messages.write")
 _RACES = MessageWeather(length=120, uneven=True, lag=0.3)
 _CLOCKS = MessageWeather(length=300, crowded=True, another_clock=0.02, slow=0.6)
@@ -88,8 +89,8 @@ MUTANTS = {
         "recovery does not wait until a call is over",
         "UNNOTED",
         (entries, "recover", flaws.recover_at_once),
-        seed=30,
-        weather=_SLEEPS,
+        seed=21,
+        weather=_LONG_SLEEPS,
     ),
     "bold recovery": _mutant(
         "recovery repeats, whatever the policy says",

@@ -92,7 +92,10 @@ class ReadWorld(World):
         self.readings.append(Reading(json.loads(shown.content), listed, frozenset({before.round, after.round})))
 
 
-@pytest.mark.parametrize(("weather", "seeds"), [(FAIR, (2, 3)), (ROUGH, (1, 3))], ids=["fair", "rough"])
+@pytest.mark.parametrize(
+    ("weather", "seeds"),
+    [pytest.param(FAIR, (2, 3), id="fair", marks=pytest.mark.slow), pytest.param(ROUGH, (1, 3), id="rough")],
+)
 def test_what_is_read_of_a_job_adds_up(database: Database, weather: MessageWeather, seeds: tuple[int, ...]) -> None:
     seen = set[tuple[str, bool]]()
     for seed in seeds:

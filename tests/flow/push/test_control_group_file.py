@@ -25,6 +25,7 @@ from shared.stream import Stream
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock
 from tests.store.made import added
+from tests.tiers import and_rarely
 
 pytestmark = pytest.mark.native
 
@@ -75,7 +76,7 @@ async def refusing(code: str) -> AsyncIterator[Blobs]:
 @pytest.mark.parametrize(
     ("code", "reason"), [("AccessDenied", "S3 denies access"), ("NoSuchBucket", "there is no such bucket")]
 )
-@pytest.mark.parametrize("stopped", [False, True], ids=["completed", "stopped"])
+@pytest.mark.parametrize("stopped", and_rarely(False, rarely=(True,)), ids=["completed", "stopped"])
 async def test_what_is_refused_for_good_is_given_up_at_once(
     store: Store, finish: Callable[[Blobs], Finish], clock: ManualClock, code: str, reason: str, stopped: bool
 ) -> None:

@@ -178,20 +178,6 @@ async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.Temp
     await _execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def crowd(push_database: str) -> AsyncIterator[Audience]:
-    """A push database of its own: 1,200 devices of 600 users, of whom a quarter each have another zone and locale."""
-    connection = await asyncpg.connect(push_database)
-    await connection.execute("""
-        CREATE TABLE game_apns (user_id text, token text, locale text, region text, tz text, seq_id bigint PRIMARY KEY);
-        INSERT INTO game_apns SELECT 'user-' || i / 2, 'secret-' || i, (ARRAY['en', 'PT', 'fr', NULL])[1 + i % 4], 'US',
-            (ARRAY['+0000', '-0000', '+0545', NULL])[1 + i % 4], i FROM generate_series(0, 1199) i""")
-    await connection.close()
-    audience = Audience.open(push_database, pool_size=2, statement_timeout_seconds=10)
-    yield audience
-    await audience.close()
-
-
 async def _push_database(url: str, name: str) -> str:
     await _execute(url, f'CREATE DATABASE "{name}"')
     target = f"{url.rpartition('/')[0]}/{name}"

@@ -10,10 +10,13 @@ from inspect import unwrap
 from typing import Any
 
 from jinja2 import Environment
+from litestar import Litestar
+from litestar._asgi.asgi_router import ASGIRouter
 from litestar._kwargs import KwargsModel
 from litestar._signature.model import SignatureModel
 from litestar.router import Router
 from litestar.routes import HTTPRoute
+from litestar.types import ASGIApp
 from litestar.types.internal_types import RouteHandlerMapItem
 from litestar.utils.signature import ParsedSignature
 
@@ -29,6 +32,19 @@ def keep() -> None:
     _remember(KwargsModel, "create_for_signature_model", _shape)
     _remember(Environment, "compile", lambda _, source, name, filename: (source, name, filename))
     Router.route_handler_method_map = property(_Routes)  # type: ignore[assignment, method-assign]
+    _find_ways_once()
+
+
+def _find_ways_once() -> None:
+    """Litestar goes through all routes after each one that is added; once, after the last, is enough."""
+    construct, create = ASGIRouter.construct_routing_trie, Litestar._create_asgi_handler
+
+    def create_at_last(app: Litestar) -> ASGIApp:
+        construct(app.asgi_router)
+        return create(app)
+
+    ASGIRouter.construct_routing_trie = lambda _: None  # type: ignore[method-assign]
+    Litestar._create_asgi_handler = create_at_last  # type: ignore[method-assign]
 
 
 def _remember(owner: type, name: str, key_of: Callable[..., Hashable]) -> None:

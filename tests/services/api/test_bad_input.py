@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.services.api.client import Reply
 from tests.services.api.conftest import House
@@ -14,6 +15,12 @@ JOB = {"service": "apns"}
 TEMPLATE = {"name": "n", "locale": "en", "body": {"alert": "x"}}
 DEEP = b'{"service":"apns","context":' + b'{"a":' * 200 + b"1" + b"}" * 200 + b"}"
 DEEPER = b"[" * 100_000
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app_id(house: House) -> str:
+    """An app with a template that stays without jobs."""
+    return await house.app_with_template()
 
 
 def is_problem(reply: Reply, status: int, field: str | None) -> None:
@@ -103,8 +110,7 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":"apns","id":"0_000000000000000000000000000000 "}', "id", "UUID"),
     ],
 )  # fmt: skip
-async def test_a_job_with(house: House, body: bytes, field: str | None, reason: str) -> None:
-    app_id = await house.app_with_template()
+async def test_a_job_with(house: House, app_id: str, body: bytes, field: str | None, reason: str) -> None:
     reply = await house.admin.post(f"/apps/{app_id}/jobs?template=like", body)
     is_problem(reply, 422, field)
     assert reason in reply.json["reason"]

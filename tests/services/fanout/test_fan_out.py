@@ -41,6 +41,7 @@ from shared.stream.local import LocalStream
 from tests.services.fanout.fanning_out import Wakes, collected, fanning_out, got, make_log, publish
 from tests.stack import Endpoints
 from tests.store.bus.made_subscriptions import add, change, made
+from tests.tiers import and_rarely
 from tests.waiting import until
 
 pytestmark = pytest.mark.native
@@ -146,7 +147,7 @@ async def test_the_events_of_an_entity_keep_the_order_of_the_log(store: Store, s
     assert [msgspec.json.decode(event)["t"] for chunk in chunks for event in chunk["events"]] == list(range(120))
 
 
-@pytest.mark.parametrize("on_new_log", ["beginning", "end"])
+@pytest.mark.parametrize("on_new_log", and_rarely("beginning", rarely=("end",)))
 async def test_a_log_in_the_place_of_another_is_read_from_where_it_is_told(
     store: Store, stack: Endpoints, on_new_log: str
 ) -> None:
@@ -180,7 +181,7 @@ async def stands_at(store: Store, log: str, total: int) -> bool:
     return sum(each.position.offset for each in found.values() if each.position.left) == total
 
 
-@pytest.mark.parametrize("on_new_log", ["beginning", "end"])
+@pytest.mark.parametrize("on_new_log", and_rarely("end", rarely=("beginning",)))
 async def test_a_log_that_ends_before_the_position_is_read_from_where_it_is_told(
     store: Store, stream: Stream, on_new_log: str
 ) -> None:

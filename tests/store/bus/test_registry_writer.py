@@ -20,6 +20,7 @@ from shared.store.bus.wake_ups import wake_up_id
 from shared.store.clock.occurrences import fresh_token
 from shared.store.transactions import LastingConflict, OwnSession, end_session, run_transaction
 from tests.store.bus.made_subscriptions import NOON, add, change, made, version
+from tests.tiers import and_rarely
 from tests.waiting import until
 
 pytestmark = pytest.mark.native
@@ -68,11 +69,11 @@ async def wake_up(store: Store, subscription: EventSubscription) -> dict[str, ob
     return await store._database["occurrences"].find_one({"_id": wake_up_id(subscription.queue)})
 
 
-@pytest.mark.parametrize("fields", CHANGES.values(), ids=CHANGES)
-async def test_a_change_that_stays_open_holds_up_no_wake_up(store: Store, fields: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", and_rarely("removed", rarely=("resumed", "its max changes")))
+async def test_a_change_that_stays_open_holds_up_no_wake_up(store: Store, change: str) -> None:
     stands = await paused(store)
     queues = [*await add_neighbours(store), stands.queue]
-    async with open_change(store, stands, fields), asyncio.timeout(GENEROUS):
+    async with open_change(store, stands, CHANGES[change]), asyncio.timeout(GENEROUS):
         wakes = [Wake(queue, NOON, 100) for queue in queues]
         handed = await store.bus_wake_ups.wake(wakes, fresh_token(), now=NOON, leased_until=LEASE)
         assert len(handed) == len(queues)

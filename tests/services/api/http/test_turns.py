@@ -82,8 +82,11 @@ REQUESTS: dict[str, tuple[str, bytes, int]] = {
 
 @pytest.mark.parametrize(
     "body",
-    [crons(lambda _: "0 0 */31 * 1#5", FEW), crons(lambda n: "1," * 90 + f" {n}", FEW), b"[" + b"0," * FEW + b"0]"],
-    ids=["a line that never fires", "lines that are none", "items that are none"],
+    [
+        pytest.param(crons(lambda _: "0 0 */31 * 1#5", FEW), id="a line that never fires"),
+        pytest.param(crons(lambda n: "1," * 90 + f" {n}", FEW), id="lines that are none", marks=pytest.mark.slow),
+        pytest.param(b"[" + b"0," * FEW + b"0]", id="items that are none", marks=pytest.mark.slow),
+    ],
 )
 async def test_a_large_list_is_read_in_turns(house: House, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """Where each turn is as short as it can be, the loop turns once for each item at least."""

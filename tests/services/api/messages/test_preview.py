@@ -34,18 +34,26 @@ PEOPLE = (
 )
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def patient(desk: Desk) -> Desk:
+    """One whose API counts to the end."""
+    return desk_that_counts(desk, seconds=60)
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def campaign(desk: Desk) -> Campaign:
-    """One at an API that counts to the end."""
-    return await campaign_that_counts(desk, seconds=60)
+async def campaign(patient: Desk) -> Campaign:
+    return await campaign_with_letter(patient)
 
 
-async def campaign_that_counts(desk: Desk, *, seconds: float) -> Campaign:
-    """One at an API that takes larger files than usual here, and counts for so long."""
+def desk_that_counts(desk: Desk, *, seconds: float) -> Desk:
+    """One whose API takes larger files than usual here, and counts for so long."""
     settings = ApiSettings(first_admin=ADMIN, trusted_proxies=LOCAL, preview_seconds=seconds)
     sections = (desk.parts.capabilities.settings.providers, BlobSettings(max_file_bytes=10**8), settings)
-    api = desk.house.build(*sections, **_providers(desk))
-    made = await campaign_at(replace(desk, admin=Client(api, desk.house.admin.headers)), rate=10)
+    return replace(desk, admin=Client(desk.house.build(*sections, **_providers(desk)), desk.house.admin.headers))
+
+
+async def campaign_with_letter(desk: Desk) -> Campaign:
+    made = await campaign_at(desk, rate=10)
     letter = {"name": "letter", "locale": "en", "body": {"subject": "Hi", "text": "Hi {{name}} of {{city}}"}}
     assert (await desk.admin.post(f"/apps/{made.app_id}/templates", letter)).status == 201
     return made
@@ -232,7 +240,7 @@ async def test_what_cannot_be_counted_in_time_is_estimated(desk: Desk, monkeypat
         return await find_barred(*given)
 
     monkeypatch.setattr(recipient_counting, "find_barred", find_or_hang)
-    campaign = await campaign_that_counts(desk, seconds=3)
+    campaign = await campaign_with_letter(desk_that_counts(desk, seconds=3))
     rows = b"".join(b"a%06d@example.com,A\n" % number for number in range(9_000))
     found = (await ask(campaign, csvPath=await campaign.file(b"Recipient,Name\n" + rows))).json["messages"]
     assert not found["exact"], found

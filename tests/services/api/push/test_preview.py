@@ -10,11 +10,10 @@ from services.api.push import preview as api_preview
 from shared.audience import Audience
 from shared.domain.audience.zones import zones
 from shared.domain.jobs.tasks import SPLIT_QUEUE
-from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, StreamSettings, WorkerSettings
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
-from tests.services.api.http.test_service import rebuilt
+from tests.services.api.push.conftest import over
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -27,20 +26,16 @@ async def ask(client: Client, app_id: str, template: str = "like", /, **changes:
     return await client.post(f"/apps/{app_id}/jobs/preview?template={template}", JOB | changes)
 
 
-def over(house: House, audience: Any, *sections: Section, **capabilities: Any) -> Client:
-    return Client(rebuilt(house, *sections, audience=audience, **capabilities), {"x-forwarded-email": ADMIN})
-
-
 def codes(reply: Reply) -> list[str]:
     return [warning["code"] for warning in reply.json["warnings"]]
 
 
-async def test_a_preview_tells_the_audience_the_records_and_what_to_look_at(house: House, crowd: Audience) -> None:
+async def test_a_preview_tells_the_audience_the_records_and_what_to_look_at(house: House, crowded: Client) -> None:
     app_id = await house.app_with_template()
     portuguese = {"name": "like", "locale": "pt", "body": {"alert": "{{no}}!"}, "defaults": {"no": None}}
     await house.admin.post(f"/apps/{app_id}/templates", portuguese)
 
-    reply = await ask(over(house, crowd), app_id)
+    reply = await ask(crowded, app_id)
 
     assert reply.status == 200, reply.body
     assert reply.json["topic"] == "push-game_apns-massive"
@@ -79,25 +74,25 @@ async def test_a_tag_that_nothing_fills_is_refused_and_named(house: House) -> No
     assert (await house.admin.post(f"/apps/{app_id}/jobs?template=typo", empty)).status == 201
 
 
-async def test_nobodys_token_or_id_leaves(house: House, crowd: Audience) -> None:
-    reply = await ask(over(house, crowd), await house.app_with_template())
+async def test_nobodys_token_or_id_leaves(house: House, crowded: Client) -> None:
+    reply = await ask(crowded, await house.app_with_template())
     assert b"secret-" not in reply.body
     assert b"user-" not in reply.body
 
 
-async def test_nothing_is_stored_and_nothing_published(house: House, crowd: Audience) -> None:
+async def test_nothing_is_stored_and_nothing_published(house: House, crowded: Client) -> None:
     app_id = await house.app_with_template()
     before = await house.broker.depth(SPLIT_QUEUE)
     wanted = "6e1d6e0c-0000-4000-8000-000000000001"
     for changes in ({"id": wanted}, {"id": wanted, "startsAt": house.clock.now_ns() + HOUR}):
-        assert (await ask(over(house, crowd), app_id, **changes)).status == 200
+        assert (await ask(crowded, app_id, **changes)).status == 200
     assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
     assert (await house.admin.get(f"/apps/{app_id}/jobs/{wanted}")).status == 404
     assert await house.broker.depth(SPLIT_QUEUE) == before
 
 
-async def test_filters_keep_who_they_keep_for_the_job(house: House, crowd: Audience) -> None:
-    client, app_id = over(house, crowd), await house.app_with_template()
+async def test_filters_keep_who_they_keep_for_the_job(house: House, crowded: Client) -> None:
+    client, app_id = crowded, await house.app_with_template()
     some = await ask(client, app_id, filters={"locale": "en,PT", "NOTtz": "-0000"})
     assert (some.json["audience"]["devices"], some.json["audience"]["exact"]) == (300, True)
     nobody = await ask(client, app_id, filters={"locale": "xx"})
@@ -106,8 +101,8 @@ async def test_filters_keep_who_they_keep_for_the_job(house: House, crowd: Audie
     assert nobody.json["samples"][0]["devices"] == 0
 
 
-async def test_a_localized_job_is_shown_with_its_zones_that_have_devices(house: House, crowd: Audience) -> None:
-    client, app_id = over(house, crowd), await house.app_with_template()
+async def test_a_localized_job_is_shown_with_its_zones_that_have_devices(house: House, crowded: Client) -> None:
+    client, app_id = crowded, await house.app_with_template()
     starts_at = house.clock.now_ns() + 15 * HOUR
     reply = await ask(client, app_id, localized=True, startsAt=starts_at, expiresAt=starts_at + 3 * HOUR)
     assert reply.status == 200, reply.body
@@ -195,11 +190,11 @@ async def test_records_are_made_by_the_rules_of_the_workers(house: House) -> Non
 
 
 async def test_an_audience_that_cannot_be_counted_in_time_is_told_as_far_as_it_was(
-    house: House, crowd: Audience, push_database: str
+    house: House, crowd: Audience, crowd_url: str
 ) -> None:
     """Whoever holds a lock on the table makes the count wait; the checks came before."""
     app_id = await house.app_with_template()
-    client = over(house, _Locking(crowd, push_database), ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    client = over(house, _Locking(crowd, crowd_url), ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
     reply = await ask(client, app_id)
     assert reply.status == 200, reply.body
     audience = reply.json["audience"]

@@ -14,9 +14,10 @@ from shared.domain.audience.sources import File
 from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings
 from tests.blobs.owners import BucketOwner
-from tests.services.api.client import ADMIN
+from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
-from tests.services.api.push.test_preview import HOUR, ask, codes, over
+from tests.services.api.push.conftest import over
+from tests.services.api.push.test_preview import HOUR, ask, codes
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -28,9 +29,9 @@ def lines(*users: object) -> bytes:
     return b"id\n" + b"".join(b"%s\n" % str(user).encode() for user in users)
 
 
-async def test_the_users_of_a_file_are_looked_up(house: House, crowd: Audience) -> None:
+async def test_the_users_of_a_file_are_looked_up(house: House, crowded: Client) -> None:
     app_id, path = await house.app_with_template(), await house.file("users.csv", SMALL)
-    reply = await ask(over(house, crowd), app_id, csvPath=path)
+    reply = await ask(crowded, app_id, csvPath=path)
     assert reply.status == 200, reply.body
     assert reply.json["audience"] == {
         "exact": True, "devices": 6, "users": 3, "estimatedDevices": 6, "estimatedUsers": 3,
@@ -46,32 +47,32 @@ async def test_the_users_of_a_file_are_looked_up(house: House, crowd: Audience) 
     assert b"user-" not in reply.body
 
 
-async def test_a_file_of_many_slices_and_repeats_is_counted_to_its_end(house: House, crowd: Audience) -> None:
+async def test_a_file_of_many_slices_and_repeats_is_counted_to_its_end(house: House, crowded: Client) -> None:
     rows = [f"user-{number % 700}" for number in range(14_000)]
     path = await house.file("many.csv", lines(*rows))
-    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    reply = await ask(crowded, await house.app_with_template(), csvPath=path)
     audience = reply.json["audience"]
     assert (audience["exact"], audience["devices"], audience["users"]) == (True, 1_200, 600)
     assert (audience["unknown"], audience["repeated"]) == (100, 13_300)
 
 
 async def test_a_localized_job_over_a_file_is_shown_with_the_devices_of_its_zones(
-    house: House, crowd: Audience
+    house: House, crowded: Client
 ) -> None:
     app_id, path = await house.app_with_template(), await house.file("zones.csv", SMALL)
     starts_at = house.clock.now_ns() + 15 * HOUR
-    reply = await ask(over(house, crowd), app_id, csvPath=path, localized=True, startsAt=starts_at)
+    reply = await ask(crowded, app_id, csvPath=path, localized=True, startsAt=starts_at)
     assert reply.status == 200, reply.body
     devices = {zone["zone"]: zone["devices"] for zone in reply.json["zones"]}
     assert devices == {"+0000": 2, "+0545": 2, "rest": 2}
 
 
-async def test_nothing_is_stored_of_a_file(house: House, crowd: Audience) -> None:
+async def test_nothing_is_stored_of_a_file(house: House, crowded: Client) -> None:
     app_id, path = await house.app_with_template(), await house.file("traceless.csv", SMALL)
     before, queued = await documents(house), await house.broker.depth(SPLIT_QUEUE)
     starts_at = house.clock.now_ns() + 15 * HOUR
     for changes in ({}, {"localized": True, "startsAt": starts_at}, {"controlGroup": 0.5}):
-        assert (await ask(over(house, crowd), app_id, csvPath=path, **changes)).status == 200
+        assert (await ask(crowded, app_id, csvPath=path, **changes)).status == 200
     assert await documents(house) == before
     assert await house.broker.depth(SPLIT_QUEUE) == queued
 
@@ -93,11 +94,11 @@ async def documents(house: House) -> dict[str, int]:
     ],
 )
 async def test_a_file_over_which_a_job_would_fail_is_a_warning(
-    house: House, crowd: Audience, content: bytes, told: str
+    house: House, crowded: Client, content: bytes, told: str
 ) -> None:
     app_id, path = await house.app_with_template(), await house.file("broken.csv", content)
     starts_at = house.clock.now_ns() + 15 * HOUR
-    reply = await ask(over(house, crowd), app_id, csvPath=path, localized=True, startsAt=starts_at)
+    reply = await ask(crowded, app_id, csvPath=path, localized=True, startsAt=starts_at)
     assert reply.status == 200, reply.body
     assert (reply.json["audience"], reply.json["fileBytes"]) == (None, len(content))
     assert {zone["devices"] for zone in reply.json["zones"]} == {None}
@@ -119,9 +120,9 @@ async def test_a_large_file_is_checked_at_its_beginning_when_a_job_is_made(house
         assert made.status == status, made.body
 
 
-async def test_a_first_line_that_looks_like_a_user_is_a_warning(house: House, crowd: Audience) -> None:
+async def test_a_first_line_that_looks_like_a_user_is_a_warning(house: House, crowded: Client) -> None:
     app_id, path = await house.app_with_template(), await house.file("headless.csv", b"user-0\nuser-1\n")
-    assert codes(await ask(over(house, crowd), app_id, csvPath=path))[0] == "no-header"
+    assert codes(await ask(crowded, app_id, csvPath=path))[0] == "no-header"
     made = await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns", "csvPath": path})
     assert (made.status, made.json["warnings"]) == (
         201,
@@ -130,41 +131,43 @@ async def test_a_first_line_that_looks_like_a_user_is_a_warning(house: House, cr
     assert "warnings" not in (await house.admin.get(f"/apps/{app_id}/jobs/{made.json['id']}")).json
 
 
-async def test_users_whom_the_column_cannot_hold_are_unknown(house: House, crowd: Audience, push_database: str) -> None:
+async def test_users_whom_the_column_cannot_hold_are_unknown(
+    house: House, own_crowd: Audience, push_database: str
+) -> None:
     connection = await asyncpg.connect(push_database)
     await connection.execute("ALTER TABLE game_apns ALTER user_id TYPE bigint USING substr(user_id, 6)::bigint")
     await connection.close()
     path = await house.file("words.csv", lines(7, "ann"))
-    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    reply = await ask(over(house, own_crowd), await house.app_with_template(), csvPath=path)
     assert (reply.status, codes(reply)) == (200, ["unknown-users", "no-index", "english-used"])
     assert reply.json["warnings"][0]["message"].startswith("1 of the users in the file")
 
 
-async def test_two_spellings_of_one_user_are_a_repeat(house: House, crowd: Audience, push_database: str) -> None:
+async def test_two_spellings_of_one_user_are_a_repeat(house: House, own_crowd: Audience, push_database: str) -> None:
     connection = await asyncpg.connect(push_database)
     await connection.execute("ALTER TABLE game_apns ALTER user_id TYPE bigint USING substr(user_id, 6)::bigint")
     await connection.close()
     path = await house.file("numbers.csv", lines(7, "07", 8, " 7"))
-    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    reply = await ask(over(house, own_crowd), await house.app_with_template(), csvPath=path)
     audience = reply.json["audience"]
     assert (audience["users"], audience["unknown"], audience["repeated"]) == (2, 0, 2)
 
 
 async def test_a_column_whose_equality_is_not_ours_is_refused(
-    house: House, crowd: Audience, push_database: str
+    house: House, own_crowd: Audience, push_database: str
 ) -> None:
     connection = await asyncpg.connect(push_database)
     await connection.execute("ALTER TABLE game_apns ALTER user_id TYPE character(12)")
     await connection.close()
     path = await house.file("padded.csv", lines("user-7"))
-    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    reply = await ask(over(house, own_crowd), await house.app_with_template(), csvPath=path)
     assert reply.status == 422
     assert b"is bpchar; a csvPath needs one of text" in reply.body
 
 
-async def test_a_file_in_which_nobody_is_known_is_a_warning(house: House, crowd: Audience) -> None:
+async def test_a_file_in_which_nobody_is_known_is_a_warning(house: House, crowded: Client) -> None:
     path = await house.file("strangers.csv", lines("ann", "bob", "ann"))
-    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    reply = await ask(crowded, await house.app_with_template(), csvPath=path)
     assert (reply.json["audience"]["exact"], reply.json["audience"]["users"]) == (True, 0)
     assert codes(reply) == ["nobody", "no-index"]
     assert "None of the 2 users" in reply.json["warnings"][0]["message"]
@@ -252,9 +255,9 @@ class _Locking:
 
 
 async def test_users_who_cannot_be_looked_up_in_time_are_told_as_unknown(
-    house: House, crowd: Audience, push_database: str
+    house: House, crowd: Audience, crowd_url: str
 ) -> None:
-    client = over(house, _Locking(crowd, push_database), ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    client = over(house, _Locking(crowd, crowd_url), ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
     path = await house.file("locked.csv", SMALL)
     reply = await ask(client, await house.app_with_template(), csvPath=path)
     assert reply.status == 200, reply.body

@@ -201,6 +201,7 @@ async def test_410_suspends_and_a_resumed_one_begins_anew(bus: Delivering) -> No
     assert len(bus.receiver.arrivals()) == 2
 
 
+@pytest.mark.slow
 async def test_failures_only_for_too_long_suspend(bus: Delivering) -> None:
     subscription = await bus.subscribe()
     await bus.receiver.answer("/k", 500)
@@ -236,6 +237,7 @@ async def test_lone_failures_with_nothing_between_them_suspend_nobody(bus: Deliv
     assert (await bus.subscribing.get(NAMESPACE, "k")).state is SubscriptionStatus.ACTIVE
 
 
+@pytest.mark.slow
 async def test_another_callback_is_called_at_once_whatever_the_old_one_asked_for(bus: Delivering) -> None:
     subscription = await bus.subscribe()
     await bus.receiver.answer("/k", 503, retry_after="3600")

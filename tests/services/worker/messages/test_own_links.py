@@ -74,6 +74,7 @@ async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: Fa
         yield opened
 
 
+@pytest.mark.proof
 async def test_who_uses_the_link_gets_no_other_of_its_list(post: Post) -> None:
     credential = await write_letter(post)
     await send(post, credential, list_name="news")
