@@ -72,6 +72,8 @@ def _parts(kind: inspect.Type, name: str) -> Iterator[inspect.Type]:
             yield kind.value_type
         case inspect.ListType() | inspect.VarTupleType():
             yield kind.item_type
+        case inspect.AnyType():
+            yield kind
         case _:
             pass
 

@@ -25,6 +25,7 @@ from shared.domain.messages.answers import (
 )
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.contents import PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES
+from shared.domain.messages.recipients import APNS_DEVICE
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.outgoing.guard import Guard
@@ -44,11 +45,11 @@ TOKEN_SECONDS = 2_400
 
 _IDENTIFIER = re.compile(r"[A-Z0-9]{10}")
 _TOPIC = re.compile(r"[A-Za-z0-9.-]{1,255}")
-_DEVICE = re.compile(r"[0-9A-Fa-f]{8,512}")
 _EXPIRATION_SECONDS = 2_592_000
 _OF_THE_BACKGROUND = frozenset({"alert", "badge", "sound"})
 
-_GONE = frozenset({"Unregistered", "ExpiredToken", "BadDeviceToken"})
+# Not `BadDeviceToken`: that is any device's token at the wrong environment, too.
+_GONE = frozenset({"Unregistered", "ExpiredToken"})
 _TOO_FAST = frozenset({"TooManyProviderTokenUpdates"})
 # Too many requests "were made consecutively to the same device token": others may go on as fast.
 _NOT_NOW = frozenset({"TooManyRequests", "ServiceUnavailable", "Shutdown", "IdleTimeout"})
@@ -186,8 +187,8 @@ class ApnsProvider:
         self._clock = clock
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
-        if not _DEVICE.fullmatch(to):
-            return CallRefused(Reason.MALFORMED, "a device's token is made of hexadecimal digits")
+        if not APNS_DEVICE.fullmatch(to):
+            return CallRefused(Reason.MALFORMED, "a device's token is made of 8 to 512 hexadecimal digits")
         payload = msgspec.json.encode(content)
         push_type = self._fields.push_type or _push_type_of(content)
         most = VOIP_PAYLOAD_BYTES if push_type is ApnsPushType.VOIP else PAYLOAD_BYTES
@@ -248,7 +249,8 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         return CallRefused(Reason.UNREGISTERED, detail)
     if reason in _TOO_FAST | _NOT_NOW:
         retry_after = judged.retry_after if isinstance(judged, NotNow) else None
-        return NotNow(detail, too_fast=reason in _TOO_FAST, retry_after=retry_after)
+        is_away = answer.status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after is not None
+        return NotNow(detail, too_fast=reason in _TOO_FAST or is_away, retry_after=retry_after)
     if reason == _OF_THE_DEVICE:
         return CallRefused(Reason.REFUSED, detail)
     return msgspec.structs.replace(judged, detail=detail)

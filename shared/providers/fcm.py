@@ -6,7 +6,7 @@ id on Apple's devices are the message's id, unless the template has its own: so 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -146,13 +146,8 @@ class FcmKind(ProviderKind):
         for name in _PARTS & body.keys():
             if not isinstance(body[name], dict):
                 raise Invalid("a JSON object is needed", field=name)
-        for name, value in body.get("data", {}).items():
-            if name in _RESERVED or name.startswith(_RESERVED_STARTS):
-                raise Invalid(
-                    "FCM keeps this name for itself: from, message_type, google… and gcm…", field=f"data.{name}"
-                )
-            if not isinstance(value, str):
-                raise Invalid("all data are texts", field=f"data.{name}")
+        for path, data in _data_of(body):
+            _check_data(data, path)
 
     def open(
         self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
@@ -224,6 +219,24 @@ def _message(content: Content, to: str, message_id: str) -> dict[str, Any]:
     return message
 
 
+def _data_of(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The data of a message, and those of a platform, which take their place there."""
+    for path, holder in (("", body), *((f"{part}.", _object(body, part)) for part in ("android", "webpush"))):
+        if "data" in holder:
+            yield f"{path}data", holder["data"]
+
+
+def _check_data(data: Any, path: str) -> None:
+    if not isinstance(data, dict):
+        raise Invalid("a JSON object is needed", field=path)
+    for name, value in data.items():
+        if name in _RESERVED or name.startswith(_RESERVED_STARTS):
+            rule = "FCM keeps this name for itself: from, message_type, google… and gcm…"
+            raise Invalid(rule, field=f"{path}.{name}")
+        if not isinstance(value, str):
+            raise Invalid("all data are texts", field=f"{path}.{name}")
+
+
 def _object(of: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = of.get(name)
     return found if isinstance(found, dict) else {}
@@ -250,7 +263,7 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         case "QUOTA_EXCEEDED" | "RESOURCE_EXHAUSTED":
             return NotNow(detail, too_fast=not error.is_of_one_device, retry_after=_patience(judged))
         case "UNAVAILABLE":
-            return NotNow(detail, retry_after=_patience(judged))
+            return NotNow(detail, too_fast=_patience(judged) is not None, retry_after=_patience(judged))
         case "INTERNAL":
             return CallUnanswered(detail)
         case _:

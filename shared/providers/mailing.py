@@ -25,6 +25,13 @@ _DEAD_WORDS = re.compile(
     r"|\b(unknown|no such) (user|recipient|address|mailbox)\b",
     re.IGNORECASE,
 )
+# A server that looks our own address up may repeat what it was told of that one, code and all; a mailbox that gets mail
+# too fast is alive.
+_OF_OTHERS = re.compile(
+    r"\b(sender|callout|callback|(mail|envelope|header)[ -]?from|return[ -]?(path|address)|reverse[ -]?path)\b"
+    r"|\b(at a rate|too (fast|quickly))\b",
+    re.IGNORECASE,
+)
 _URL = re.compile(r"https?://[!-;=?-~]+")  # of ASCII, on one line, and without angle brackets
 
 
@@ -70,6 +77,8 @@ def is_dead_address(words: str, *, otherwise: bool = False) -> bool:
     """Whether a server's refusal says that the recipient's address will never work. Its enhanced status code (RFC 3463)
     decides, then its words, then `otherwise`. A full mailbox, a policy, or a fault of the sender says nothing of the
     address: such a message may be sent again."""
+    if _OF_OTHERS.search(words):
+        return False
     if code := _CODE.search(words):
         return code[0] in _DEAD_CODES
     return _DEAD_WORDS.search(words) is not None or otherwise

@@ -4,7 +4,7 @@
 | --- | --- |
 | 2xx | accepted |
 | 401, 403 | login refused |
-| 429 | not now: too fast |
+| 429, and 503 with `Retry-After` | not now: too fast |
 | 503 | not now |
 | 408, 303, other 5xx | nobody can tell: a gateway may have passed the message on |
 | the rest | refused |
@@ -82,7 +82,10 @@ def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provid
     if status in _STRANGERS:
         return LoginRefused(detail)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
-        return NotNow(detail, too_fast=status == HTTPStatus.TOO_MANY_REQUESTS, retry_after=_retry_after(answer))
+        retry_after = _retry_after(answer)
+        # A server that says how long it is away means all messages: attempts until then would be used up in vain.
+        too_fast = status == HTTPStatus.TOO_MANY_REQUESTS or retry_after is not None
+        return NotNow(detail, too_fast=too_fast, retry_after=retry_after)
     if status in _UNCLEAR or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return CallUnanswered(detail)
     return CallRefused(Reason.REFUSED, detail)

@@ -163,7 +163,7 @@ class HttpAccount(NetworkAccount):
             case "refused":
                 return Rule(422, '{"error": "no such list"}')
             case "not now":
-                return Rule(503, "busy", RETRY_AFTER)
+                return Rule(503, "busy")
             case "too fast":
                 return Rule(429, "slower", RETRY_AFTER)
             case "login refused":
@@ -201,7 +201,7 @@ class TwilioAccount(NetworkAccount):
             case "refused":
                 return _twilio_error(400, 21_211, f"Invalid 'To' Phone Number: {self.to}")
             case "not now":
-                return Rule(503, "busy", RETRY_AFTER)
+                return Rule(503, "busy")
             case "too fast":
                 return msgspec.structs.replace(_twilio_error(429, 20_429, "Too many"), headers=RETRY_AFTER)
             case "login refused":

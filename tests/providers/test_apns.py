@@ -142,7 +142,7 @@ async def test_a_payload_has_so_many_bytes(apns: FakeProcess, push_type: str | N
 @pytest.mark.parametrize(
     ("status", "reason", "expected"),
     [
-        (400, "BadDeviceToken", CallRefused(Reason.UNREGISTERED)),
+        (400, "BadDeviceToken", CallRefused()),  # as at the wrong environment
         (400, "DeviceTokenNotForTopic", CallRefused()),
         (400, "TopicDisallowed", CallRefused()),
         (400, "IdleTimeout", NotNow()),
@@ -179,7 +179,7 @@ def _parts(answer: Answer) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("to", "changes", "reason"),
     [
-        ("00" * 31, {}, Reason.UNREGISTERED),  # BadDeviceToken
+        ("00" * 31, {}, Reason.REFUSED),  # BadDeviceToken
         (apns_fake.GONE, {}, Reason.UNREGISTERED),
         (DEVICE, {"topic": "com.example.other"}, Reason.REFUSED),
     ],

@@ -174,6 +174,10 @@ def quota_passed(subject: str, description: str) -> Rule:
         (quota_passed("project:7", "no"), NotNow(too_fast=True)),
         (fcm_fake.error(500, "INTERNAL", "no"), CallUnanswered()),
         (fcm_fake.error(503, "UNAVAILABLE", "no"), NotNow()),
+        (
+            msgspec.structs.replace(fcm_fake.error(503, "UNAVAILABLE", "no"), headers={"Retry-After": "9"}),
+            NotNow(too_fast=True),
+        ),
         (fcm_fake.error(504, "DEADLINE_EXCEEDED", "no"), CallUnanswered()),
         (Rule(404, "<title>Error 404 (Not Found)!!1</title>"), CallRefused()),
         (Rule(502, "<title>Error 502</title>"), CallUnanswered()),
@@ -404,6 +408,10 @@ def test_an_account_that_can_be() -> None:
         ({"data": {"google.c.a.e": "1"}}, "data.google.c.a.e"),
         ({"data": {"gcm.notification.title": "x"}}, "data.gcm.notification.title"),
         ({"data": []}, "data"),
+        ({"android": {"data": {"from": "x"}}}, "android.data.from"),
+        ({"android": {"data": {"n": 1}}}, "android.data.n"),
+        ({"webpush": {"data": {"gcm.x": "1"}}}, "webpush.data.gcm.x"),
+        ({"data": {"a": "1"}, "android": {"data": "a"}}, "android.data"),
     ],
 )
 def test_a_template_that_cannot_be(body: dict[str, Any], field: str) -> None:
@@ -414,3 +422,4 @@ def test_a_template_that_cannot_be(body: dict[str, Any], field: str) -> None:
 
 def test_a_template_that_can_be() -> None:
     FcmKind(RULES).check_content({"notification": {"title": "{{name}}"}, "data": {"a": "1"}, "fcmOptions": {}})
+    FcmKind(RULES).check_content({"android": {"priority": "high", "data": {"a": "1"}}, "webpush": {}})

@@ -103,6 +103,7 @@ async def test_how_long_to_wait_is_told(outgoing: HttpOutgoing, receiver: Receiv
     receiver.answer = lambda: web.Response(status=status, headers={"Retry-After": "90"})
     answer = await send(provider_at(receiver.url, outgoing))
     assert isinstance(answer, NotNow) and answer.retry_after == timedelta(seconds=90)
+    assert answer.too_fast, "all calls wait for so long"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.providers.mailing import is_dead_address, read_mail
+from shared.providers.mailing import in_ascii, is_dead_address, read_mail
 
 MAIL = {"subject": "Hi", "text": "there"}
 
@@ -70,6 +70,14 @@ def test_a_dead_address_is_told_by_its_code_or_plain_words(words: str) -> None:
         "4.1.1 user unknown, try later",
         "blocked by 5.1.1.9, see our policy",
         "mailbox unavailable",
+        "Sender address does not exist",
+        "sender mailbox unknown",
+        "5.1.1 <bounce@us.example>: sender address rejected: user unknown",
+        "Verification failed for <us@x.de>\nResponse: 550 5.1.1 <us@x.de>: user unknown\nSender verify failed",
+        "the address does not exist in MAIL FROM",
+        "5.1.1 callout to verify return path: no such user",
+        "5.2.1 The user is receiving mail at a rate that prevents additional messages from being delivered",
+        "5.2.1 The user you are trying to contact is receiving mail too quickly",
     ],
 )
 def test_all_other_refusals_say_nothing_of_the_address(words: str) -> None:
@@ -79,3 +87,19 @@ def test_all_other_refusals_say_nothing_of_the_address(words: str) -> None:
 def test_a_code_is_believed_before_the_providers_own_word() -> None:
     assert is_dead_address("", otherwise=True)
     assert not is_dead_address("550 5.2.2 Mailbox full", otherwise=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("ana@\u0646\u0627\u0645\u0647\u200c\u0627\u06cc.com", "ana@xn--mgba3gch31f060k.com"),
+        ("ana@ශ්\u200dරී.com", "ana@xn--10cl1a0b660p.com"),
+        ("ana@straße.de", "ana@xn--strae-oqa.de"),
+        ("ana@\u200bexample.com", "ana@example.com"),
+        ("jörg@example.com", None),
+        ("ana example@example.com", None),
+        ("ana@example.com\r\nRCPT TO:<bob@example.com>", None),
+    ],
+)
+def test_an_address_is_told_with_its_domain_as_dns_has_it(address: str, told: str | None) -> None:
+    assert in_ascii(address) == told

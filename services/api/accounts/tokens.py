@@ -46,7 +46,7 @@ TOKEN = "/tokens/{token_id:str}"
 ExpiresAt = Annotated[Timestamp | None, Meta(description="When it ends by itself; by default never.")]
 
 
-class TokenBody(wire.Body, frozen=True, kw_only=True):
+class TokenBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to be made."""
 
     name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255, "examples": ["billing"]})] = ""
@@ -70,7 +70,7 @@ class TokenBody(wire.Body, frozen=True, kw_only=True):
     ] = MESSAGES_PER_SECOND
 
 
-class RotationBody(wire.Body, frozen=True, kw_only=True):
+class RotationBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a token's secret is replaced. Its expiry stays, unless another one is given."""
 
     overlap_seconds: Annotated[

@@ -37,8 +37,8 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
 
 
 def _check_keys(content: bytes, kind: Any) -> None:
-    """Raise `Invalid` if one key of the body has two values, as readers disagree about which of them counts. Objects
-    whose fields the caller chooses, such as a payload, are passed on as they came."""
+    """Raise `Invalid` if one key of the body has two values, as readers disagree about which of them counts. What is
+    not read, such as a payload, is passed on as it came."""
     seen = False
 
     def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
@@ -53,7 +53,7 @@ def _check_keys(content: bytes, kind: Any) -> None:
 
 def _check_objects(value: Any, types: Types, path: str) -> None:
     """Look at an object (a tuple of pairs) or an array, and at what lies in it."""
-    own = [each for each in types if not _is_callers(each)]
+    own = [each for each in types if not isinstance(each, inspect.RawType)]
     if not own:
         return
     if isinstance(value, list):
@@ -66,9 +66,3 @@ def _check_objects(value: Any, types: Types, path: str) -> None:
             if counts[key] > 1:
                 raise Invalid(f"the body has the key {name!r} twice: remove one", field=name)
             _check_objects(inner, types_within(own, key), name)
-
-
-def _is_callers(kind: inspect.Type) -> bool:
-    """Whether the caller chooses what lies in it."""
-    free = inspect.AnyType | inspect.RawType
-    return isinstance(kind, free) or (isinstance(kind, inspect.DictType) and isinstance(kind.value_type, free))

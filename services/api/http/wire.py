@@ -1,10 +1,10 @@
 """What crosses the wire: Marathon's reading of a body, and its way of writing one.
 
 A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
-without regard to case, `null` is the same as absent, unknown keys are ignored, and an integer is a literal one (`1.0`
-is none). A key that stands twice, a text with a NUL or half a surrogate pair, a number out of range or too deep a
-nesting is refused where it is read: the decoder leaves something in its place that `check_json` finds, and so names by
-its path.
+without regard to case, `null` is the same as absent, and an integer is a literal one (`1.0` is none). Unknown keys are
+ignored, unless the kind forbids them, as those of routes do that Marathon did not have. A key that stands twice, a text
+with a NUL or half a surrogate pair, a number out of range or too deep a nesting is refused where it is read: the
+decoder leaves something in its place that `check_json` finds, and so names by its path.
 """
 
 import functools
@@ -158,6 +158,8 @@ def object_of(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] |
         return kind()
     if not isinstance(raw, dict):
         raise Invalid("the body must be a JSON object")
+    if kind.__struct_config__.forbid_unknown_fields:
+        check_keys(raw, names_of(kind))
     fields = _known_fields(raw, kind)
     for field, value in fields.items():
         check_json(field, value)

@@ -59,7 +59,7 @@ _UPLOAD = Parameter(
 )
 
 
-class UploadCompletion(wire.Body, frozen=True, kw_only=True):
+class UploadCompletion(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an upload is to be."""
 
     bytes: Annotated[

@@ -31,7 +31,7 @@ class RetriedState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class RetriedBody(wire.Body, frozen=True, kw_only=True):
+class RetriedBody(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages of a job are sent again."""
 
     states: Annotated[

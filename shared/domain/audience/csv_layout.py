@@ -2,7 +2,7 @@
 
 The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A field that begins with a quote goes on to
 its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record; nor is a line of nothing
-but commas, which spreadsheets leave behind, in a file whose columns have names.
+but commas and quotes, which spreadsheets leave behind, in a file whose columns have names.
 
 Nothing is looked at byte by byte: positions of quotes, commas and line ends are found by numpy, and whatever has an odd
 number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may, which `csv_flaws`
@@ -79,8 +79,8 @@ class Layout(Struct, frozen=True, eq=False):
 
 
 def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
-    """The layout of what begins where a record may begin and ends anywhere; lines of commas alone are records unless
-    they are to be skipped.
+    """The layout of what begins where a record may begin and ends anywhere; lines of commas and quotes alone are
+    records unless they are to be skipped.
 
     A CR at the very end is no line end yet, as an LF may follow.
     """
@@ -92,7 +92,8 @@ def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
     starts = np.concatenate(([0], ends[:-1])) if ends.size else ends
     stops = _stops(content, codes, last_bytes)
     commas = _outside(quotes, _places_of(codes, COMMA)) if b"," in content else _NONE
-    empty = commas.searchsorted(stops) - commas.searchsorted(starts) if skip_commas else 0
+    # A spreadsheet that quotes all cells leaves lines of "","" behind.
+    empty = sum(at.searchsorted(stops) - at.searchsorted(starts) for at in (commas, quotes)) if skip_commas else 0
     written = stops - starts > empty
     return Layout(
         content=content,

@@ -41,6 +41,7 @@ _NAMED = {
 # The name, the number of values, and the seconds of one, where all have the same.
 _FIELDS = (("minute", 60, 60), ("hour", 24, 3_600), ("day", 31, 86_400), ("month", 12, 0), ("weekday", 7, 0))
 
+_ABBREVIATION_CHARACTERS = 5
 _SECOND = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
 _DAY = timedelta(days=1)
@@ -250,7 +251,8 @@ def _check_steps(line: str) -> None:
             if step.isdecimal() and int(step) > most:
                 alone = text.startswith("*/") and {*fields[:place]} <= {"0"} and {*fields[place + 1 :]} <= {"*"}
                 hint = f"; for every {step} {name}s use every: {int(step) * seconds}" if seconds and alone else ""
-                raise Invalid(f"the step {step} exceeds the {most} of a {name} field{hint}", field="cron", value=line)
+                a = "an" if name == "hour" else "a"
+                raise Invalid(f"the step {step} exceeds the {most} of {a} {name} field{hint}", field="cron", value=line)
 
 
 def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
@@ -295,5 +297,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return time_zone(name)
     except KeyError:
-        hint = suggest(name, zone_names()) or "; IANA has names such as Europe/Paris and UTC"
+        # The nearest to PST is MST, and to UTC+3 it is UTC: other times of day.
+        near = suggest(name, zone_names()) if len(name) > _ABBREVIATION_CHARACTERS else ""
+        hint = near or "; IANA has names such as Europe/Paris and UTC, and Etc/GMT-3 for UTC+3"
         raise Invalid(f"unknown time zone{hint}", field="timezone", value=name) from None

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.domain.audience.column_names import column_name
+from shared.domain.audience.column_names import column_name, strip_unseen
 from shared.domain.errors import Invalid, suggest
 
 # Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
@@ -54,7 +54,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
 def normal_locale(written: str) -> str:
     """The locale as it is compared: `pt_BR` and ` PT-br` are `pt-br`."""
-    return written.strip().lower().replace("_", "-")
+    return strip_unseen(written).lower().replace("_", "-")
 
 
 def find_locale(wanted: str, known: Container[str]) -> str | None:

@@ -59,8 +59,8 @@ class CallRefused(Struct, frozen=True, tag=True):
 
 
 class NotNow(Struct, frozen=True, tag=True):
-    """The provider has certainly not taken it, and may at another time. `too_fast` says that calls come too fast: that
-    is no fault of the message, and no attempt at it."""
+    """The provider has certainly not taken it, and may at another time. `too_fast` says that calls come too fast, or
+    that it asks all of them to wait: that is no fault of the message, and no attempt at it."""
 
     detail: str = ""
     too_fast: bool = False

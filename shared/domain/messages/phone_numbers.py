@@ -17,9 +17,11 @@ _SCHEME = re.compile(r"\A(?:tel|whatsapp):\s*", re.IGNORECASE)  # RFC 3966; Twil
 # How people write numbers: the library would find one in any prose.
 _DIALLED = re.compile(rf"\(?[{_PLUSES}]?[\d\s().\-/\u2010-\u2015\u2212]+")
 _FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet took the number for an amount
+_SEVERAL = re.compile(r"[^/]*\d\s*/\s*\d{1,2}")  # 1234567/8 is 1234567 and 1234568
 _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
 
 _NO_NUMBER = "it is no phone number"
+_SEVERAL_NUMBERS = "it stands for several phone numbers: write one"
 _NO_COUNTRY = "it does not begin with + and a country code, and no default region says which country it is of"
 _UNKNOWN_COUNTRY = "no country has its country code"
 _SHORT_NUMBER = "the phone number is too short"
@@ -49,6 +51,8 @@ def read_number(written: str, default_region: str) -> str:
         address = whole[1] + whole[3]
     if not _DIALLED.fullmatch(address):
         raise NoNumber(_NO_NUMBER)
+    if _SEVERAL.fullmatch(address):
+        raise NoNumber(_SEVERAL_NUMBERS)
     try:
         number = _parse_number(address, default_region)
     except NumberParseException as error:

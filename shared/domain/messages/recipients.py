@@ -3,7 +3,8 @@
 Two spellings of one address have one normal form. A phone number becomes E.164 (`+6591234567`), without `whatsapp:`
 before it (`shared.domain.messages.phone_numbers`). A mail address has its domain in the form that people read, in lower
 case. A token of APNs, which is hexadecimal, is in lower case; other tokens and addresses stay as they are. Blanks,
-zero-width characters and marks of direction around an address are never a part of it.
+zero-width characters and marks of direction around an address are never a part of it, nor are they inside a
+mail address, but for the joiners of other scripts.
 
 **Repeats.** Whoever stands twice in an audience is written to once. The planner finds that out: it takes a hash of 64
 bits of each normal form (`hashes_of(ids, repeat_form(...))` in `shared.domain.audience.repeats`, the landed one, which
@@ -19,10 +20,10 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from shared.domain.audience.column_names import strip_unseen
+from shared.domain.audience.column_names import ZERO_WIDTH, strip_unseen, without_zero_width
 from shared.domain.audience.user_ids import Normalize
 from shared.domain.errors import Invalid
-from shared.domain.mail_domains import address_in_ascii, normal_domain
+from shared.domain.mail_domains import address_in_ascii, domain_in_ascii, normal_domain
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.phone_numbers import NoNumber, read_number
 
@@ -30,10 +31,14 @@ ADDRESS_CHARACTERS = 1_024
 _MAIL_CHARACTERS, _LOCAL_CHARACTERS = 254, 64  # RFC 5321
 
 _MAIL_KINDS = frozenset({"smtp", "ses", "sendgrid"})
-_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
+APNS_DEVICE = re.compile(r"[0-9A-Fa-f]{8,512}")
+"""Tokens that APNs can be asked for; it may know of none that is so short."""
+
 _APNS_TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
 # Neither quoted local parts nor literals: nobody has one, and both serve to smuggle.
 _LOCAL = re.compile(r"""[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+(?:\.[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+)*""")
+
+_UNSEEN = {ord(character): None for character in ZERO_WIDTH if character not in "\u200c\u200d"}  # but for joiners
 
 HIDDEN = "…"
 """What stands in the place of what is not shown."""
@@ -54,7 +59,7 @@ _BLANK = Malformed("it is blank")
 _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
 _PLUS_AS_BLANK = re.compile(r"(?:whatsapp:)? \d|\s*[^\s<]+ [^<]*@")
 _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
-_NO_TOKEN = Malformed("a device's token is made of hexadecimal digits")
+_NO_TOKEN = Malformed("a device's token is made of 8 to 512 hexadecimal digits")
 _NO_MAIL = Malformed("it is no mail address: one @ is needed, with something before and behind it")
 _LONG_MAIL = Malformed(f"a mail address has at most {_MAIL_CHARACTERS} characters, {_LOCAL_CHARACTERS} before the @")
 _BAD_LOCAL = Malformed("there are characters before the @ that a mail address does not have there")
@@ -77,7 +82,7 @@ def fit_kind(address: Address, kind: str) -> Address:
         return address
     if kind in _MAIL_KINDS and not address.isascii() and address_in_ascii(address) is None:
         return _NOT_ASCII
-    return _NO_TOKEN if kind == "apns" and not _HEXADECIMAL.fullmatch(address) else address
+    return _NO_TOKEN if kind == "apns" and not APNS_DEVICE.fullmatch(address) else address
 
 
 def read_address(text: str, channel: Channel, default_region: str = "") -> Address:
@@ -102,8 +107,9 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
 
 def spellings_of(written: str) -> set[str]:
     """All forms of an address that the ledger may hold, by any channel and of former versions, and the text itself,
-    which is all that is kept of a malformed one."""
-    forms = [form for channel in Channel if isinstance(form := read_address(written, channel), str)]
+    which is all that is kept of a malformed one. Digits are a number of any country, too."""
+    spelled = [(written, channel) for channel in Channel] + [(f"+{written}", Channel.SMS)]
+    forms = [form for text, channel in spelled if isinstance(form := read_address(text, channel), str)]
     by_whatsapp = [f"whatsapp:{form}" for form in forms if form.startswith("+")]  # as `Channel.OTHER` keeps it
     return {written, *forms, *by_whatsapp, *filter(None, map(former_form, forms))}
 
@@ -148,15 +154,18 @@ def _read_number(address: str, default_region: str) -> Address:
 
 
 def _read_mail(address: str) -> Address:
-    local, at, domain = address.partition("@")
+    local, at, domain = address.translate(_UNSEEN).partition("@")
     if not (local and at and domain) or "@" in domain:
         return _NO_MAIL
     if len(address) > _MAIL_CHARACTERS or len(local) > _LOCAL_CHARACTERS:
         return _LONG_MAIL
-    local = normalize("NFC", local)
+    seen = without_zero_width(local)  # joiners are a part of names in other scripts
+    local = seen if seen.isascii() else normalize("NFC", local)
     if not _LOCAL.fullmatch(local):
         return _BAD_LOCAL
     normal = normal_domain(domain)
-    if normal is None or "." not in normal or "_" in normal:
+    if normal is None or "." not in normal or "_" in normal or normal.rpartition(".")[2].isdecimal():
         return _BAD_DOMAIN
+    if not normal.isascii() and len(local) + len(domain_in_ascii(normal) or "") >= _MAIL_CHARACTERS:
+        return _LONG_MAIL
     return f"{local}@{normal}"

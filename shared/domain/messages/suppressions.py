@@ -9,6 +9,7 @@ stays so when the bar is lifted, and a bar stays when they come back.
 from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
+from unicodedata import is_normalized
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from shared.domain.messages.channels import Channel
 from shared.domain.messages.unsubscribing import EVERYTHING, Listing, listing_of
 
 LIST_CHARACTERS = 100
-LIST_RULE = f"up to {LIST_CHARACTERS} printable characters, without blanks around them"
+LIST_RULE = f"up to {LIST_CHARACTERS} printable characters in Unicode's form NFC, without blanks around them"
 
 
 class SuppressionCause(StrEnum):
@@ -128,7 +129,8 @@ def reason_of(found: Collection[Suppression], *, list_name: str, transactional: 
 
 def check_list(name: str, field: str = "list") -> None:
     """Raise `Invalid` unless a list can have this name; `""` stands for all lists."""
-    if len(name) > LIST_CHARACTERS or not name.isprintable() or name != name.strip():
+    is_plain = name.isprintable() and name == name.strip() and is_normalized("NFC", name)
+    if len(name) > LIST_CHARACTERS or not is_plain:
         raise Invalid(f"a list's name has {LIST_RULE}", field=field, value=name)
 
 

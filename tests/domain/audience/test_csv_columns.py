@@ -134,6 +134,20 @@ def test_rows_of_commas_alone_are_skipped_like_blank_lines() -> None:
     assert again.ids == [b"u1", b"u2"]
 
 
+def test_rows_of_empty_quotes_are_skipped_too() -> None:
+    content = b'"recipient","name"\n"u1","Ann"\n"",""\n"u2",""\n"",\n""\n'
+    for at in in_every_way(content):
+        rows = read(pieces(content, at), RowReader(choose=by_name("recipient", "name")))
+        assert (rows.ids, rows.others) == ([b"u1", b"u2"], ([b"Ann", b""],))
+    assert "blank" in told(b'recipient,name\n"",","\n')
+
+
+def test_columns_that_are_not_separated_by_commas_are_told() -> None:
+    for content in (b"recipient;name\na;b\n", b"recipient\tname\na\tb\n"):
+        assert "separated by commas" in told(content)
+    assert "commas" not in told(b"name,x\na,b\n")
+
+
 def test_a_column_that_may_have_been_meant_is_suggested() -> None:
     assert told(b"name,recipients\nAnn,u1\n").startswith(
         'the file has no column "recipient" for its recipients; its columns are "name", "recipients"; did you mean '

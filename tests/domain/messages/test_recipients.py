@@ -17,6 +17,7 @@ from shared.domain.messages.recipients import (
     mask,
     read_address,
     repeat_form,
+    spellings_of,
 )
 
 SMS, MAIL, PUSH, OTHER = Channel.SMS, Channel.MAIL, Channel.PUSH, Channel.OTHER
@@ -51,6 +52,8 @@ def test_spellings_of_a_number_of_singapore_are_one(spelled: str) -> None:
         (" \u200b ", "SG", "blank"),
         ("call 91234567", "SG", "no phone number"),
         ("91234567 ext. 5", "SG", "no phone number"),
+        ("030 1234567/8", "DE", "several"),
+        ("+49 30 1234567 / 68", "", "several"),
         ("1-800-FLOWERS", "US", "no phone number"),
         ("+", "SG", "no phone number"),
         ("+999123456", "SG", "country code"),
@@ -74,6 +77,7 @@ def test_what_is_no_number_is_told_without_it(spelled: str, region: str, reason:
 def test_numbers_of_other_countries_need_no_region() -> None:
     assert read_address("+44 (0)20 7946 0958", SMS) == "+442079460958"
     assert read_address("020 7946 0958", SMS, "GB") == "+442079460958"
+    assert read_address("0475/12 34 56", SMS, "BE") == read_address("0475/12/34/56", SMS, "BE") == "+32475123456"
     assert read_address("+1 650 253 0000", SMS, "SG") == "+16502530000"
 
 
@@ -144,7 +148,8 @@ def test_a_kind_reads_what_it_can_call(kind: str) -> None:
 
 def test_apns_reads_hexadecimal_tokens() -> None:
     assert address_reader(PUSH, kind="apns")("AB" * 32) == "ab" * 32
-    assert isinstance(address_reader(PUSH, kind="apns")("not-hex!"), Malformed)
+    for token in ("not-hex!", "0123456", "a" * 513):
+        assert isinstance(address_reader(PUSH, kind="apns")(token), Malformed)
     assert address_reader(PUSH, kind="fcm")("not-hex!") == "not-hex!"
 
 
@@ -160,6 +165,10 @@ def test_a_mail_address_loses_marks_of_direction_around_it() -> None:
         ("a.b+c@x-y.example.org", "a.b+c@x-y.example.org"),
         ("o'hara/x=y@example.com", "o'hara/x=y@example.com"),
         ("é@BÜCHER.example", "é@bücher.example"),
+        ("an\u200ba\u200d@\u202aexa\u00admple\u200e.com\u202c", "ana@example.com"),
+        ("\u0928\u200d\u0924@example.com", "\u0928\u200d\u0924@example.com"),  # a joiner that is seen
+        ("ana@\u0646\u0627\u0645\u0647\u200c\u0627\u06cc.com", "ana@\u0646\u0627\u0645\u0647\u200c\u0627\u06cc.com"),
+        ("ana@xn--mgba3gch31f060k.com", "ana@\u0646\u0627\u0645\u0647\u200c\u0627\u06cc.com"),
     ],
 )
 def test_a_mail_address_is_trimmed_and_its_domain_in_lower_case(spelled: str, normal: str) -> None:
@@ -173,11 +182,13 @@ ONE_AT, LENGTH, BEFORE, DOMAIN = "one @ is needed", "at most 254", "before the @
     ("reason", "spelled"),
     [
         (ONE_AT, ["ann", "ann@", "@example.com", "@", "a@b@example.com"]),
+        (LENGTH, [f"{'a' * 64}@{'ü' * 53}.{'ü' * 53}.{'ü' * 53}.{'ü' * 10}.com"]),
         (LENGTH, [f"{'a' * 65}@x.com", f"{'a' * 64}@{'x.' * 93}comm", f"a@{'x.' * 130}com"]),
         (BEFORE, ["a b@example.com", ".a@x.com", "a.@x.com", "a..b@x.com", '"a b"@x.com', "a,b@x.com", "A <a@x.com>"]),
         (BEFORE, ["a\r\nBcc:b@x.com", "a\x00@x.com", "a:b@x.com"]),
         (DOMAIN, ["a@localhost", "a@-x.com", "a@x-.com", "a@x..com", "a@.com", "a@x.com.", "a@x_y.com"]),
-        (DOMAIN, ["a@[127.0.0.1]", "a@x.com\r\nBcc: b", f"a@{'x' * 64}.com", "a@x.com>", "a@x y.com"]),
+        (DOMAIN, ["a@[127.0.0.1]", "a@127.0.0.1", "a@example.123", "a@x.com\r\nBcc: b"]),
+        (DOMAIN, [f"a@{'x' * 64}.com", "a@x.com>", "a@x y.com"]),
     ],
 )
 def test_what_is_no_mail_address_is_told_without_it(reason: str, spelled: list[str]) -> None:
@@ -209,6 +220,11 @@ def test_a_normal_form_is_its_own(text: str, channel: Channel, region: str) -> N
     else:
         assert read_address(read, channel, region) == read
         assert read == strip_unseen(read) != ""
+
+
+def test_a_number_is_looked_for_by_its_digits_too() -> None:
+    assert "+6591234567" in spellings_of("6591234567") & spellings_of("+65 9123 4567") & spellings_of("65 9123-4567")
+    assert spellings_of("91234567") == {"91234567"}
 
 
 def test_a_region_is_two_letters() -> None:

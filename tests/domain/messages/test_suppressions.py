@@ -86,12 +86,12 @@ def test_a_log_shows_nobodys_address() -> None:
     assert "ann" not in repr(suppression)
 
 
-@pytest.mark.parametrize("name", ["", "news", "Ofertas de otoño", "x" * 100])
+@pytest.mark.parametrize("name", ["", "news", "Ofertas de otoño", "Caf\u00e9", "x" * 100])
 def test_what_a_list_can_be_called(name: str) -> None:
     check_list(name)
 
 
-@pytest.mark.parametrize("name", [" news", "news ", "a\nb", "a\0b", "x" * 101, "\u200e"])
+@pytest.mark.parametrize("name", [" news", "news ", "a\nb", "a\0b", "x" * 101, "\u200e", "Cafe\u0301"])
 def test_what_no_list_is_called(name: str) -> None:
     with pytest.raises(Invalid) as refused:
         check_list(name)

@@ -374,6 +374,7 @@ def test_a_device_without_a_token_is_skipped(token: str | None, metadata: dict[s
     ("locale", "used"),
     [
         ("pt_BR", "pt_br"), ("pt-br", "pt_br"), ("PT", "en"), ("ES", "ES"), ("es-419", "ES"), (" es ", "ES"),
+        ("\ufeffpt-BR\u200e", "pt_br"),
         ("zh-Hant-TW", "zh-hant"), ("zh-Hans-CN", "zh"), ("zhx", "en"), (None, "en"), ("", "en"), ("-", "en"),
     ],
 )  # fmt: skip

@@ -73,6 +73,16 @@ async def test_a_token_ends_when_it_was_told_to(house: House) -> None:
     assert (await house.admin.service(again.json["token"]).get("/whoami")).status == 200
 
 
+async def test_a_misspelt_field_makes_no_token_that_never_ends(house: House) -> None:
+    later = format_instant(house.clock.now() + timedelta(hours=1))
+    refused = await house.admin.post("/tokens", {"name": "service", "expires_at": later})
+    assert (refused.status, refused.json["field"]) == (422, "expires_at")
+    assert "expiresAt" in refused.json["reason"]
+    _, token = await issued(house)
+    again = await rotated(house, token, expireAt=later)
+    assert (again.status, again.json["field"]) == (422, "expireAt")
+
+
 async def test_a_rotated_secret_overlaps_with_the_one_before_and_all_else_stays(house: House) -> None:
     before, token = await issued(house, roles={"*": "viewer"})
     assert (await before.post("/schedules", SCHEDULE | {"key": "stays"})).status == 201

@@ -57,11 +57,12 @@ async def test_unknown_fields_are_refused_where_the_document_says_so(house: Hous
     schemas = (await document(house))["components"]["schemas"]
     assert schemas["ScheduleBody"]["additionalProperties"] is False
     assert schemas["RetryFilter"]["additionalProperties"] is False
-    assert "additionalProperties" not in schemas["TokenBody"]
-    for path in ("/schedules", "/schedules/preview", "/dead-letters/retry"):
+    assert schemas["TokenBody"]["additionalProperties"] is False
+    assert "additionalProperties" not in schemas["UserBody"]
+    for path in ("/schedules", "/schedules/preview", "/dead-letters/retry", "/tokens"):
         reply = await house.admin.post(path, {"nobody_knows": 1})
         assert (reply.status, reply.json["field"]) == (422, "nobody_knows")
-    assert (await house.admin.post("/tokens", {"name": "x", "nobodyKnows": 1})).status == 201
+    assert (await house.admin.post("/users", {"email": "x@example.com", "nobodyKnows": 1})).status == 201
 
 
 async def test_who_may_use_an_operation_is_told_by_the_role_of_its_security(house: House) -> None:

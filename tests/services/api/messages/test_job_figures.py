@@ -147,6 +147,13 @@ async def test_a_job_that_has_not_ended_is_not_retried(campaign: Campaign) -> No
     assert (answer.status, answer.json["field"], answer.json["value"]) == (409, "status", "running")
 
 
+async def test_a_misspelt_field_retries_nothing(campaign: Campaign) -> None:
+    job = await plan_new(campaign, 1)
+    answer = await campaign.desk.admin.post(f"{campaign.jobs}/{job.id}/retry", {"state": ["unsent"]})
+    assert (answer.status, answer.json["field"]) == (422, "state")
+    assert "did you mean states?" in answer.json["reason"]
+
+
 async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     house, parts = campaign.desk.house, campaign.desk.parts
     job = replace(a_job(), **_of(await campaign.made()))
