@@ -43,8 +43,8 @@ def _find_ways_once() -> None:
         construct(app.asgi_router)
         return create(app)
 
-    ASGIRouter.construct_routing_trie = lambda _: None  # type: ignore[method-assign]
-    Litestar._create_asgi_handler = create_at_last  # type: ignore[method-assign]
+    ASGIRouter.construct_routing_trie = lambda _: None  # type: ignore[assignment, method-assign]
+    Litestar._create_asgi_handler = create_at_last  # type: ignore[assignment, method-assign]
 
 
 def _remember(owner: type, name: str, key_of: Callable[..., Hashable]) -> None:
