@@ -220,6 +220,7 @@ async def test_groups(cli: Program, house: House, document: Document) -> None:
     before = (await cli.done("groups", "show", *app, group_id)).out
     assert "; which of them have devices is fixed when the first one starts, at " in before
     assert "+0530" not in before
+    assert f"{(await shown(house, f'/apps/{app_id}'))['name']} ({app_id})\n" in before
     zones = (await shown(house, f"/apps/{app_id}/groups/{group_id}"))["zones"]
     ended = zones.pop(0)["jobId"]
     assert await house.store.jobs.move(ended, to=JobStatus.RUNNING, only=STARTABLE, at=1) is not None
