@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from services.cli.options import Instant, JsonText, Pair
+from services.cli.options import Instant, JsonText, pairs
 
 Function = Callable[..., Any]
 
@@ -19,9 +19,9 @@ _OPTIONS = (
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
     click.option("--payload", type=JsonText(), metavar="JSON|@FILE", help="Payload of the message."),
-    click.option("--label", "labels", type=Pair(), multiple=True, help="Label; may be given several times."),
+    pairs("--label", "labels", help="Label; may be given several times."),
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
-                 help="Whole definition, as in the API; the options above win."),
+                 help="Whole definition, as in the API; the options above override it."),
 )  # fmt: skip
 
 
