@@ -15,7 +15,12 @@ MOST = 8 * 24 * 60
 
 @command.verb("list")
 @click.option(
-    "--minutes", type=click.IntRange(1, MOST), default=60, show_default=True, help="Number of minutes to look back."
+    "--minutes",
+    type=click.IntRange(1, MOST),
+    metavar="N",
+    default=60,
+    show_default=True,
+    help="Number of minutes to look back.",
 )
 def list_minutes(session: Session, minutes: int) -> None:
     """List the pushes, messages and scheduled calls of each minute, the oldest first; minutes without any are left
