@@ -14,6 +14,7 @@ from shared.domain.errors import CarillonError, Invalid, suggest
 
 MAX_COLUMNS = 1_000
 MAX_NAME_CHARACTERS = 255
+_NOT_COMMAS = {b";": "semicolons", b"\t": "tabs"}
 _LIKE_A_NAME = re.compile(r"[^\W\d][\w .-]{0,49}")
 
 
@@ -48,6 +49,9 @@ class BadHeader(CarillonError):
 
 def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
     """The names in a header's fields, which are UTF-8. Raises `BadHeader`."""
+    for separator, word in _NOT_COMMAS.items():
+        if len(fields) == 1 and separator in fields[0].strip():
+            raise BadHeader(f"{word} between its columns, where commas must be", 0)
     names: dict[str, int] = {}
     read: list[str] = []
     for place, field in enumerate(fields):
