@@ -93,10 +93,10 @@ def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
     return [
         ("id", job["id"]),
         ("app", f"{job['app']['name']} ({job['appId']})"),
-        ("group", job["jobGroupId"]),
+        ("group", job["jobGroupId"] if job["zone"] else ""),
         ("zone", job["zone"]),
         ("templates", job["templateName"]),
-        ("service", job["service"]),
+        ("service", "" if credential else job["service"]),
         ("credential", credential),
         ("options", job.get("options", {})),
         ("state", state_of(job)),
@@ -213,4 +213,6 @@ def _share(job: Json) -> str:
 
 
 def _counts(counts: Json) -> list[str]:
-    return [f"{name}: {group_digits(count)}" for name, count in sorted(counts.items(), key=lambda pair: -pair[1])]
+    return [
+        f"{name}: {group_digits(count)}" for name, count in sorted(counts.items(), key=lambda pair: -pair[1]) if count
+    ]

@@ -15,7 +15,33 @@ from shared.domain.plain_words import find_json_fault
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-limit = click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum rows (default 100; 0 = all).")
+
+class Count(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number{_bounds(self)}: write digits only", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a number{_bounds(self)}: write it like 0.05", param, ctx)
+
+
+def _bounds(range: click.IntRange | click.FloatRange) -> str:
+    least = "" if range.min is None else f" of at least {range.min:,}"
+    return least if range.max is None else f"{least} and {'less than' if range.max_open else 'at most'} {range.max:,}"
+
+
+limit = click.option("--limit", type=Count(0), metavar="N", help="Maximum rows (default 100; 0 = all).")
 namespace = click.option(
     "--namespace",
     default="",

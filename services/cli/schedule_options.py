@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from services.cli.options import Instant, JsonText, pairs
+from services.cli.options import Count, Instant, JsonText, pairs
 
 Function = Callable[..., Any]
 
@@ -14,7 +14,7 @@ _OPTIONS = (
     click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
     click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
     click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
-    click.option("--every", type=click.IntRange(1), metavar="SECONDS", help="Seconds between two instants."),
+    click.option("--every", type=Count(1), metavar="SECONDS", help="Seconds between two instants."),
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),

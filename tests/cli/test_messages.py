@@ -40,7 +40,8 @@ async def test_a_job_by_a_credential_is_made_and_shown(cli: Program, house: Hous
     assert (told["transactional"], told["list"], told["defaultRegion"]) == (True, "news", "SG")
     page = (await cli.done("jobs", "show", job_id, *app)).out
     assert f"play ({shown.json['credentialId']})\n" in page
-    assert "devices" not in page
+    assert not {"devices", "group", "service"} & {*page.split()}
+    assert "unsent: 0" not in page
     await house.store.credentials.remove(shown.json["credentialId"])
     page = (await cli.done("jobs", "show", job_id, *app)).out
     assert f"  {shown.json['credentialId']}\n" in page

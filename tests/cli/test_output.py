@@ -74,6 +74,7 @@ def test_an_id_as_it_is_shown_means_that_id(width: int) -> None:
     shown = shorten_id(ID, width)
     assert len(shown) == min(width, len(ID))
     assert matches(shown, ID)
+    assert matches(shown.upper(), ID)
     assert matches(shown.replace("…", "..."), ID)
     assert not matches(shown, ID[:-1] + "0") or width == 36
 

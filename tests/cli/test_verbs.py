@@ -289,6 +289,7 @@ async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, hous
     assert (len(ids) > 20, ids[0], ids[-1]) == (True, last, first)
     _, *rows = (await cli.done(*app)).out.splitlines()
     assert [row.split()[0] for row in rows] == [last, group, first]
+    assert (await cli.done("groups", "list", "--app", app_id, "-q")).out.split() == [group]
     assert f"{len(ids) - 2} zones" in rows[1] and "scheduled" in rows[1]
     assert len((await cli.done(*app, "--limit", "2")).out.splitlines()) == 3
     _, row = (await cli.done(*app, "--status", "scheduled")).out.splitlines()

@@ -49,7 +49,7 @@ def list_actions(session: Session, limit: int | None) -> None:
 )
 @click.option(
     "--at-most",
-    type=click.IntRange(1),
+    type=options.Count(1),
     metavar="N",
     help="Maximum number of things (default: as many as match when it asks).",
 )

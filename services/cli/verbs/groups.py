@@ -144,6 +144,6 @@ def _first_jobs(jobs: Iterable[Json]) -> Iterator[Json]:
     """A job of each group."""
     seen: set[str] = set()
     for job in jobs:
-        if job["jobGroupId"] and job["jobGroupId"] not in seen:
+        if job["zone"] and job["jobGroupId"] not in seen:
             seen.add(job["jobGroupId"])
             yield job

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from services.cli import options
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -16,7 +17,7 @@ MOST = 8 * 24 * 60
 @command.verb("list")
 @click.option(
     "--minutes",
-    type=click.IntRange(1, MOST),
+    type=options.Count(1, MOST),
     metavar="N",
     default=60,
     show_default=True,

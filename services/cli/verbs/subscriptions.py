@@ -106,7 +106,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
 
 @command.verb("secret", changes=True)
 @_key
-@click.option("--keep-hours", type=click.IntRange(0, 168), metavar="HOURS", default=24, show_default=True,
+@click.option("--keep-hours", type=options.Count(0, 168), metavar="HOURS", default=24, show_default=True,
               help="Hours for which the old secret signs beside it.")  # fmt: skip
 @options.namespace
 def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:
