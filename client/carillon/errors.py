@@ -25,7 +25,8 @@ class CarillonError(Exception):
     `field` the input that is wrong, if it is one."""
 
     def __init__(self, reason: str, *, status: int | None = None, field: str | None = None) -> None:
-        super().__init__(f"{field}: {reason}" if field else reason)
+        is_named = not field or re.search(rf"(?<![\w.]){re.escape(field)}(?!\w)", reason)
+        super().__init__(reason if is_named else f"{field}: {reason}")
         self.reason = reason
         self.status = status
         self.field = field

@@ -7,7 +7,7 @@ import click
 
 from services.cli import complete
 from services.cli.names import find_app
-from services.cli.options import Pair
+from services.cli.options import pairs
 from services.cli.output.tables import Json
 from services.cli.session import Session
 
@@ -17,8 +17,8 @@ _OPTIONS = (
     click.option("--admin", "is_admin", is_flag=True, help="Make an admin, who may do everything."),
     click.option("--allow", "apps", multiple=True, metavar="APP", shell_complete=complete.apps,
                  help="Make an admin of this app."),
-    click.option("--role", "roles", type=Pair(), multiple=True, metavar="OF=ROLE",
-                 help="Give a role: viewer, operator or admin of '*', app/APP (id or name) or namespace/NAMESPACE."),
+    pairs("--role", "roles", metavar="OF=ROLE",
+          help="Give a role: viewer, operator or admin of '*', app/APP (id or name) or namespace/NAMESPACE."),
 )  # fmt: skip
 
 

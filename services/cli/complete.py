@@ -64,7 +64,7 @@ def _jobs(session: "Session", _: str) -> Names:
 
 
 def _groups(session: "Session", _: str) -> Names:
-    return ((job["jobGroupId"], job["templateName"]) for job in _newest(session) if job["jobGroupId"])
+    return ((job["jobGroupId"], job["templateName"]) for job in _newest(session) if job["zone"])
 
 
 def _newest(session: "Session") -> Iterable[Any]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from services.cli.exits import Exit, Failure
+from shared.domain.plain_words import read_mistake
 
 FILE = "contexts.toml"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -56,6 +57,9 @@ def read_contexts() -> ContextsFile:
             return msgspec.convert(tomllib.load(file), ContextsFile)
     except FileNotFoundError:
         return ContextsFile()
+    except msgspec.ValidationError as error:
+        mistake, _ = read_mistake(str(error), ContextsFile, subject="the file")
+        raise Failure(Exit.COMMAND_LINE, f"{path} cannot be read: {mistake}") from None
     except (OSError, ValueError) as error:
         raise Failure(Exit.COMMAND_LINE, f"{path} cannot be read: {error}") from None
 

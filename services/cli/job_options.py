@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from services.cli import complete
-from services.cli.options import Instant, JsonText, Pair, Start
+from services.cli.options import Count, Instant, JsonText, Number, Start, pairs
 from services.cli.session import Session
 from services.cli.uploading import upload_file
 
@@ -18,10 +18,10 @@ Function = Callable[..., Any]
 _OPTIONS = (
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
-                 help="Name of a template; of several, each user gets one."),
+                 help="Name of a template; may be given several times: each user gets one of them."),
     click.option("--service", help="Push service: apns (default), gcm or another."),
-    click.option("--filter", "filters", type=Pair(), multiple=True,
-                 help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),
+    pairs("--filter", "filters",
+          help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),
     click.option("--csv", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                  help="CSV file to upload: a header, and user ids in the first column."),
     click.option("--csv-path", default="", metavar="PATH", help="CSV file that is uploaded already: <bucket>/<key>."),
@@ -31,9 +31,9 @@ _OPTIONS = (
     click.option("--localized", is_flag=True, help="Send at the time of --at in each recipient's zone."),
     click.option("--past-time", type=click.Choice(["skip", "nextDay"]),
                  help="Skip zones whose start has passed, or start them a day later."),
-    click.option("--control-group", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="SHARE",
+    click.option("--control-group", type=Number(0, 1, max_open=True), default=0.0, metavar="SHARE",
                  help="Share of users who are held out and get nothing, such as 0.05."),
-    click.option("--set", "tags", type=Pair(), multiple=True, help="Fill a tag of the templates: name=Ana."),
+    pairs("--set", "tags", help="Fill a tag of the templates: name=Ana."),
     click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="JSON that is sent with each message."),
 )  # fmt: skip
 _OF_MESSAGES = (
@@ -51,12 +51,12 @@ _OF_MESSAGES = (
                  help="With --credential: hold or send again messages whose outcome is unknown."),
     click.option("--halt-on", type=JsonText(), metavar="JSON|null",
                  help='With --credential: bounces that hold the job: {"share": 0.1, "minimum": 10}; null: never.'),
-    click.option("--share", type=click.IntRange(1, 100), metavar="N",
+    click.option("--share", type=Count(1, 100), metavar="N",
                  help="With --credential: weight among the account's jobs if its order is shares (default: 1)."),
     click.option("--list", "list_name", default="", metavar="NAME",
                  help="With --credential: list that recipients can unsubscribe from."),
     click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
-    click.option("--max-recipients", type=click.IntRange(1), metavar="N",
+    click.option("--max-recipients", type=Count(1), metavar="N",
                  help="With --credential: fail a job with more recipients."),
 )  # fmt: skip
 

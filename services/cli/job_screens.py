@@ -51,6 +51,20 @@ _ZONE_COLUMNS = (
 )
 
 
+def show_job(session: Session, job: Json) -> None:
+    """Show a job with the name of its provider account."""
+    session.out.show(job, lambda: job_fields(session.out, job, credential=_credential_of(session, job)), id="id")
+
+
+def show_group(session: Session, group: Json) -> None:
+    """Show a group with the name of its app."""
+    session.out.show(
+        group,
+        lambda: group_fields(session.out, group, app=session.api.get("apps", group["appId"])["name"]),
+        id="id",
+    )
+
+
 def show_preview(session: Session, preview: Json) -> None:
     """Show recipients and samples of a job, and probable mistakes; ends with 5 if the job would fail."""
     _show_preview(session.out, preview)
@@ -84,7 +98,7 @@ def show_rate(session: Session, app_id: str, job_id: str) -> None:
     rate = session.api.get("apps", app_id, "jobs", job_id, "rate")
     columns = (
         TableColumn("AT", lambda point: session.out.when(point["at"]), "word"),
-        TableColumn("DEVICES/s", lambda point: round(point["perSecond"]), "number"),
+        TableColumn("PER SECOND", lambda point: round(point["perSecond"]), "number"),
     )
     session.out.show_list(rate["points"], columns, id="at", limit=0)
 
@@ -117,7 +131,7 @@ def watch_job(session: Session, app_id: str, job_id: str) -> None:
         )
 
     glance = watch(look)
-    session.out.show(seen["job"], lambda: job_fields(session.out, seen["job"]), id="id")
+    show_job(session, seen["job"])
     _end(glance)
 
 
@@ -142,7 +156,7 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
         )
 
     glance = watch(look)
-    session.out.show(seen["group"], lambda: group_fields(session.out, seen["group"]), id="id")
+    show_group(session, seen["group"])
     _end(glance)
 
 
@@ -167,6 +181,19 @@ def _show_preview(out: Output, preview: Json) -> None:
         out.show_table(_ZONE_COLUMNS, preview["audience"]["zones"])
     out.write("")
     out.show_table(_SAMPLE_COLUMNS, preview["samples"])
+
+
+def _credential_of(session: Session, job: Json) -> str:
+    """The name and the id of a job's provider account; the id alone once the account is deleted."""
+    from carillon.errors import NotFound
+
+    id = str(job.get("credentialId", ""))
+    if not id:
+        return ""
+    try:
+        return f"{session.api.get('apps', job['appId'], 'credentials', id)['name']} ({id})"
+    except NotFound:
+        return id
 
 
 def _end(glance: Glance) -> None:

@@ -74,7 +74,7 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
         TableColumn("TEMPLATE", lambda job: job["templateName"]),
         state_column("STATE", state_of),
         TableColumn("DONE", _share, "number"),
-        TableColumn("DEVICES", lambda job: job["totalTokens"], "number"),
+        TableColumn("TOTAL", lambda job: job["totalTokens"], "number"),
         TableColumn("FAILED", lambda job: job["failed"], "number"),
         TableColumn("STARTS", lambda job: out.when(job["startsAt"] or job["createdAt"]), "word"),
         TableColumn("ZONE", lambda job: job["zone"], "word"),
@@ -82,22 +82,28 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
     ]
 
 
-def job_fields(out: Output, job: Json) -> Fields:
-    """All of a job that tells something."""
+def units_of(job: Json) -> str:
+    """What a job counts."""
+    return "messages" if job.get("credentialId") else "devices"
+
+
+def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
+    """All of a job that tells something. `credential` names its provider account."""
+    units = units_of(job)
     return [
         ("id", job["id"]),
         ("app", f"{job['app']['name']} ({job['appId']})"),
-        ("group", job["jobGroupId"]),
+        ("group", job["jobGroupId"] if job["zone"] else ""),
         ("zone", job["zone"]),
         ("templates", job["templateName"]),
-        ("service", job["service"]),
-        ("credential", job.get("credentialId", "")),
+        ("service", "" if credential else job["service"]),
+        ("credential", credential),
         ("options", job.get("options", {})),
         ("state", state_of(job)),
         ("failure", job["failure"]),
-        ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} devices"),
+        ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} {units}"),
         *((name, group_digits(job[name])) for name in _SUMS if job[name]),
-        ("rate", f"{group_digits(round(job['rate']))} devices a second" if job["rate"] else ""),
+        ("rate", f"{group_digits(round(job['rate']))} {units} a second" if job["rate"] else ""),
         ("ends about", out.when(job["estimatedEnd"]) if job["estimatedEnd"] else ""),
         ("batches", f"{group_digits(job['completedBatches'])} of {group_digits(job['totalBatches'])}"),
         ("filters", [f"{column}: {value}" for column, value in job["filters"].items()]),
@@ -120,11 +126,11 @@ def job_fields(out: Output, job: Json) -> Fields:
     ]
 
 
-def group_fields(out: Output, group: Json) -> Fields:
-    """The sums of a group."""
+def group_fields(out: Output, group: Json, *, app: str) -> Fields:
+    """The sums of a group. `app` is the name of its app."""
     return [
         ("id", group["id"]),
-        ("app", group["appId"]),
+        ("app", f"{app} ({group['appId']})"),
         ("templates", group["templateName"]),
         ("state", state_of_group(group)),
         ("done", f"{_share(group)} of {group_digits(group['totalTokens'])} devices in zones that have started"),
@@ -207,4 +213,6 @@ def _share(job: Json) -> str:
 
 
 def _counts(counts: Json) -> list[str]:
-    return [f"{name}: {group_digits(count)}" for name, count in sorted(counts.items(), key=lambda pair: -pair[1])]
+    return [
+        f"{name}: {group_digits(count)}" for name, count in sorted(counts.items(), key=lambda pair: -pair[1]) if count
+    ]

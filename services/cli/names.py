@@ -23,7 +23,9 @@ TAIL = 4
 
 
 def matches(typed: str, id: str) -> bool:
-    """Whether the typed text may mean this id: it begins so, or it begins and ends as a table shows it."""
+    """Whether the typed text may mean this id: it begins so, or it begins and ends as a table shows it. The case of a
+    UUID does not count."""
+    typed = typed.lower() if UUID.fullmatch(id) else typed
     head, shortened, tail = typed.replace("...", ELLIPSIS).partition(ELLIPSIS)
     return id.startswith(head) and (not shortened or id.endswith(tail))
 

@@ -11,10 +11,37 @@ import click
 import msgspec
 
 from services.cli.output.times import read_given, read_past, read_span
+from shared.domain.plain_words import find_json_fault
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-limit = click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum rows (default 100; 0 = all).")
+
+class Count(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number{_bounds(self)}: write digits only", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a number{_bounds(self)}: write it like 0.05", param, ctx)
+
+
+def _bounds(range: click.IntRange | click.FloatRange) -> str:
+    least = "" if range.min is None else f" of at least {range.min:,}"
+    return least if range.max is None else f"{least} and {'less than' if range.max_open else 'at most'} {range.max:,}"
+
+
+limit = click.option("--limit", type=Count(0), metavar="N", help="Maximum rows (default 100; 0 = all).")
 namespace = click.option(
     "--namespace",
     default="",
@@ -100,6 +127,21 @@ class Pair(click.ParamType[tuple[str, str]]):
         return name, text
 
 
+def pairs(*names: str, **how: Any) -> Decorate:
+    """An option of `NAME=VALUE` that may be given several times, but once for each name: only the last value would
+    count."""
+    return click.option(*names, type=Pair(), multiple=True, callback=_refuse_repeated_names, **how)
+
+
+def _refuse_repeated_names(
+    _ctx: click.Context, _param: click.Parameter, value: Sequence[tuple[str, str]]
+) -> Sequence[tuple[str, str]]:
+    names = [name for name, _ in value]
+    if repeated := next((name for name in names if names.count(name) > 1), ""):
+        raise click.BadParameter(f"{repeated!r} is given twice, and only one value can count: give each name once")
+    return value
+
+
 class JsonText(click.ParamType[Any]):
     """JSON, or `@FILE` for what stands in a file (`@-`: what comes on stdin)."""
 
@@ -108,12 +150,14 @@ class JsonText(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
+        text = value
         try:
-            return msgspec.json.decode(_read(value[1:]) if value.startswith("@") else value)
-        except OSError as error:
-            self.fail(f"{value[1:]} cannot be read: {error.strerror}", param, ctx)
-        except msgspec.DecodeError as error:
-            self.fail(f"not valid JSON: {error}", param, ctx)
+            text = _read(value[1:]) if value.startswith("@") else value
+            return msgspec.json.decode(text)
+        except click.UsageError as error:
+            self.fail(error.message, param, ctx)
+        except msgspec.DecodeError:
+            self.fail(f"this is not JSON: {find_json_fault(text)}", param, ctx)
 
 
 class SecretText(JsonText):
@@ -131,37 +175,39 @@ def read_documents(path: str) -> Sequence[Any]:
     Raises:
         UsageError: there is none, or they are no JSON.
     """
+    text = _read(path)
     try:
-        content = _read(path)
-        whole = _decode_whole(content)
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise click.UsageError(f"{path} is not valid JSON: {error}") from None
+        whole = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return _read_each_line(path, text)
     return whole if isinstance(whole, list) else [whole]
 
 
 def read_lines(path: str) -> Sequence[str]:
     """The lines of a text (`-`: stdin) that are not blank. Raises `UsageError` where it cannot be read."""
+    return [line.strip() for line in _read(path).splitlines() if line.strip()]
+
+
+def _read_each_line(path: str, text: str) -> Sequence[Any]:
+    documents: list[Any] = []
+    for number, line in enumerate(text.split("\n")):
+        try:
+            documents += [msgspec.json.decode(line)] if line.strip() else []
+        except msgspec.DecodeError:
+            # If the first line is no document, the file was meant to be one.
+            fault = find_json_fault("\n" * number + line if documents else text)
+            raise click.UsageError(f"{path} is not JSON: {fault}") from None
+    if not documents:
+        raise click.UsageError(f"{path} is empty")
+    return documents
+
+
+def _read(path: str) -> str:
+    """A file (`-`: stdin) as text. Raises `UsageError` where it cannot be read."""
     try:
-        content = _read(path).decode()
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return content.removeprefix(BOM_UTF8).decode()
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise click.UsageError(f"{path} is not text in UTF-8") from None
-    return [line.strip() for line in content.splitlines() if line.strip()]
-
-
-def _decode_whole(content: bytes) -> Any:
-    try:
-        return msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        lines = [line for line in content.splitlines() if line.strip()]
-        if len(lines) < 2:
-            raise
-        return [msgspec.json.decode(line) for line in lines]
-
-
-def _read(path: str) -> bytes:
-    content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    return content.removeprefix(BOM_UTF8)

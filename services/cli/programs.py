@@ -183,7 +183,12 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
 @click.option("--app", default="demo", show_default=True, help="The app's name.")
 @click.option("--service", type=click.Choice(list(SERVICES)), default=APNS, show_default=True)
 @click.option(
-    "--devices", type=click.IntRange(0, 10_000_000), default=1_000, show_default=True, help="Minimum number of devices."
+    "--devices",
+    type=click.IntRange(0, 10_000_000),
+    metavar="N",
+    default=1_000,
+    show_default=True,
+    help="Minimum number of devices.",
 )
 @click.option("--embedded/--no-embedded", "own", default=None, help="Use the `carillon up` on the data folder, or not.")
 @_data_dir
@@ -242,7 +247,12 @@ programs.add_command(print_rules)
 
 @programs.command("demo", short_help="Send pushes, mails and events, and survive two kills.")
 @click.option(
-    "--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="Number of devices."
+    "--devices",
+    type=click.IntRange(1, 10_000_000),
+    metavar="N",
+    default=100_000,
+    show_default=True,
+    help="Number of devices.",
 )
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
 @_data_dir

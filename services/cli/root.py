@@ -90,7 +90,7 @@ def _find_programs() -> Mapping[str, click.Command]:
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     envvar="CARILLON_CONFIG",
-    help="A settings file, as `carillon config` prints it. CARILLON_<SECTION>_<FIELD> variables go before it.",
+    help="A settings file, as `carillon config` prints it. CARILLON_<SECTION>_<FIELD> variables override it.",
 )
 @click.pass_context
 def main(context: click.Context, config: Path | None) -> None:

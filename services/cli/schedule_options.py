@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from services.cli.options import Instant, JsonText, Pair
+from services.cli.options import Count, Instant, JsonText, pairs
 
 Function = Callable[..., Any]
 
@@ -14,14 +14,14 @@ _OPTIONS = (
     click.option("--at", "instants", type=Instant(), multiple=True, help="Instant; may be given several times."),
     click.option("--cron", metavar="LINE", help="Cron line of five fields, or @daily and the like: '0 9 * * 1-5'."),
     click.option("--timezone", metavar="ZONE", help="Time zone of --cron, such as Europe/Paris (default: UTC)."),
-    click.option("--every", type=click.IntRange(1), metavar="SECONDS", help="Seconds between two instants."),
+    click.option("--every", type=Count(1), metavar="SECONDS", help="Seconds between two instants."),
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
     click.option("--payload", type=JsonText(), metavar="JSON|@FILE", help="Payload of the message."),
-    click.option("--label", "labels", type=Pair(), multiple=True, help="Label; may be given several times."),
+    pairs("--label", "labels", help="Label; may be given several times."),
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
-                 help="Whole definition, as in the API; the options above win."),
+                 help="Whole definition, as in the API; the options above override it."),
 )  # fmt: skip
 
 

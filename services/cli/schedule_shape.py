@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn, state_column
+from services.cli.output.tables import Json, TableColumn, count_things, state_column
+from services.cli.output.times import format_span
 
 
 def schedule_columns(out: Output) -> Sequence[TableColumn]:
@@ -47,7 +48,7 @@ def recurrence_word(schedule: Json) -> str:
     if every := schedule.get("every"):
         return f"every {every} s"
     instants = schedule.get("schedules") or []
-    return f"{len(instants)} instants" if instants else "instants"
+    return count_things(len(instants), "instant") if instants else "instants"
 
 
 def callback_word(callback: Any) -> str:
@@ -59,6 +60,11 @@ def callback_word(callback: Any) -> str:
     return f"{callback['type']} {place}".rstrip()
 
 
+def _lateness(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 1_000 else format_span(milliseconds / 1_000)
+
+
 def _outcome(out: Output, outcome: Json) -> str:
-    words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", f"{outcome['late_ms']} ms late")
+    late = f"{_lateness(outcome['late_ms'])} late"
+    words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", late)
     return "  ".join([*words, outcome["error"]]).rstrip()

@@ -42,12 +42,13 @@ class _UploadProgress:
         self._title = title
         self._period = _BAR_SECONDS if sys.stderr.isatty() else PERIOD_SECONDS
         self._drawn_at = time.monotonic()
+        self._drawn = -1
 
     def __call__(self, done: int, total: int) -> None:
         self.has_begun = True
         now, over = time.monotonic(), done == total
-        if over or now - self._drawn_at >= self._period:
-            self._drawn_at = now
+        if done != self._drawn and (over or now - self._drawn_at >= self._period):
+            self._drawn_at, self._drawn = now, done
             self._drawing.draw(Glance(title=self._title, state="uploading", done=done, total=total, over=over))
 
 

@@ -1,10 +1,11 @@
-"""Plain words for a wrong value, in place of msgspec's; and a walk through the parts of a type, which tells what may
-stand in a field."""
+"""Plain words in place of a library's: for a text that is not JSON, and for a wrong value. A walk through the parts of
+a type tells what may stand in a field."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import inspect
 
@@ -15,7 +16,7 @@ _MISMATCH = re.compile(r"Expected `(?P<wanted>.+)`, got `(?P<got>.+?)`")
 _RULE = re.compile(r"Expected `(?P<wanted>[^`]+)`(?P<rule> .+)", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.+)", re.DOTALL)
-_STEP = re.compile(r"[^.\[\]]+")
+_STEP = re.compile(r"\.\.\.|[^.\[\]]+")
 _NAMES = {
     "array": "an array",
     "bool": "true or false",
@@ -26,7 +27,37 @@ _NAMES = {
     "str": "a string",
 }
 
+_JSON_FAULTS = {
+    "Expecting property name": "a key in double quotes is missing",
+    "Expecting value": "a value is missing",
+    "Expecting ':'": "a colon is missing",
+    "Expecting ','": "a comma or a closing bracket is missing",
+    "Unterminated string": "a string has no closing quote",
+    "Invalid control character": "a string contains a line end or a tab: write \\n or \\t",
+    "Invalid \\": "a backslash in a string escapes nothing: write two",
+    "Extra data": "more text follows the value",
+}
+
 Types = Sequence[inspect.Type]
+
+
+def find_json_fault(text: str) -> str:
+    """Where a text is not JSON, and why; `""` if Python's reader finds nothing."""
+    try:
+        json.loads(text, parse_int=str, parse_constant=_refuse_constant)
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError as error:
+        return describe_json_fault(error)
+    return ""
+
+
+def describe_json_fault(error: ValueError) -> str:
+    """Where a text is not JSON, and why, by the error of Python's reader."""
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    why = next((why for begin, why in _JSON_FAULTS.items() if error.msg.startswith(begin)), error.msg)
+    return f"at line {error.lineno}, column {error.colno}, {why}"
 
 
 def read_mistake(text: str, kind: Any = None, *, subject: str = "the body") -> tuple[str, str]:
@@ -118,3 +149,7 @@ def _field_names(kind: Any, path: str) -> list[str]:
 
 def _name(kinds: str) -> str:
     return " or ".join(_NAMES.get(kind, kind) for kind in kinds.split(" | ") if kind != "null" or kinds == "null")
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a value of JSON")

@@ -99,7 +99,7 @@ def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:
 def check_mailbox(address: str, field: str) -> None:
     """Raise `Invalid` unless mails can come from here."""
     if not is_mailbox(address) or in_ascii(address) != address:
-        raise Invalid("an address in ASCII is needed, such as name@example.com", field=field)
+        raise Invalid("give an address in ASCII without a name, such as news@example.com", field=field)
 
 
 def check_name(name: str, field: str) -> None:

@@ -71,13 +71,21 @@ def test_a_file_that_others_can_read_or_write_is_refused(bare: Program, mode: in
     assert SECRET not in ended.output
 
 
-@pytest.mark.parametrize("content", ["current = ", "[contexts.one]\nurl = 1\n", '[contexts.one]\nuri = "http://x"\n'])
-def test_a_file_that_cannot_be_understood_is_told(bare: Program, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("current = ", ""),
+        ("[contexts.one]\nurl = 1\n", "must be a string, not an integer"),
+        ('[contexts.one]\nuri = "http://x"\n', "uri'; did you mean url?"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_told(bare: Program, content: str, told: str) -> None:
     bare.keep("http://x")
     bare.contexts.write_text(content)
     ended = carillon("apps", "list")
     assert ended.exit_code == 2
     assert str(bare.contexts) in ended.stderr
+    assert told in ended.stderr
 
 
 def test_where_no_deployment_is_named_all_ways_to_name_one_are_told() -> None:

@@ -30,7 +30,7 @@ async def test_what_is_not_there_is_4(cli: Program, house: House) -> None:
 async def test_what_is_refused_is_5_with_field_and_rule(cli: Program, house: House) -> None:
     ended = await cli.run("apps", "create", "a name", "com.example.x")
     assert (ended.code, ended.out) == (5, "")
-    assert ended.err.startswith("Error: name: ")
+    assert ended.err.startswith("Error: invalid name: ")  # the field is named once
     app_id = await house.app_with_template()
     made = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
     await cli.done("jobs", "stop", made, "--app", app_id, "--yes")
@@ -77,6 +77,19 @@ async def test_a_wrong_word_is_2_and_the_nearest_one_is_named(
     [
         ("jobs", "create", "--template", "like", "--at", "soon"),
         ("jobs", "create", "--template", "like", "--filter", "locale"),
+        ("jobs", "create", "--template", "like", "--filter", "locale=pt", "--filter", "locale=en"),
+        (
+            "bulk",
+            "start",
+            "schedule.delete",
+            "--filter",
+            "label=a:1",
+            "--filter",
+            "label=b:2",
+            "--reason",
+            "-",
+            "--yes",
+        ),
         ("jobs", "create", "--template", "like", "--control-group", "1"),
         ("schedules", "create", "k", "--every", "60"),
         ("schedules", "create", "k", "--every", "60", "--http", "http://x", "--queue", "q"),
@@ -91,6 +104,21 @@ async def test_what_cannot_be_asked_is_2_before_anything_is_asked(bare: Program,
     ended = await bare.run(*words, CARILLON_TARGET=f"http://127.0.0.1:{port}")
     assert ended.code == 2 or words[0:2] == ("jobs", "show")
     assert "Error: " in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("schedules", "create", "k", "--every", "1,000"), "'1,000' is not a whole number of at least 1: write digits"),
+        (("schedules", "create", "k", "--every", "0"), "'0' is not a whole number of at least 1"),
+        (("jobs", "create", "--control-group", "5%"), "'5%' is not a number of at least 0 and less than 1: write it"),
+        (("credentials", "create", "k", "--rate", "1,5"), "'1,5' is not a number: write it like 0.05"),
+        (("minutes", "list", "--minutes", "99999"), "'99999' is not a whole number of at least 1 and at most 11,520"),
+    ],
+)
+async def test_a_wrong_number_is_told_with_its_bounds(bare: Program, words: tuple[str, ...], told: str) -> None:
+    ended = await bare.run(*words)
+    assert (ended.code, told in ended.err) == (2, True), ended.err
 
 
 async def test_where_nobody_can_be_asked_nothing_is_destroyed(cli: Program, house: House) -> None:

@@ -38,7 +38,13 @@ async def test_a_job_by_a_credential_is_made_and_shown(cli: Program, house: Hous
     told = shown.json["options"]
     assert (told["haltOn"], told["share"], told["duplicates"], told["maxRecipients"]) == (None, 4, "each", 9)
     assert (told["transactional"], told["list"], told["defaultRegion"]) == (True, "news", "SG")
-    assert "credential" in (await cli.done("jobs", "show", job_id, *app)).out
+    page = (await cli.done("jobs", "show", job_id, *app)).out
+    assert f"play ({shown.json['credentialId']})\n" in page
+    assert not {"devices", "group", "service"} & {*page.split()}
+    assert "unsent: 0" not in page
+    await house.store.credentials.remove(shown.json["credentialId"])
+    page = (await cli.done("jobs", "show", job_id, *app)).out
+    assert f"  {shown.json['credentialId']}\n" in page
 
 
 async def test_a_preview_tells_who_would_be_called_and_when(cli: Program, house: House, document: Document) -> None:

@@ -1,11 +1,14 @@
 """How answers are drawn: tables that fit, times, and texts that do nothing to the terminal."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
 from services.cli.names import matches
+from services.cli.options import read_documents
 from services.cli.output import tables
 from services.cli.output.tables import TableColumn, draw_record, draw_table
 from services.cli.output.text import as_json, shorten, shorten_id, visible, width_of
@@ -71,6 +74,7 @@ def test_an_id_as_it_is_shown_means_that_id(width: int) -> None:
     shown = shorten_id(ID, width)
     assert len(shown) == min(width, len(ID))
     assert matches(shown, ID)
+    assert matches(shown.upper(), ID)
     assert matches(shown.replace("…", "..."), ID)
     assert not matches(shown, ID[:-1] + "0") or width == 36
 
@@ -132,3 +136,31 @@ def test_a_duration_is_typed_with_its_unit(text: str, seconds: int) -> None:
 
 def test_a_duration_is_shown_in_two_units() -> None:
     assert [format_span(seconds) for seconds in (0, 59, 303, 90_000)] == ["0 s", "59 s", "5 min 3 s", "1 d 1 h"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty"),
+        (b" \r\n", "is empty"),
+        (
+            b'{\n  "key": "a"\n  "every": 60\n}',
+            "is not JSON: at line 3, column 3, a comma or a closing bracket is missing",
+        ),
+        (b'{"key": "a"}\r\n{"key": }\r\n', "is not JSON: at line 2, column 9, a value is missing"),
+        (b'{"key": "\xff"}', "is not text in UTF-8"),
+    ],
+)
+def test_a_file_without_json_is_told_with_the_place(tmp_path: Path, content: bytes, told: str) -> None:
+    file = tmp_path / "some.json"
+    file.write_bytes(content)
+    with pytest.raises(click.UsageError) as refused:
+        read_documents(str(file))
+    assert refused.value.message == f"{file} {told}"
+
+
+def test_a_file_has_a_document_an_array_or_one_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "some.json"
+    for content in (b'[{"a": 1}, {"a": 2}]', b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}'):
+        file.write_bytes(content)
+        assert read_documents(str(file)) == [{"a": 1}, {"a": 2}]

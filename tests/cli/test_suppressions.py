@@ -18,7 +18,7 @@ async def test_somebody_is_added_found_and_removed(cli: Program, house: House, d
     document.check("post", ALL, made.json, "201")
     number = ("91234567", "--channel", "sms", "--default-region", "SG", "--list", "news", "--cause", "unsubscribe")
     assert (
-        "Blocked +6591234567: it gets nothing more of the list news"
+        "Blocked +6591234567: it gets no more messages of the list news"
         in (await cli.done("suppressions", "add", *number, *app)).out
     )
     listed = (await cli.done("suppressions", "list", *app, "--json")).lines
@@ -77,4 +77,6 @@ async def test_what_is_refused_is_told_by_its_line_and_without_the_address(cli: 
     assert ended.code == 5
     assert "2: address: malformed address" in ended.err and "Refused: 1. The other addresses are blocked." in ended.err
     assert "nobody" not in ended.err
+    plain = await cli.run("suppressions", "import", "-", *app, given="ana@example.com\n")
+    assert (plain.code, "If each line is an address, give --channel." in plain.err) == (2, True)
     assert "Newly blocked: 1. Blocked before: 0." in ended.out

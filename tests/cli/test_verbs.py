@@ -220,6 +220,7 @@ async def test_groups(cli: Program, house: House, document: Document) -> None:
     before = (await cli.done("groups", "show", *app, group_id)).out
     assert "; which of them have devices is fixed when the first one starts, at " in before
     assert "+0530" not in before
+    assert f"{(await shown(house, f'/apps/{app_id}'))['name']} ({app_id})\n" in before
     zones = (await shown(house, f"/apps/{app_id}/groups/{group_id}"))["zones"]
     ended = zones.pop(0)["jobId"]
     assert await house.store.jobs.move(ended, to=JobStatus.RUNNING, only=STARTABLE, at=1) is not None
@@ -288,6 +289,7 @@ async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, hous
     assert (len(ids) > 20, ids[0], ids[-1]) == (True, last, first)
     _, *rows = (await cli.done(*app)).out.splitlines()
     assert [row.split()[0] for row in rows] == [last, group, first]
+    assert (await cli.done("groups", "list", "--app", app_id, "-q")).out.split() == [group]
     assert f"{len(ids) - 2} zones" in rows[1] and "scheduled" in rows[1]
     assert len((await cli.done(*app, "--limit", "2")).out.splitlines()) == 3
     _, row = (await cli.done(*app, "--status", "scheduled")).out.splitlines()

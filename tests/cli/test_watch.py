@@ -47,7 +47,7 @@ async def test_a_list_that_is_watched_is_drawn_again_in_its_place(cli: Program, 
     assert ended == 130
     first, *_, last = terminal.seen.split("\r\x1b[J")[1:]
     assert "\x1b[36mrunning\x1b[0m" in first and "\x1b[32mcompleted\x1b[0m" in last
-    assert "\x1b[3A" in terminal.seen, "above are a head, a row and a hint"
+    assert "\x1b[2A" in terminal.seen, "above are a head and a row"
 
 
 async def test_elsewhere_a_watched_list_has_a_line_for_what_changed(cli: Program, house: House) -> None:

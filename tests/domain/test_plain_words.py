@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from shared.domain.plain_words import read_mistake
+from shared.domain.plain_words import find_json_fault, read_mistake
 
 
 class Colour(StrEnum):
@@ -76,3 +76,27 @@ def test_a_mistake_is_told_in_plain_words(body: str, told: str, path: str) -> No
 def test_without_a_type_the_value_alone_is_told() -> None:
     assert read_mistake("Invalid enum value 'c' - at `$.kind`") == ("kind cannot be 'c'", "kind")
     assert read_mistake("Expected `int`, got `str`", int, subject="it") == ("it must be an integer, not a string", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "at line 1, column 1, a value is missing"),
+        ("{'a': 1}", "at line 1, column 2, a key in double quotes is missing"),
+        ('{\n"a": 1,}', "at line 2, column 8, a key in double quotes is missing"),
+        ('{"a" 1}', "at line 1, column 6, a colon is missing"),
+        ('{"a": 1 "b": 2}', "at line 1, column 9, a comma or a closing bracket is missing"),
+        ('{"a": 1', "at line 1, column 8, a comma or a closing bracket is missing"),
+        ('{"a": .5}', "at line 1, column 7, a value is missing"),
+        ('{"a": "x', "at line 1, column 7, a string has no closing quote"),
+        ('{"a": "x\n"}', "at line 1, column 9, a string contains a line end or a tab: write \\n or \\t"),
+        ('{"a": "\\q"}', "at line 1, column 8, a backslash in a string escapes nothing: write two"),
+        ('{"a": "\\u12"}', "at line 1, column 9, a backslash in a string escapes nothing: write two"),
+        ("{} x", "at line 1, column 4, more text follows the value"),
+        ("[NaN]", "NaN is not a value of JSON"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ("{}", ""),
+    ],
+)
+def test_what_is_not_json_is_told_with_its_place(text: str, told: str) -> None:
+    assert find_json_fault(text) == told

@@ -202,7 +202,7 @@ class TokensResource(Resource):
             return None
         expires_at = read_instant(text, field="expiresAt")
         if expires_at <= self._clock.now():
-            raise Invalid("this moment is past", field="expiresAt", value=text)
+            raise Invalid("expiresAt must be later than now", field="expiresAt", value=text)
         return expires_at
 
 

@@ -151,12 +151,12 @@ def _recurrence(body: ScheduleBody) -> Recurrence | None:
     starts_at = None if body.starts_at is None else read_instant(body.starts_at, field="starts_at")
     ends_at = None if body.ends_at is None else read_instant(body.ends_at, field="ends_at")
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
-        raise Invalid("ends_at lies before starts_at", field="ends_at", value=body.ends_at)
+        raise Invalid("ends_at must not be before starts_at", field="ends_at", value=body.ends_at)
     recurrence = _to_recurrence(body, starts_at, ends_at)
     bounded = starts_at is not None or ends_at is not None
     if bounded and next_after(recurrence, _BEFORE_FIRST) is None:
-        field = "cron" if body.cron is not None else "every"
-        raise Invalid("it has no instant between its bounds", field="ends_at" if ends_at is not None else field)
+        field = "ends_at" if ends_at is not None else "cron" if body.cron is not None else "every"
+        raise Invalid("the schedule has no instant between starts_at and ends_at", field=field)
     return recurrence
 
 

@@ -102,7 +102,7 @@ class SchedulesResource(Resource):
         asked = paging.read_page(request, str)
         prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
         if _PREFIX.fullmatch(prefix) is None:
-            raise Invalid("no key begins so", field="prefix", value=prefix)
+            raise Invalid("no key can begin so: a key has letters, digits and - _ . ~ :", field="prefix", value=prefix)
         labels = read_labels(",".join(request.query_params.getall("label", [])))
         namespace = namespace_of(request)
         schedules = await self._store.schedules.page(

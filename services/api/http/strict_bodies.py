@@ -10,7 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from shared.domain.errors import Invalid
-from shared.domain.plain_words import Types, read_mistake, types_of, types_within
+from shared.domain.plain_words import Types, find_json_fault, read_mistake, types_of, types_within
 
 T = TypeVar("T")
 
@@ -32,8 +32,9 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
     except msgspec.ValidationError as error:
         what, path = read_mistake(str(error), decoder.type)
         raise Invalid(what, field=path or None) from None
-    except msgspec.DecodeError as error:
-        raise Invalid(f"the body is not JSON: {error}" if content.strip() else "the body is empty") from None
+    except msgspec.DecodeError:
+        fault = find_json_fault(content.decode())
+        raise Invalid(f"the body is not JSON: {fault}" if content.strip() else "the body is empty") from None
 
 
 def _check_keys(content: bytes, kind: Any) -> None:

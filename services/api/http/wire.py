@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 
 from shared.domain.errors import Invalid, suggest
 from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
-from shared.domain.plain_words import read_mistake
+from shared.domain.plain_words import describe_json_fault, read_mistake
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
@@ -128,7 +128,9 @@ def first_value(body: bytes) -> Any:
     except RecursionError:
         raise Invalid("the body is nested too deeply") from None
     except ValueError as error:
-        raise Invalid(f"the body is not JSON: {error}" if body.strip() else "the body is empty") from None
+        raise Invalid(
+            f"the body is not JSON: {describe_json_fault(error)}" if body.strip() else "the body is empty"
+        ) from None
     return value
 
 
@@ -146,7 +148,7 @@ def _integer(text: str) -> int:
 
 
 def _constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON value")
+    raise ValueError(f"{text} is not a value of JSON")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, parse_constant=_constant)

@@ -90,7 +90,7 @@ def read_names(text: str) -> tuple[str, ...]:
         Invalid: there are none.
     """
     if not text:
-        raise Invalid("template name must be specified", field="template")
+        raise Invalid("name a template: ?template=NAME", field="template")
     return tuple(text.split(","))
 
 
@@ -120,9 +120,9 @@ def check(body: JobBody, *, now: int) -> None:
     if not 0 <= body.control_group < 1:
         raise _invalid("controlGroup", "it must be at least 0 and less than 1", body.control_group)
     if body.filters and body.csv_path:
-        raise Invalid("invalid filters or csvPath must exist, not both", field="filters")
+        raise Invalid("invalid filters: send filters or csvPath, not both", field="filters")
     if _PROTOCOL in body.csv_path:
-        reason = "invalid csvPath: cannot contain s3 protocol, just the bucket path"
+        reason = "invalid csvPath: leave out s3://, as in bucket/folder/users.csv"
         raise Invalid(reason, field="csvPath", value=body.csv_path)
     for key, value in body.filters.items():
         if not isinstance(value, str):

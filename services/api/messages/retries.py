@@ -64,7 +64,7 @@ class RetriesResource(Resource):
         body = wire.read(await request.body(), RetriedBody)
         app, job = await job_of(self._store, app_id, job_id)
         if job.service != MESSAGE_SERVICE:
-            raise Invalid("only jobs with a credential can be taken up again", field="jobId", value=job.id)
+            raise Invalid("only a job of messages can be retried: this one sends pushes", field="jobId", value=job.id)
         states = {MessageState(state.value) for state in body.states}
         reopened = await self._retry.retry(job, states, by=doer_of(request))
         answer = await self._answers.show(reopened, app, exact=True)

@@ -67,9 +67,9 @@ def read_single(content: bytes) -> SingleBody:
     """The body. Raises `Invalid`."""
     body = decode_body(content, _decoder)
     if bool(body.template) == (body.body is not None):
-        raise Invalid("either a template is needed or a body", field="template")
+        raise Invalid("give either a template or a body", field="template")
     if body.body is not None and not body.body:
-        raise Invalid("a body says something", field="body")
+        raise Invalid("the body must not be empty", field="body")
     check_list(body.list)
     return body
 
@@ -79,7 +79,7 @@ def read_times(body: SingleBody, now: datetime) -> SendTimes:
     due = now if body.send_at is None else max(_read(body.send_at, "sendAt"), now)
     expires_at = None if body.expires_at is None else _read(body.expires_at, "expiresAt")
     if expires_at is not None and expires_at < due + timedelta(milliseconds=1):
-        raise Invalid("expiresAt lies behind now and sendAt", field="expiresAt", value=body.expires_at)
+        raise Invalid("expiresAt must be later than now and sendAt", field="expiresAt", value=body.expires_at)
     return SendTimes(due, expires_at)
 
 

@@ -68,7 +68,7 @@ class SingleDrafts:
         channel = self._credentials.channel_of(credential.kind)
         address = fit_kind(read_address(body.to, channel, region), credential.kind)
         if isinstance(address, Malformed):
-            raise Invalid(f"nothing can be sent to this: {address.why}", field="to")
+            raise Invalid(f"malformed address: {address.why}", field="to")
         templates = await self._find_templates(body)
         content = await asyncio.to_thread(self._render, body, templates, credential, channel, address)
         single = SingleWish(

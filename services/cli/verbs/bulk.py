@@ -7,7 +7,6 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_listed
-from services.cli.options import Pair
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
 from services.cli.output.text import visible
@@ -43,16 +42,15 @@ def list_actions(session: Session, limit: int | None) -> None:
 
 @command.verb("start", destroys=True)
 @click.argument("act", metavar="ACT")
-@click.option(
+@options.pairs(
     "--filter",
     "filters",
-    type=Pair(),
-    multiple=True,
     help="Only those with this value. NAME: namespace, key, error, prefix, state, label, app, status, template or by.",
 )
 @click.option(
     "--at-most",
-    type=click.IntRange(1),
+    type=options.Count(1),
+    metavar="N",
     help="Maximum number of things (default: as many as match when it asks).",
 )
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")

@@ -16,8 +16,8 @@ from services.cli.verb import Function, noun
 command = noun("credentials")
 
 _SETTINGS = (
-    click.option("--rate", type=float, metavar="N", help="Maximum messages a second."),
-    click.option("--max-in-flight", type=int, metavar="N", help="Maximum calls at the same time."),
+    click.option("--rate", type=options.Number(), metavar="N", help="Maximum messages a second."),
+    click.option("--max-in-flight", type=options.Count(), metavar="N", help="Maximum calls at the same time."),
     click.option("--order", type=click.Choice(["age", "shares"]), help="Order of jobs: oldest first, or by shares."),
     click.option("--on-unknown", type=click.Choice(["hold", "retry"]),
                  help="Hold or send again a message whose outcome is unknown."),

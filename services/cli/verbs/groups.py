@@ -8,8 +8,8 @@ import click
 
 from services.cli import complete, options
 from services.cli.job_options import job_body, job_options
-from services.cli.job_screens import show_batches, show_preview, show_samples, tell_warnings, watch_group
-from services.cli.job_shape import ENDED, creation_of, group_fields, state_of, zone_columns, zones_with_devices
+from services.cli.job_screens import show_batches, show_group, show_preview, show_samples, tell_warnings, watch_group
+from services.cli.job_shape import ENDED, creation_of, state_of, zone_columns, zones_with_devices
 from services.cli.names import find_app, find_group, newest_jobs
 from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
@@ -39,7 +39,7 @@ def list_groups(session: Session, limit: int | None) -> None:
 def show(session: Session, group_name: str) -> None:
     """Show a group, its progress and its zones with devices. --json has all zones."""
     group = session.api.get(*_path(session, group_name))
-    session.out.show(group, lambda: group_fields(session.out, group), id="id")
+    show_group(session, group)
     if (zones := zones_with_devices(group)) and session.out.is_for_people:
         session.out.write("")
         session.out.show_table(zone_columns(session.out), zones)
@@ -144,6 +144,6 @@ def _first_jobs(jobs: Iterable[Json]) -> Iterator[Json]:
     """A job of each group."""
     seen: set[str] = set()
     for job in jobs:
-        if job["jobGroupId"] and job["jobGroupId"] not in seen:
+        if job["zone"] and job["jobGroupId"] not in seen:
             seen.add(job["jobGroupId"])
             yield job

@@ -9,6 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.job_options import OF_MESSAGES, job_body, job_options, message_fields, message_options
 from services.cli.job_screens import (
     show_batches,
+    show_job,
     show_preview,
     show_rate,
     show_samples,
@@ -16,7 +17,7 @@ from services.cli.job_screens import (
     watch_group,
     watch_job,
 )
-from services.cli.job_shape import BAD, ENDED, creation_of, fold_zones, job_columns, job_fields, state_of
+from services.cli.job_shape import BAD, ENDED, creation_of, fold_zones, job_columns, state_of, units_of
 from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
@@ -63,7 +64,7 @@ def list_jobs(session: Session, limit: int | None, watches: bool, **wanted: Any)
 def show(session: Session, job_name: str) -> None:
     """Show a job and its progress."""
     job = _get(session, job_name)
-    session.out.show(job, lambda: job_fields(session.out, job), id="id")
+    show_job(session, job)
 
 
 @command.verb("create", of_app=True, changes=True)
@@ -223,4 +224,5 @@ def _confirm(session: Session, app_id: str, job_id: str, done: str) -> None:
 def _what_is_left(job: Json, left: int) -> str:
     if not job["totalBatches"]:
         return "nobody has got it yet."
-    return f"{group_digits(left)} of the {group_digits(job['totalTokens'])} devices planned so far will not be reached."
+    planned = f"{group_digits(left)} of the {group_digits(job['totalTokens'])} {units_of(job)} planned so far"
+    return f"{planned} will not be {'sent' if job.get('credentialId') else 'reached'}."

@@ -11,7 +11,7 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.message_shape import message_columns, message_fields
 from services.cli.names import find_app
-from services.cli.options import Instant, JsonText, Pair
+from services.cli.options import Instant, JsonText
 from services.cli.output.tables import Json, count_things
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -32,7 +32,7 @@ _AT_ONCE = 500
 )
 @click.option("--template", metavar="NAME", shell_complete=complete.templates, help="Template of the message.")
 @click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="Content of the message, in place of a template.")
-@click.option("--set", "parameters", type=Pair(), multiple=True, help="Fill a tag: name=Ana.")
+@options.pairs("--set", "parameters", help="Fill a tag: name=Ana.")
 @click.option("--locale", help="Locale of the template (default: en).")
 @click.option("--default-region", metavar="XX", help="Country of a phone number without a country code, such as SG.")
 @click.option("--at", "send_at", type=Instant(), help="Time to send it (default: now).")

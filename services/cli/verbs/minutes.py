@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from services.cli import options
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -15,7 +16,12 @@ MOST = 8 * 24 * 60
 
 @command.verb("list")
 @click.option(
-    "--minutes", type=click.IntRange(1, MOST), default=60, show_default=True, help="Number of minutes to look back."
+    "--minutes",
+    type=options.Count(1, MOST),
+    metavar="N",
+    default=60,
+    show_default=True,
+    help="Number of minutes to look back.",
 )
 def list_minutes(session: Session, minutes: int) -> None:
     """List the pushes, messages and scheduled calls of each minute, the oldest first; minutes without any are left

@@ -72,7 +72,7 @@ def send_test(session: Session, key: str, namespace: str) -> None:
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
               help="Topic, in place of those before; may be given several times.")  # fmt: skip
 @click.option("--body", type=JsonText(), metavar="JSON|@FILE",
-              help="All fields, as in the API; the options above win.")  # fmt: skip
+              help="All fields, as in the API; the options above override it.")  # fmt: skip
 def put(session: Session, key: str, callback: str | None, topics: tuple[str, ...], body: Any) -> None:
     """Create or change a subscription. Fields that are not named stay.
 
@@ -106,7 +106,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
 
 @command.verb("secret", changes=True)
 @_key
-@click.option("--keep-hours", type=click.IntRange(0, 168), default=24, show_default=True,
+@click.option("--keep-hours", type=options.Count(0, 168), metavar="HOURS", default=24, show_default=True,
               help="Hours for which the old secret signs beside it.")  # fmt: skip
 @options.namespace
 def secret(session: Session, key: str, keep_hours: int, namespace: str) -> None:

@@ -62,7 +62,9 @@ def add(session: Session, address: str, **meant: Any) -> None:
     """Block an address. No effect if it is blocked already."""
     body = {"address": address} | _fields(**meant)
     stored = session.api.post("apps", find_app(session), "suppressions", body=body)
-    session.out.confirm(stored, f"Blocked {stored['address']}: it gets nothing more of {_list_of(stored)}.", id="id")
+    session.out.confirm(
+        stored, f"Blocked {stored['address']}: it gets no more messages of {_list_of(stored)}.", id="id"
+    )
 
 
 @command.verb("import", of_app=True, changes=True)
@@ -116,7 +118,11 @@ def _find(session: Session, app_id: str, address: str, channel: str | None, list
 
 def _read_bodies(file: str, given: dict[str, Any]) -> list[Any]:
     if "channel" not in given:
-        return [each | given if isinstance(each, dict) else each for each in options.read_documents(file)]
+        try:
+            documents = options.read_documents(file)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message}. If each line is an address, give --channel.") from None
+        return [each | given if isinstance(each, dict) else each for each in documents]
     return [{"address": line} | given for line in options.read_lines(file)]
 
 
@@ -142,4 +148,4 @@ def _is_both(suppression: Json) -> bool:
 
 
 def _list_of(suppression: Json) -> str:
-    return f"the list {suppression['list']}" if suppression["list"] else "all lists"
+    return f"the list {suppression['list']}" if suppression["list"] else "any list"

@@ -9,12 +9,13 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_template
-from services.cli.options import JsonText, Pair
+from services.cli.options import JsonText
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn
 from services.cli.output.text import as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import noun
+from shared.domain.plain_words import describe_json_fault
 
 command = noun("templates")
 
@@ -100,7 +101,7 @@ def delete(session: Session, template_name: str, locale: str) -> None:
 @_locale
 @click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="Content to render in place of a stored template.")
 @_defaults
-@click.option("--set", "tags", type=Pair(), multiple=True, help="Fill a tag: name=Ana.")
+@options.pairs("--set", "tags", help="Fill a tag: name=Ana.")
 def render(
     session: Session, template_name: str, locale: str, body: Any, defaults: Any, tags: tuple[tuple[str, str], ...]
 ) -> None:
@@ -160,7 +161,7 @@ def _edit(wanted: dict[str, Any]) -> dict[str, Any]:
     try:
         edited: dict[str, Any] = json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"the edited text is not valid JSON: {error}") from None
+        raise click.UsageError(f"the edited text is not JSON: {describe_json_fault(error)}") from None
     return edited
 
 

@@ -44,7 +44,7 @@ def list_tokens(session: Session, limit: int | None) -> None:
 @click.option("--expires", type=Instant(), help="Time at which it ends (default: never).")
 @click.option(
     "--messages-per-second",
-    type=float,
+    type=options.Number(),
     metavar="RATE",
     help="Maximum single messages a second (default 10).",
 )

@@ -105,4 +105,4 @@ def _read_role(place: str, name: str) -> Role:
     try:
         return Role(name)
     except ValueError:
-        raise Invalid(f"one of {', '.join(Role)}", field=f"roles.{place}", value=name) from None
+        raise Invalid(f"must be one of {', '.join(Role)}", field=f"roles.{place}", value=name) from None

@@ -14,7 +14,7 @@ from shared.domain.errors import CarillonError, Invalid, suggest
 
 MAX_COLUMNS = 1_000
 MAX_NAME_CHARACTERS = 255
-_OTHER_SEPARATOR = re.compile(r"\w[;\t|]\w")  # as spreadsheets write in many countries
+_NOT_COMMAS = {b";": "semicolons", b"\t": "tabs"}
 _LIKE_A_NAME = re.compile(r"[^\W\d][\w .-]{0,49}")
 
 
@@ -49,6 +49,9 @@ class BadHeader(CarillonError):
 
 def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
     """The names in a header's fields, which are UTF-8. Raises `BadHeader`."""
+    for separator, word in _NOT_COMMAS.items():
+        if len(fields) == 1 and separator in fields[0].strip():
+            raise BadHeader(f"{word} between its columns, where commas must be", 0)
     names: dict[str, int] = {}
     read: list[str] = []
     for place, field in enumerate(fields):
@@ -71,8 +74,6 @@ def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:
         # A file without a header has somebody's data there, which is nothing for logs.
         shown = [name if _LIKE_A_NAME.fullmatch(name) else "" for name in header.names]
         there = ", ".join(f'"{name}"' if name else "…" for name in shown[:10]) + suggest(ids, filter(None, shown))
-        if len(header.names) == 1 and _OTHER_SEPARATOR.search(header.names[0]):
-            there += "; columns are separated by commas, not by semicolons or tabs"
         raise Invalid(f'the file has no column "{ids}" for its recipients; its columns are {there}', field="csvPath")
     others = tuple(place for place, name in enumerate(header.names) if name in used)
     return Chosen(header.names.index(ids), others, name=ids)

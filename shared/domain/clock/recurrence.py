@@ -279,7 +279,7 @@ def _parse(line: str) -> _Line:
     try:
         return _Line(CronSim(" ".join(map(_without_idle_steps, list(Field)[1:], fields)), EPOCH))
     except CronSimError as error:
-        reason = f"not a cron line, or one that never fires: {str(error).lower()}"
+        reason = f"the {str(error).lower().removeprefix('bad ')} field is wrong, or the line never fires"
         raise Invalid(reason, field="cron", value=line) from error
 
 

@@ -148,7 +148,10 @@ def check_filter(act: BulkAct, filter: BulkFilter) -> None:
     """Raise `Invalid` for a filter that says nothing, or names what these things do not have."""
     named = {name for name, value in asdict(filter).items() if value}
     if not named:
-        raise Invalid("a filter names at least one thing: all there is must be asked for in words", field="filter")
+        raise Invalid(
+            "give at least one filter, such as namespace, app or state: nothing is done to all things at once",
+            field="filter",
+        )
     for name in sorted(named):
         if len(getattr(filter, name)) > FILTER_CHARACTERS:
             raise Invalid(f"at most {FILTER_CHARACTERS:,} characters", field=f"filter.{name}")

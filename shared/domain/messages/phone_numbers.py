@@ -22,7 +22,7 @@ _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBIL
 
 _NO_NUMBER = "it is no phone number"
 _SEVERAL_NUMBERS = "it stands for several phone numbers: write one"
-_NO_COUNTRY = "it does not begin with + and a country code, and no default region says which country it is of"
+_NO_COUNTRY = "a number without + and a country code needs a defaultRegion, such as SG"
 _UNKNOWN_COUNTRY = "no country has its country code"
 _SHORT_NUMBER = "the phone number is too short"
 _LONG_NUMBER = "the phone number is too long"

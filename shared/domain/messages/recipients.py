@@ -60,10 +60,10 @@ _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
 _PLUS_AS_BLANK = re.compile(r"(?:whatsapp:)? \d|\s*[^\s<]+ [^<]*@")
 _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
 _NO_TOKEN = Malformed("a device's token is made of 8 to 512 hexadecimal digits")
-_NO_MAIL = Malformed("it is no mail address: one @ is needed, with something before and behind it")
+_NO_MAIL = Malformed("a mail address has one @, with something before and after it")
 _LONG_MAIL = Malformed(f"a mail address has at most {_MAIL_CHARACTERS} characters, {_LOCAL_CHARACTERS} before the @")
-_BAD_LOCAL = Malformed("there are characters before the @ that a mail address does not have there")
-_BAD_DOMAIN = Malformed("what stands behind the @ is no domain")
+_BAD_LOCAL = Malformed("a character before the @ is not allowed there; write the address alone, without a name")
+_BAD_DOMAIN = Malformed("the part after the @ is not a domain; write the address alone, without a name")
 
 
 def address_reader(channel: Channel, default_region: str = "", *, kind: str = "") -> ReadAddress:

@@ -58,7 +58,7 @@ def test_spellings_of_a_number_of_singapore_are_one(spelled: str) -> None:
         ("+", "SG", "no phone number"),
         ("+999123456", "SG", "country code"),
         ("+999123456", "", "no country has its country code"),
-        ("91234567", "", "no default region"),
+        ("91234567", "", "needs a defaultRegion"),
         ("whatsapp:+999123456", "", "no country has its country code"),
         ("whatsapp:whatsapp:+6591234567", "", "no phone number"),
         ("12whatsapp:34567", "SG", "no phone number"),
@@ -110,7 +110,7 @@ def test_a_fraction_is_no_digit_of_a_number() -> None:
         assert read_address(written, SMS, "DE") == "+491701234567"
     for written in ("4.91701E+11", "491701234567.000"):
         assert "no phone number" in why(written, SMS, "DE")
-    assert "no default region" in why("491701234567.0", SMS)
+    assert "needs a defaultRegion" in why("491701234567.0", SMS)
 
 
 @pytest.mark.parametrize("token", ["ab" * 32, "0F" * 32, "9c" * 100])
@@ -175,7 +175,7 @@ def test_a_mail_address_is_trimmed_and_its_domain_in_lower_case(spelled: str, no
     assert read_address(spelled, MAIL) == normal
 
 
-ONE_AT, LENGTH, BEFORE, DOMAIN = "one @ is needed", "at most 254", "before the @ that", "no domain"
+ONE_AT, LENGTH, BEFORE, DOMAIN = "has one @", "at most 254", "before the @ is not", "is not a domain"
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,8 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":"apns","filters":{"locale":null}}', "filters.locale", "must be a string"),
         (b'{"service":"apns","filters":{"shoe":"1"}}', "filters.shoe", "column"),
         (b'{"service":"apns","filters":{"seq_id":"x"}}', "filters.seq_id", ""),
-        (b'{"service":"apns","filters":{"a":"b"},"csvPath":"b/k"}', "filters", "must exist, not both"),
-        (b'{"service":"apns","csvPath":"s3://b/k"}', "csvPath", "cannot contain s3 protocol"),
+        (b'{"service":"apns","filters":{"a":"b"},"csvPath":"b/k"}', "filters", "send filters or csvPath, not both"),
+        (b'{"service":"apns","csvPath":"s3://b/k"}', "csvPath", "leave out s3://"),
         (b'{"service":"apns","context":{"k":"a\\u0000b"}}', "context.k", "NUL"),
         (b'{"service":"apns","context":{"a\\u0000b":1}}', "context.a\0b", "NUL"),
         (b'{"service":"apns","filters":{"locale":"\\u0000"}}', "filters.locale", "NUL"),
@@ -127,6 +127,7 @@ async def test_a_job_with(house: House, app_id: str, body: bytes, field: str | N
             "skip or nextDay",
         ),
         ({"localized": True, "startsAt": 10**18, "pastTimeStrategy": "skip"}, "startsAt", "passed in every time zone"),
+        ({"localized": True, "startsAt": 10**18}, "startsAt", "it passed more than 24 hours ago in every time zone"),
         ({"csvPath": "elsewhere/users.csv"}, "csvPath", "the bucket must be one of carillon"),
         ({"csvPath": "carillon/none.csv"}, "csvPath", "none.csv"),
         ({"csvPath": "carillon"}, "csvPath", "bucket"),
@@ -156,7 +157,7 @@ async def test_the_checks_of_post_job_come_in_marathons_order(house: House) -> N
     assert unknown.json["reason"] == "App not found with given id."
     nameless = await post(f"/apps/{app_id}/jobs?template=", b"{")
     is_problem(nameless, 422, "template")
-    assert nameless.json["reason"] == "template name must be specified"
+    assert nameless.json["reason"] == "name a template: ?template=NAME"
     is_problem(await post(f"/apps/{app_id}/jobs?template=none", b"{"), 422, None)
     is_problem(await post(f"/apps/{app_id}/jobs?template=none", {"service": "x"}), 422, "service")
     is_problem(await post(f"/apps/{app_id}/jobs?template=none", JOB), 422, "template")

@@ -12,6 +12,7 @@ from http import HTTPStatus
 import msgspec
 
 from services.api.http.pages.inner import ApiProblem
+from shared.domain.plain_words import describe_json_fault
 
 MANY_THINGS, MANY_DEVICES = 1_000, 100_000
 """Whoever ends or sends something that concerns more than these types a name first."""
@@ -88,6 +89,8 @@ def read_pairs(form: Form, field: str, between: str = ":") -> dict[str, str]:
         name, found, value = line.partition(between)
         if not found:
             raise refuse(field, f"each line is a name, {between!r} and a value")
+        if name.strip() in pairs:
+            raise refuse(field, f"{name.strip()!r} stands on two lines, and only one value can count: remove one")
         pairs[name.strip()] = value.strip()
     return pairs
 
@@ -96,7 +99,6 @@ def _decode(text: str, field: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise refuse(field, f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at {where}") from None
+        raise refuse(field, f"this is not JSON: {describe_json_fault(error)}") from None
     except (ValueError, RecursionError):
         raise refuse(field, "this is nested too deep, or has too long a number") from None

@@ -7,7 +7,7 @@ let job = await jobs.createJob({
   appId: APP_ID,
   template: 'welcome',
   idempotencyKey: 'my-first-job',
-  jobBody: { service: 'apns', filters: { locale: 'pt' }, context: { who: 'Ana' } },
+  jobBody: { service: 'apns', filters: { locale: 'pt' }, context: { name: 'Ana' } },
 });
 while (job.state === 'scheduled' || job.state === 'running') {
   await new Promise((wake) => setTimeout(wake, 500));

@@ -19,7 +19,7 @@ func main() {
 
 	body := carillon.NewJobBody("apns")
 	body.SetFilters(map[string]string{"locale": "pt"})
-	body.SetContext(map[string]interface{}{"who": "Ana"})
+	body.SetContext(map[string]interface{}{"name": "Ana"})
 	job, _, err := jobs.CreateJob(ctx, appId).Template("welcome").IdempotencyKey("my-first-job").JobBody(*body).Execute()
 	for err == nil && (job.State == carillon.JOBSTATE_SCHEDULED || job.State == carillon.JOBSTATE_RUNNING) {
 		time.Sleep(500 * time.Millisecond)

@@ -64,7 +64,7 @@ async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> N
     assert "svg" in page.tags
     assert page.is_clean
     assert page.text.count("bill.1") == 1  # fires next, and does not match
-    assert "no key begins so" in (await look(client, "/schedules", prefix="a/b")).wrong["prefix"]
+    assert "no key can begin so" in (await look(client, "/schedules", prefix="a/b")).wrong["prefix"]
 
 
 async def test_whoever_has_a_role_everywhere_sees_all_namespaces_and_a_viewer_no_payload(house: House) -> None:
