@@ -17,7 +17,7 @@ A call is attempted again after a connection error, a time-out, 429, 502, 503 an
 was lost is not done twice, and the answer is that of the first.
 """
 
-from carillon.apps import App, Apps
+from carillon.apps import App, Apps, Device
 from carillon.async_client import AsyncCarillon
 from carillon.audit import ActedOn, Actor, Audit, AuditRecord
 from carillon.batches import Batch, Rate, RatePoint, Samples
@@ -150,6 +150,7 @@ __all__ = [
     "DeadLetters",
     "DeadTask",
     "DeadTasks",
+    "Device",
     "DueInstant",
     "DueInstants",
     "ErrorCount",

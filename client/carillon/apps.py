@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from http import HTTPStatus
 
 import msgspec
+from msgspec import Struct
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
@@ -25,7 +26,18 @@ class App(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
     created_by: str
 
 
+class Device(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A device of a push table. Pushes skip one without a `token`."""
+
+    service: str
+    seq_id: int
+    token: str
+    locale: str
+    tz: str
+
+
 _app = msgspec.json.Decoder(App)
+_devices = msgspec.json.Decoder(tuple[Device, ...])
 _page = msgspec.json.Decoder(list[App])
 
 
@@ -54,6 +66,12 @@ class Apps(Resource[M]):
         """Change an app's bundle id and, as an admin, its name. Raises `NotFound`, `Invalid`, `Conflict`."""
         content = encode({"name": name, "bundleId": bundle_id})
         return (await self._transport.call("PUT", _one(app_id), content=content, reason=reason)).read(_app)
+
+    @call
+    async def find_devices(self, app_id: str, user: str) -> tuple[Device, ...]:
+        """The devices of one user, at most 100 of a push service, as an operator. Raises `NotFound`, `Conflict` where
+        no index of a push table leads to users."""
+        return (await self._transport.call("GET", _one(app_id) + "/devices", query={"user": user})).read(_devices)
 
     @call
     async def delete(self, app_id: str, *, reason: str = "") -> None:

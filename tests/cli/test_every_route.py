@@ -36,6 +36,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("apps", "show", ID),
     ("apps", "create", "game", "com.example.game"),
     ("apps", "edit", ID, "--bundle-id", "com.example.other"),
+    ("apps", "devices", ID, "u1"),
     ("apps", "delete", ID, "--yes"),
     ("audit", "list"),
     ("audit", "list", *APP),

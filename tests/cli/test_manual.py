@@ -39,7 +39,7 @@ def test_all_that_was_asked_for_is_there() -> None:
         "messages": "send import cancel find redact show",
         "jobs": "list show create preview watch pause resume stop retry delete batches samples rate messages",
         "groups": "list show create preview watch pause resume stop batches samples",
-        "apps": "list show create edit delete",
+        "apps": "list show create edit devices delete",
         "templates": "list show create edit delete render diff",
         "schedules": "list due show create apply preview fire pause resume cancel delete",
         "deliveries": "list show",

@@ -72,9 +72,9 @@ ADMIN = May(Role.ADMIN, Of.DEPLOYMENT)
 
 
 _WITHOUT_ROLE = {
-    Of.APP: "this app is none of yours",
-    Of.NAMESPACE: "naming another namespace needs a role over it",
-    Of.EVERYTHING: "this shows the whole deployment: it needs a role over *",
+    Of.APP: "this app is none of yours: it needs the role {} over the app",
+    Of.NAMESPACE: "naming another namespace needs the role {} over it",
+    Of.EVERYTHING: "this shows the whole deployment: it needs the role {} over *",
     Of.DEPLOYMENT: "only admins may do this",
 }
 
@@ -150,6 +150,8 @@ def _require(held: Role | None, needed: May) -> None:
     if held is None or not held.covers(needed.role):
         REQUESTS_REFUSED.labels("role").inc()
     if held is None:
-        raise Forbidden(_WITHOUT_ROLE[needed.of], field=NAMESPACE if needed.of is Of.NAMESPACE else None)
+        raise Forbidden(
+            _WITHOUT_ROLE[needed.of].format(needed.role), field=NAMESPACE if needed.of is Of.NAMESPACE else None
+        )
     if not held.covers(needed.role):
         raise Forbidden(f"this needs the role {needed.role} over the {needed.of.value}: yours is {held}")

@@ -148,7 +148,7 @@ def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
         return _apps_with_role(caller)
     app_id = read_uuid(named, field="app")
     if caller.role_over_app(app_id) is None:
-        raise Forbidden("this app is none of yours", field="app", value=named)
+        raise Forbidden("this app is none of yours: it needs the role viewer over the app", field="app", value=named)
     return (app_id,)
 
 

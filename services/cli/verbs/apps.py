@@ -59,6 +59,22 @@ def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
     session.out.confirm(changed, f"Changed app {changed['name']}.", id="id")
 
 
+@command.verb("devices")
+@_app
+@click.argument("user")
+def find_devices(session: Session, app_name: str, user: str) -> None:
+    """List the devices of a user, by the id that push tables and files have."""
+    columns = (
+        TableColumn("SERVICE", lambda device: device["service"]),
+        TableColumn("SEQ ID", lambda device: str(device["seqId"]), "id"),
+        TableColumn("LOCALE", lambda device: device["locale"]),
+        TableColumn("ZONE", lambda device: device["tz"]),
+        TableColumn("TOKEN", lambda device: device["token"]),
+    )
+    found = session.api.get("apps", find_app(session, app_name), "devices", user=user)
+    session.out.show_list(found, columns, id="seqId", limit=0)
+
+
 @command.verb("delete", destroys=True)
 @_app
 def delete(session: Session, app_name: str) -> None:

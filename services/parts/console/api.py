@@ -12,6 +12,7 @@ from services.api.console.overview import OverviewResource
 from services.api.console.pages.audit import AuditPages
 from services.api.console.pages.bulk_actions import BulkActionPages
 from services.api.console.pages.dead_tasks import DeadTaskPages
+from services.api.console.pages.find import FindPages
 from services.api.console.pages.overview import OverviewPages
 from services.api.console.pages.processes import ProcessPages
 from services.api.console.pages.settings import SettingsPages
@@ -48,6 +49,7 @@ class ConsoleApi(Part):
     def pages(self) -> Sequence[PageSet]:
         return (
             OverviewPages(),
+            FindPages(),
             BulkActionPages(),
             DeadTaskPages(),
             ProcessPages(),

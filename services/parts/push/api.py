@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from services.api.http.routes import Resource
+from services.api.push.devices import DevicesResource
 from services.api.push.preview import PreviewResource, PreviewRules
 from services.api.push.samples import SamplesResource
 from services.parts import Part
@@ -11,7 +12,7 @@ from services.parts.push.common import PushPart
 
 
 class PushApi(Part):
-    """Previews, and samples of jobs that are there."""
+    """Previews, samples of jobs that are there, and the devices of a user."""
 
     def resources(self) -> Sequence[Resource]:
         given, api, drafts = self.capabilities, self.settings.api, self.parts.of(JobsApi).drafts
@@ -24,4 +25,5 @@ class PushApi(Part):
         return (
             PreviewResource(self.store, given.audience, given.blobs, drafts, given.clock, rules),
             SamplesResource(self.store, given.clock, rules.records),
+            DevicesResource(self.store, given.audience),
         )

@@ -14,6 +14,16 @@ HOUR = 60
 
 _LATE_TONES = ((1.0, "good"), (5.0, "wait"))
 _FAILED = "failed"
+_LETTERS_SHOWN = 5
+_MENDED_AT = {
+    "FallingBehind": "/schedules",
+    "FiringLate": "/schedules",
+    "JobTripped": "/jobs?status=circuitbreak",
+    "DeadLettersGrow": "/dead-letters",
+    "TasksPoisoned": "/dead-letters/tasks",
+}
+"""The page where a sign is mended; that of all others is the processes'."""
+_FOR_ADMINS = frozenset({"TasksPoisoned"})
 
 Minutes = Sequence[Mapping[str, Any]]
 
@@ -27,6 +37,11 @@ class OverviewPages(PageSet):
     async def show_overview(self, visit: Visit) -> Values:
         """The overview."""
         seen = await visit.read("/overview")
+        letters = None
+        if seen["deadLetters"]:
+            letters = await visit.try_read(
+                "The newest dead letters", "/dead-letters", namespace="*", limit=_LETTERS_SHOWN
+            )
         minutes = spread(seen["minutes"], known_time(seen["asOf"]))
         return {
             "title": "Overview",
@@ -37,7 +52,15 @@ class OverviewPages(PageSet):
             "lateness": lateness(minutes),
             "failures": failures(minutes),
             "processes": count_roles(seen["processes"]),
+            "letters": letters or [],
+            "mended_at": {sign["name"]: find_remedy(visit, sign["name"]) for sign in seen["signs"]},
         }
+
+
+def find_remedy(visit: Visit, sign: str) -> str:
+    """The page where a sign is mended, `""` where the reader may not see it."""
+    path = "/processes" if sign in _FOR_ADMINS and not visit.caller.is_admin else _MENDED_AT.get(sign, "/processes")
+    return path if path.startswith("/jobs") or visit.may("viewer") else ""
 
 
 def spread(minutes: Minutes, now: datetime) -> list[Mapping[str, Any]]:

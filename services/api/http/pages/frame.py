@@ -111,7 +111,7 @@ class PageFrame:
             try:
                 values = await _read_values(visit, route, method)
             except ApiProblem as problem:
-                return self._show_problem(visit, problem)
+                return self._show_problem(visit, problem, _section_of(pages, route))
             return self._show_page(visit, pages, route, values)
 
         return show
@@ -146,31 +146,33 @@ class PageFrame:
     async def _show_again(self, visit: Visit, pages: PageSet, form: FormRoute, problem: ApiProblem) -> Response[Any]:
         """The page with what was typed, and beside it what is wrong."""
         bearer = pages.page_of(form)
-        if bearer is None or not problem.is_refusal:
+        if bearer is None:
             return self._show_problem(visit, problem)
         route, method = bearer
+        if not problem.is_refusal:
+            return self._show_problem(visit, problem, _section_of(pages, route))
         try:
             values = await method(visit)
         except ApiProblem as other:
-            return self._show_problem(visit, other)
+            return self._show_problem(visit, other, _section_of(pages, route))
         return self._show_page(visit, pages, route, values, problem=problem)
 
     def _show_page(
         self, visit: Visit, pages: PageSet, route: PageRoute, values: Values, *, problem: ApiProblem | None = None
     ) -> Response[Any]:
-        context = {
-            "here": route.section or (pages.section.path if pages.section else ""),
-            "refresh_seconds": route.refresh_seconds,
-        }
+        context = {"here": _section_of(pages, route), "refresh_seconds": route.refresh_seconds}
         shown, status = self._context(visit) | context | values, HTTPStatus.OK
         if problem is not None:
             # A refresh would take away what is told here, and what was typed.
             shown, status = shown | {"problem": problem, "refresh_seconds": 0}, HTTPStatus(problem.status)
         return self._show(visit, route.template, shown, status)
 
-    def _show_problem(self, visit: Visit, problem: ApiProblem) -> Response[Any]:
+    def _show_problem(self, visit: Visit, problem: ApiProblem, section: str = "") -> Response[Any]:
+        """A page in the place of one that is refused. Where something is not there, it leads to the `section`."""
         status = HTTPStatus(problem.status)
         context = {"here": "", "problem": problem, "title": status.phrase, "remedy": REMEDIES.get(status, "")}
+        if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+            context["lists"] = [each for each in self._sections if section and each.path == section]
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)
 
     def _show_fault(self, visit: Visit, error: Exception) -> Response[Any]:
@@ -221,6 +223,7 @@ class PageFrame:
             "typed": visit.form,
             "unknown": visit.unknown,
             "problem": None,
+            "lists": [],
             "refresh_seconds": 0,
             "query": query,
             "here_url": self._base(visit.request)
@@ -233,6 +236,11 @@ class PageFrame:
 
     def _base(self, request: Request[Any, Any, Any]) -> str:
         return f"{request.app.state[PUBLIC_PATH]}{ROOT}"
+
+
+def _section_of(pages: PageSet, route: PageRoute) -> str:
+    """The path of the section that a page belongs to, `""` for none."""
+    return route.section or (pages.section.path if pages.section else "")
 
 
 async def _read_values(visit: Visit, route: PageRoute, method: Method) -> Values:

@@ -39,12 +39,12 @@ SAID = {
 }
 
 REMEDIES = {
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Send less at once. Nothing was changed.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "It is in the log of this process, with the id of this request.",
     HTTPStatus.NOT_FOUND: "It may have been deleted, or the address is not complete.",
     HTTPStatus.GONE: "It was here once, and is gone for good.",
     HTTPStatus.FORBIDDEN: "Ask an admin of this deployment for the role that is missing.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "A larger file of users goes by the command: carillon jobs create --csv FILE.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Nothing was changed. Send less at once; a larger file "
+    "of users goes by the command: carillon jobs create --csv FILE.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Nothing is lost. Reload this page in a moment.",
     HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, and reload this page.",
 }

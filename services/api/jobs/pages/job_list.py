@@ -13,7 +13,7 @@ from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Value
 from services.api.http.pages.visits import Visit
 from services.api.jobs.pages.job_words import STATES, Json, Shown, mean_rate, show_job
 
-_FILTERS = ("app", "status", "template", "by")
+_FILTERS, _TIMES = ("app", "status", "template", "by"), ("since", "until")
 _MINUTES = len("2026-11-25T19:00")
 
 
@@ -55,7 +55,7 @@ class JobListPages(PageSet):
             "apps": seen,
             "may_make": any(visit.may("operator", app=app["id"]) for app in seen),
             "states": {str(state): word for state, word in STATES.items()},
-            "is_filtered": any(visit.query(name) for name in (*_FILTERS, "since")),
+            "is_filtered": any(visit.query(name) for name in (*_FILTERS, *_TIMES)),
             "rows": (),
             "next": "",
         }
@@ -69,7 +69,8 @@ class JobListPages(PageSet):
 
     async def _find(self, visit: Visit) -> ApiAnswer:
         wanted = {name: visit.query(name).strip() for name in _FILTERS}
-        return await visit.read_list("/jobs", since=_as_instant(visit.query("since")), **wanted)
+        times = {name: _as_instant(visit.query(name)) for name in _TIMES}
+        return await visit.read_list("/jobs", **times, **wanted)
 
 
 def fold_zones(rows: Sequence[ListedJobRow]) -> list[ListedJobRow]:

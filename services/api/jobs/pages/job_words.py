@@ -26,6 +26,18 @@ STATES = {
 }
 """What each state is called on a page."""
 
+MESSAGE_STATES = {
+    "read": "accent",
+    "delivered": "good",
+    "sent": "good pale",
+    "sending": "busy",
+    "unsent": "idle",
+    "unknown": "wait",
+    "failed": "bad",
+    "invalid": "bad pale",
+}
+"""The states of messages in the order in which a bar shows them, with the classes of their colours."""
+
 BAR_TONES = {"completed": "good", "paused": "wait", "tripped": "bad", "failed": "bad", "expired": "wait"}
 
 
@@ -96,15 +108,6 @@ def device_pieces(sums: Json, left: int, *, has_ended: bool) -> Sequence[Piece]:
     )
 
 
-def message_pieces(messages: Json) -> Sequence[Piece]:
+def message_pieces(counts: Mapping[str, int]) -> list[Piece]:
     """What became of each message of a job that sends by a provider account."""
-    return (
-        Piece("read", messages["read"], "accent"),
-        Piece("delivered", messages["delivered"], "good"),
-        Piece("sent", messages["sent"], "busy"),
-        Piece("sending", messages["sending"], "busy pale"),
-        Piece("failed", messages["failed"], "bad"),
-        Piece("invalid", messages["invalid"], "bad"),
-        Piece("unknown", messages["unknown"], "wait"),
-        Piece("to come", messages["unsent"], "rest"),
-    )
+    return [Piece(state, counts.get(state, 0), tone) for state, tone in MESSAGE_STATES.items()]

@@ -3,24 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
 from services.api.jobs.job_view import ENDED
+from services.api.jobs.pages.job_words import MESSAGE_STATES, message_pieces
 from services.api.messages.pages.accounts import SECTION
 
-STATES = {
-    "read": "accent",
-    "delivered": "good",
-    "sent": "good pale",
-    "sending": "busy",
-    "unsent": "idle",
-    "unknown": "wait",
-    "failed": "bad",
-    "invalid": "bad pale",
-}
-"""The states of messages in the order in which a bar shows them, with the classes of their colours."""
 REASONS = {
     "malformed": "no address of this kind",
     "suppressed": "a bar stands against it",
@@ -77,10 +66,10 @@ class LedgerPages(PageSet):
             "job": job,
             "account": account,
             "counts": counts,
-            "pieces": pieces_of(counts),
+            "pieces": message_pieces(counts),
             "reasons": sorted(job["reasons"].items(), key=lambda each: -each[1]),
             "meanings": REASONS,
-            "states": [name for name in STATES if name != "unsent"],
+            "states": [name for name in MESSAGE_STATES if name != "unsent"],
             "state": state,
             "recipient": recipient,
             "messages": found,
@@ -140,11 +129,6 @@ class LedgerPages(PageSet):
         found = await visit.read_list("/apps/{}/messages", app_id, recipient=recipient, limit=FOUND, cursor="")
         of_job = [message for message in found.value if message["id"].startswith(begins)]
         return of_job[:SHOWN], "", bool(found.next)
-
-
-def pieces_of(counts: Mapping[str, int]) -> list[Piece]:
-    """The parts of a bar of all messages of a job."""
-    return [Piece(state, counts.get(state, 0), tone) for state, tone in STATES.items()]
 
 
 def last_attempt(message: Answer) -> Answer:

@@ -12,6 +12,7 @@ from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet,
 from services.api.http.pages.typed import read_lines, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
 from services.api.messages.pages.accounts import SECTION
+from services.api.messages.pages.ledger import REASONS
 
 CHANNELS = {"mail": "mail address", "sms": "phone number", "push": "device token", "other": "other"}
 CAUSES = {
@@ -45,6 +46,7 @@ class RecipientPages(PageSet):
             "messages": [],
             "channels": CHANNELS,
             "causes": CAUSES,
+            "meanings": REASONS,
             "most": _MOST_ADDRESSES,
         }
         if looks:

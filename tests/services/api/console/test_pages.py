@@ -7,13 +7,14 @@ import pytest
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.sources import PushTable
+from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.console.audit import ActedOn, Actor, AuditRecord
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import Plan
+from shared.domain.jobs.jobs import JobStatus, Plan
 from tests.services.api.client import ADMIN, PROXY
 from tests.services.api.conftest import House
-from tests.services.api.http.pages.browser import Browser, text_of
+from tests.services.api.http.pages.browser import Browser, tags_of, text_of
 from tests.services.api.http.pages.test_sessions import signed_in
 from tests.store.made import a_job
 
@@ -49,6 +50,27 @@ async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Brows
     rate = re.search(r'data-label="A second" class="number">([^<]*)<', row[0])
     assert rate is not None
     assert rate[1][0] in "123456789"
+
+
+async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
+    app_id, now = await house.app(), await house.store.now()
+    await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.TRIPPED))
+    letter = DeadLetter(
+        id="f" * 32, namespace="token:shop", key="order.17", schedule_id="s", generation="g", due=now, died_at=now,
+        attempts=3, error="HTTP 503",
+    )  # fmt: skip
+    await house.store.dead_letters.add([letter])
+    fresh = house.build()  # what others counted a second ago is another deployment's
+    page = await Browser(fresh, headers={"x-forwarded-email": ADMIN}, peer=PROXY).get("")
+    links = [each.get("href") for each in tags_of(page, "a")]
+    assert "every deployment needs is running. Start the process that is missing" in text_of(page)
+    assert {"/ui/processes", "/ui/jobs?status=circuitbreak"} <= set(links)
+    assert f"/ui/dead-letters/{letter.id}?namespace=token%3Ashop" in links
+    partial, _ = await signed_in(house, fresh, isAdmin=False, roles={f"app/{app_id}": "viewer"})
+    page = await partial.get("")
+    links = [each.get("href") for each in tags_of(page, "a")]
+    assert "Start the process that is missing" in text_of(page)
+    assert ("/ui/processes" in links, "/ui/jobs?status=circuitbreak" in links) == (False, True)
 
 
 async def test_a_record_tells_what_it_changed(house: House, admin: Browser) -> None:

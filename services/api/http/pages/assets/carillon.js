@@ -90,12 +90,16 @@
     const focus = document.activeElement;
     return focus && inside()?.contains(focus) && focus.matches("input:not([type=checkbox]), textarea, select");
   };
+  // What moves under the pointer has people press what they did not mean.
+  let pointedAt = 0;
+  addEventListener("pointermove", () => { pointedAt = Date.now(); }, { capture: true, passive: true });
+  const isPointing = () => Date.now() - pointedAt < 1_000 && inside()?.matches(":hover");
   const isChoosing = () => inside()?.querySelector("dialog[open], details.menu[open], details.ask[open], input[name=chosen]:checked");
 
   document.addEventListener("htmx:config:request", (event) => {
     const { ctx } = event.detail;
     if (ctx.sourceElement !== main()) return;
-    if (document.hidden || Date.now() < pausedUntil || isTyping() || isChoosing() || getSelection()?.toString()) {
+    if (document.hidden || Date.now() < pausedUntil || isTyping() || isChoosing() || isPointing() || getSelection()?.toString()) {
       event.preventDefault();
       return;
     }
@@ -173,10 +177,9 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !event.target.closest("input, textarea, select") && !event.ctrlKey && !event.metaKey) {
       const search = document.querySelector("input[type=search]");
-      if (search) {
-        event.preventDefault();
-        search.focus();
-      }
+      event.preventDefault();
+      if (search) search.focus();
+      else document.querySelector(".nav a[href$='/find']")?.click();
     }
   });
 

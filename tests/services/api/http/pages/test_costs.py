@@ -11,6 +11,7 @@ from services.api.http.pages.inner import INNER
 from services.api.http.pages.routes import PageRoute
 from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
 from services.parts import Parts
+from tests.bench.explained import explain
 from tests.commands import Commands
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
@@ -45,6 +46,7 @@ MOST = {
     "/dead-letters": (4, 12),
     "/dead-letters/{letter_id:str}": (2, 4),
     "/": (7, 30),
+    "/find": (5, 8),
     "/bulk-actions": (2, 3),
     "/bulk-actions/new": (0, 1),
     "/bulk-actions/{action_id:str}": (2, 3),
@@ -78,6 +80,9 @@ REFRESHED = {"/bus": 2, "/schedules": 4, "/dead-letters": 6}
 _TRIES = 5
 _SHARED = 6
 _DIGEST = re.compile(rb'data-digest="(\w+)"')
+_LINK = re.compile(r'<a [^>]*href="(/ui[^"?#]*)')
+NOISE = 300
+"""More than what a search finds."""
 
 
 @dataclass
@@ -137,6 +142,32 @@ async def test_a_refresh_with_nothing_new_sends_nothing(costs: Costs, made: dict
     refreshing = [address_of(route, made) for route in costs.routes if route.refresh_seconds]
     assert len(refreshing) > 15
     assert [path for path in refreshing if not await _is_still(costs.house.admin, path)] == []
+
+
+async def test_every_link_leads_to_a_page(costs: Costs, made: dict[str, str]) -> None:
+    pages = [re.compile(re.sub(r"{\w+:str}", "[^/]+", f"/ui{route.path}".rstrip("/"))) for route in costs.routes]
+    lost: dict[str, str] = {}
+    for route in costs.routes:
+        body = (await costs.house.admin.get(address_of(route, made))).body.decode()
+        links = {link for link in _LINK.findall(body) if not link.startswith("/ui/files/")}
+        lost |= {link: route.path for link in links if not any(page.fullmatch(link) for page in pages)}
+    assert lost == {}
+
+
+async def test_a_search_examines_what_it_finds_and_no_more(
+    costs: Costs, commands: Commands, made: dict[str, str]
+) -> None:
+    app_id, database = made["app_id"], costs.house.store._database
+    others = [{"_id": f"noise-{n}", "app_id": app_id, "to": f"noise{n}@example.com"} for n in range(NOISE)]
+    await database["messages"].insert_many(others)
+    await database["suppressions"].insert_many([{"_id": f"noise-{n}", "app_id": app_id} for n in range(NOISE)])
+    commands.sent.clear()
+    assert (await costs.house.admin.get(f"/ui/find?q=ana@example.com&app={app_id}")).status == 200
+    queries = [command for command in commands.sent if {"find", "aggregate"} & {*command}]
+    told = await explain(database, queries)
+    assert (told.keys < NOISE, told.documents < NOISE, told.unknown) == (True, True, 0)
+    for name in ("messages", "suppressions"):
+        await database[name].delete_many({"_id": {"$regex": "^noise-"}})
 
 
 async def _is_still(client: Client, path: str) -> bool:

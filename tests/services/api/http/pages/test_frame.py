@@ -66,6 +66,20 @@ async def test_an_address_without_a_page_is_a_page_that_says_so(admin: Browser) 
     assert (await admin.get("/files/htmx.js")).status == 404
 
 
+async def test_what_is_gone_leads_to_the_list_of_its_kind(house: House, admin: Browser) -> None:
+    page = await admin.get(f"/jobs/{await house.app()}/00000000-0000-4000-8000-000000000000")
+    assert (page.status, "Go to Jobs" in text_of(page)) == (404, True)
+    assert "Go to Jobs" not in text_of(await admin.get("/nothing"))
+
+
+async def test_a_role_that_is_missing_is_named(house: House) -> None:
+    browser, _ = await signed_in(house, isAdmin=False)
+    page = await browser.get("/processes")
+    assert (page.status, "needs the role viewer over *" in text_of(page)) == (403, True)
+    page = await browser.get(f"/apps/{await house.app()}")
+    assert (page.status, "needs the role viewer over the app" in text_of(page)) == (403, True)
+
+
 async def test_an_address_chooses_among_sentences_and_writes_none(admin: Browser) -> None:
     for said in ("<b>Paid</b>", "You have been hacked", "saved{0}"):
         reply = await admin.get(f"?said={said.replace(' ', '+')}")

@@ -174,6 +174,7 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     assert "no message to them" in (await look(admin, f"{page}?recipient={HOSTILE}@")).words
     [link] = [each for each in found.links if "/messages/" in each and each.endswith(f"?job={job.id}")]
     message = await look(admin, link.removeprefix("/ui"))
+    assert f"/ui/jobs/{campaign.app_id}/{job.id}" in sheet.links
     assert message.status == 200 and "come again" in message.words and HOSTILE in message.words
     assert page in [each.removeprefix("/ui") for each in message.links]
 
@@ -284,3 +285,51 @@ async def test_who_has_unsubscribed_by_a_link_is_let_in_from_the_list(campaign: 
     assert "known by its link only" in sheet.words
     assert (await send(admin, f"{page}/suppressions/{made['id']}/delete")).status == 303
     assert "known by its link only" not in (await look(admin, page)).words
+
+
+async def test_one_box_finds_what_was_sent_what_will_be_and_why_not(campaign: Campaign, job: Job) -> None:
+    admin, app_id = campaign.desk.admin, campaign.app_id
+    later = {"credential": campaign.credential_id, "to": "ana4@example.com", "body": {"text": "Hi"}}
+    waits = await admin.post(f"/apps/{app_id}/messages", later | {"sendAt": "2036-12-24T09:00:00Z"})
+    assert waits.status == 201, waits.body
+    barred = {"channel": "mail", "address": "ana4@example.com", "cause": "complaint", "list": "news"}
+    assert (await admin.post(f"/apps/{app_id}/suppressions", barred)).status == 201
+    sheet = await look(admin, f"/find?q=ana4@EXAMPLE.com&app={app_id}")
+    come, sent = sheet.words.index("To come"), sheet.words.index("What was sent")
+    assert sheet.words.index("to be sent 2036") > come
+    assert sheet.words.index("refused: the provider does not take") > sent > come
+    assert "news: a complaint: nothing passes" in sheet.words
+    assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
+    assert sheet.does(f"/messages/{app_id}/recipients")
+    nobody = await look(admin, f"/find?q=nobody@example.com&app={app_id}")
+    assert "Nothing is known of nobody@example.com" in nobody.words
+    assert "at most 1,024" in (await look(admin, f"/find?q={'x' * 1_025}")).wrong["q"]
+
+
+async def test_ids_lead_to_their_pages(campaign: Campaign, job: Job) -> None:
+    admin, app_id = campaign.desk.admin, campaign.app_id
+    [first, *_] = (await admin.get(f"/apps/{app_id}/jobs/{job.id}/messages")).json
+    every = {
+        "key": "order.17",
+        "every": 3_600,
+        "callback": {"type": "rabbitmq", "data": {"queue": "orders", "payload": {}}},
+    }
+    assert (await admin.post("/schedules", every)).status == 201
+    pages = {str(job.id): f"/jobs/{app_id}/{job.id}", first["id"]: f"/messages/{app_id}/messages/{first['id']}"}
+    for wanted, page in (pages | {"order.17": "/schedules/order.17"}).items():
+        sheet = await look(admin, f"/find?q={wanted}&app={app_id}")
+        assert sheet.does(page), (wanted, sheet.words)
+        assert (await look(admin, page)).status == 200
+
+
+async def test_nobody_finds_recipients_of_apps_that_are_not_theirs(campaign: Campaign, job: Job) -> None:
+    other = await campaign_at(campaign.desk, name="other")
+    for person in (await person_of(campaign, "viewer"), await person_of(other, "operator")):
+        for app in ("", f"&app={campaign.app_id}"):
+            sheet = await look(person, f"/find?q=ana1@example.com{app}")
+            assert (sheet.status, "Nothing is known of ana1@example.com" in sheet.words) == (200, True), sheet.words
+    found = await look(await person_of(campaign, "viewer"), f"/find?q={job.id}")
+    assert found.does(f"/jobs/{campaign.app_id}/{job.id}"), found.words
+    assert not (await look(await person_of(other, "operator"), f"/find?q={job.id}")).does(
+        f"/jobs/{campaign.app_id}/{job.id}"
+    )
