@@ -170,7 +170,8 @@ class PageFrame:
 
     def _show_problem(self, visit: Visit, problem: ApiProblem) -> Response[Any]:
         status = HTTPStatus(problem.status)
-        context = {"here": "", "problem": problem, "title": status.phrase, "remedy": REMEDIES.get(status, "")}
+        title = status.phrase.capitalize()
+        context = {"here": None, "problem": problem, "title": title, "remedy": REMEDIES.get(status, "")}
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)
 
     def _show_fault(self, visit: Visit, error: Exception) -> Response[Any]:
