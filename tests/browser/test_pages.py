@@ -97,9 +97,9 @@ async def test_without_scripts_people_sign_in_and_read(browser: Browser, instanc
         assert plain.page.url == f"{instance.base}/ui/access"
         words = await plain.page.inner_text("main")
         assert ("bea@example.com" in words, "UTC" in words or "20" in words) == (True, True)
-        await plain.page.click("summary:has-text('Make a token')")
+        await plain.page.click("summary:has-text('Create a token')")
         await plain.page.fill("form[action$='/access/tokens'] input[name=name]", "<b>plain</b>")
-        await plain.page.click("button:has-text('Make the token')")
+        await plain.page.click("button:has-text('Create token')")
         assert re.fullmatch(r"carillon_[\w-]{43}", (await plain.page.inner_text("#secret")).strip())
         assert "<b>plain</b>" in await plain.page.inner_text("h1")
         await plain.page.click("button:has-text('Sign out')")

@@ -89,7 +89,7 @@ async def write_template(shown: Screen, app_id: str) -> None:
     await page.fill("textarea[name=body]", '{"alert": "Hi {{name}}, all is half price"}')
     await page.fill("textarea[name=defaults]", '{"name": "you"}')
     await expect(page.locator("main")).to_contain_text("Hi you, all is half price", timeout=SOON_MS)
-    await press(shown, "Make it")
+    await press(shown, "Create template")
     await expect(page.locator("h1")).to_contain_text("sale")
 
 
@@ -117,7 +117,7 @@ async def send_push(shown: Screen, app_id: str) -> None:
 async def send_around_the_globe(shown: Screen, app_id: str) -> None:
     day = datetime.now(UTC) + timedelta(days=2)
     await preview_push(shown, app_id, "localized", f"{day:%Y-%m-%dT}18:00")
-    await press(shown, "Make the job")
+    await press(shown, "Create the job")
     await expect(shown.page).to_have_url(re.compile(f"/ui/groups/{app_id}/"))
     await expect(shown.page.locator("figure svg").first).to_be_visible()
     await press(shown, "Pause all")
@@ -134,9 +134,9 @@ async def make_schedule(shown: Screen) -> None:
     await page.fill("input[name=every]", "3600")
     await page.check("input[name='callback.type'][value=http]")
     await page.fill("input[name='callback.data.url']", "https://example.com/remind")
-    await press(shown, "Show the next instants")
+    await press(shown, "Show the next times")
     await expect(page.locator("ol.instants li").first).to_be_visible()
-    await press(shown, "Make it")
+    await press(shown, "Create schedule")
     await expect(page.locator("h1")).to_contain_text("first-reminder")
     await answer(shown, "Pause")
     await expect(page.locator(".head .state").first).to_have_text("paused")
@@ -147,12 +147,12 @@ async def send_message(shown: Screen, app_id: str) -> None:
     await shown.open(f"/messages/{app_id}/credentials/new?kind=sandbox")
     await page.fill("input[name=name]", "mail")
     await page.fill("input[name=testRecipient]", "ana@example.com")
-    await press(shown, "Send a test message, and make it")
+    await press(shown, "Send a test message and create")
     await expect(page.locator("h1")).to_contain_text("mail")
     await shown.open(f"/messages/{app_id}/send")
     await page.fill("input[name=to]", "bea@example.com")
     await page.fill("textarea[name=body]", '{"subject": "Hello", "text": "Hello Bea"}')
-    await press(shown, "Send it now")
+    await press(shown, "Send now")
     await expect(page.locator(".head .state").first).to_have_text("sent", timeout=SOON_MS)
 
 
@@ -162,7 +162,7 @@ async def subscribe(shown: Screen) -> None:
     await page.fill("input[name=subscription_key]", "billing")
     await page.fill("input[name=callback]", "https://billing.example.com/events")
     await page.fill("input[name=topics]", "orders")
-    await press(shown, "Make the subscription")
+    await press(shown, "Create subscription")
     assert await shown.open("/bus/topics/orders") == 200
     await shown.open("/bus/subscriptions/billing")
     await expect(page.locator("h1")).to_contain_text("billing")

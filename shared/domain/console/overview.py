@@ -89,7 +89,7 @@ def _find_missing_roles(overview: Overview) -> list[ShownSign]:
         return []
     there = {role for process in overview.alive for role in process.roles}
     return [
-        ShownSign("RoleMissing", f"no {role} process is heard of", _last_seen(overview.processes, role))
+        ShownSign("RoleMissing", f"no {role} process is running", _last_seen(overview.processes, role))
         for role in overview.roles
         if role not in there
     ]

@@ -76,7 +76,7 @@ SIGNS = (
     Sign(
         name="RoleMissing",
         severity=Severity.PAGE,
-        sentence="No process of a role that every deployment needs is running.",
+        sentence="A required process is not running.",
         remedy="Start the process that is missing, and read the log of the one that ended.",
         expression=" or ".join(f'absent(carillon_build_info{{role="{role}"}})' for role in ROLES),
         minutes=1,
@@ -220,7 +220,7 @@ SIGNS = (
     Sign(
         name="TasksPoisoned",
         severity=Severity.TICKET,
-        sentence="A queue of tasks has dead letters: nobody could read a task, or a fault of ours ended it.",
+        sentence="A queue has dead tasks: no worker could read them, or Carillon failed on them.",
         remedy="Read the worker's log for `poisoned message` and `task failed`; return the tasks once that is mended.",
         expression='max by (queue) (carillon_queue_messages{state="dead"}) > 0',
     ),

@@ -116,7 +116,7 @@ def test_a_role_is_missing_since_it_was_heard_of_last() -> None:
     seen_at = NOON - timedelta(seconds=16)
     silent = [a_process(id="a", roles=("worker",), seen_at=seen_at), a_process(id="b", roles=("api",))]
     _, [finding] = judge(overview(processes=silent))
-    assert (finding.sign, finding.seen, finding.since) == ("RoleMissing", "no worker process is heard of", seen_at)
+    assert (finding.sign, finding.seen, finding.since) == ("RoleMissing", "no worker process is running", seen_at)
     _, never = judge(overview(processes=[]))
     assert [(each.sign, each.since) for each in never] == [("RoleMissing", None)] * 2
 

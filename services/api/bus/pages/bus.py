@@ -20,7 +20,7 @@ class BusPages(PageSet):
     async def show_bus(self, visit: Visit) -> Values:
         """Subscriptions, the worst of the page first, and what waits on the whole bus."""
         found = await visit.read_list("/bus/subscriptions", namespace=read_namespace(visit), limit=AT_ONCE)
-        pressure = await visit.try_read("What waits on the whole bus", "/bus/pressure")
+        pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
         standings = await read_standings(visit, found.value, read_namespace(visit))
         return tell_whose(visit) | {
             "title": "Bus",

@@ -20,7 +20,7 @@ _PAGE = "/bus/dead-letters/{letter_id:str}"
 class BusDeadLetterPages(PageSet):
     """The pages of the bus's dead letters."""
 
-    tab = NavTab("Of the bus", "/bus/dead-letters", under="/dead-letters", order=10)
+    tab = NavTab("Bus", "/bus/dead-letters", under="/dead-letters", order=10)
 
     @PageRoute("/bus/dead-letters", template="bus/dead-letters.html", refresh_seconds=5, section=SECTION.path)
     async def show_dead_letters(self, visit: Visit) -> Values:

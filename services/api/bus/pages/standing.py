@@ -86,6 +86,6 @@ async def read_standings(visit: Visit, subscriptions: Sequence[Shown], namespace
     keys = [each["key"] for each in subscriptions]
     shared = ("/bus/subscriptions/health", namespace or visit.caller.namespace, *keys)
     reading = visit.read_shared(shared, lambda: _read_healths(visit, keys, namespace), seconds=_KEPT_SECONDS)
-    healths = await visit.attempt("How the receivers stand", reading) or [None] * len(keys)
+    healths = await visit.attempt("The health of receivers", reading) or [None] * len(keys)
     standings = [stand(each, health) for each, health in zip(subscriptions, healths, strict=True)]
     return sorted(standings, key=lambda each: _RANKS.get(each.word, 0))

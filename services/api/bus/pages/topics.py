@@ -82,7 +82,7 @@ class BusTopicPages(PageSet):
                 "/bus/subscriptions", namespace=read_namespace(visit), limit=COUNTED, cursor=""
             )
         except ApiProblem as problem:
-            visit.unknown.append(("Who subscribes", problem.detail))
+            visit.unknown.append(("The subscriptions of topics", problem.detail))
             return {}, False
         return {each["key"]: each["topics"] for each in found.value}, not found.next
 

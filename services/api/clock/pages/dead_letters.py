@@ -22,7 +22,7 @@ class DeadLetterPages(PageSet):
     """All dead letters of a namespace, and one of them."""
 
     section = NavSection("Dead letters", LETTERS, order=200)
-    tab = NavTab("Of schedules", LETTERS, under=LETTERS, order=0)
+    tab = NavTab("Schedules", LETTERS, under=LETTERS, order=0)
 
     @PageRoute(LETTERS, template="clock/dead-letters.html", refresh_seconds=5)
     async def show_letters(self, visit: Visit) -> Values:

@@ -7,7 +7,7 @@ from services.api.http.pages.filters import known_time, number, span
 from shared.domain.time_zones import time_zone
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MISFIRE = {"fire": "It fires all the same.", "skip": "It is left out."}
+_MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
 
 Definition = Mapping[str, Any]
 
@@ -18,11 +18,11 @@ def tell_when(definition: Definition) -> str:
         return f"Every {span(definition['every'])}"
     if "cron" in definition:
         zone = definition.get("timezone") or "UTC"
-        return f"{_tell_cron(definition['cron'])}, by the clock of {zone}"
+        return f"{_tell_cron(definition['cron'])}, {zone} time"
     count = len(definition.get("schedules", ()))
     if not count:
-        return "At instants of a list"
-    return "Once" if count == 1 else f"At {number(count)} instants"
+        return "At listed times"
+    return "Once" if count == 1 else f"At {number(count)} times"
 
 
 def tell_callback(callback: Mapping[str, Any]) -> str:
@@ -43,16 +43,16 @@ def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
     """What is done with an instant that comes late."""
     if isinstance(misfire, str):
         return _MISFIRE[misfire]
-    return f"It fires if it is at most {span(misfire['fire_within_seconds'])} late, and is left out otherwise."
+    return f"They fire if they are at most {span(misfire['fire_within_seconds'])} late, and are skipped otherwise."
 
 
 def tell_retry(retry: Mapping[str, Any]) -> str:
     """How often it is tried, and the pauses between."""
     attempts = retry["attempts"]
     if attempts == 1:
-        return "Once. What is refused becomes a dead letter at once."
+        return "Once. A refused occurrence becomes a dead letter at once."
     first, cap = span(retry["first_delay_seconds"]), span(retry["cap_seconds"])
-    grows = f", each next one {retry['factor']:g} times as long, at most {cap}" if retry["factor"] > 1 else ""
+    grows = f", each next pause is {retry['factor']:g} times as long, at most {cap}" if retry["factor"] > 1 else ""
     return f"Up to {attempts} times. The first pause is {first}{grows}."
 
 
@@ -68,12 +68,12 @@ def _tell_cron(line: str) -> str:
     """The commonest lines in words; others as they are."""
     minute, hour, day, month, weekday = line.split()
     if month != "*" or not minute.isdigit():
-        return f"By the line “{line}”"
+        return f"Cron “{line}”"
     if hour == "*" and day == weekday == "*":
         return f"Every hour at minute {minute}"
     days = _tell_days(day, weekday)
     if not hour.isdigit() or days is None:
-        return f"By the line “{line}”"
+        return f"Cron “{line}”"
     return f"{days} at {int(hour):02}:{int(minute):02}"
 
 

@@ -23,26 +23,26 @@ class ActWords(Struct, frozen=True):
 
 ACTS = {
     "dead-letter.retry": ActWords(
-        "Try dead letters again", "dead letter", "dead letters",
-        "tried again, as their schedules say it now. Those whose schedules are gone stay.",
+        "Retry dead letters", "dead letter", "dead letters",
+        "retried with the current definition of their schedule. Letters of deleted schedules stay.",
     ),
     "dead-letter.discard": ActWords(
         "Discard dead letters", "dead letter", "dead letters",
-        "discarded: these callbacks are never done. This cannot be undone.", True,
+        "discarded: these callbacks never happen. This cannot be undone.", True,
     ),
     "schedule.pause": ActWords(
-        "Pause schedules", "schedule", "schedules", "paused: nothing of them fires until they are resumed."
+        "Pause schedules", "schedule", "schedules", "paused: they do not fire until they are resumed."
     ),
     "schedule.resume": ActWords(
         "Resume schedules", "schedule", "schedules",
-        "resumed. What came due meanwhile is late, and each schedule's own rule says what becomes of it.",
+        "resumed. Each schedule handles what came due in the meantime by its own rule for late occurrences.",
     ),
     "schedule.delete": ActWords(
         "Delete schedules", "schedule", "schedules",
-        "deleted, with all that is pending of them. This cannot be undone.", True,
+        "deleted, with everything pending. This cannot be undone.", True,
     ),
-    "job.pause": ActWords("Pause jobs", "job", "jobs", "held: nothing more of them is sent until they are resumed."),
-    "job.resume": ActWords("Resume jobs", "job", "jobs", "resumed: they go on where they stood."),
+    "job.pause": ActWords("Pause jobs", "job", "jobs", "paused: they send nothing until they are resumed."),
+    "job.resume": ActWords("Resume jobs", "job", "jobs", "resumed where they stopped."),
     "job.stop": ActWords("Stop jobs", "job", "jobs", "stopped for good. This cannot be undone.", True),
 }  # fmt: skip
 
@@ -56,14 +56,14 @@ STATES = {"schedule": ("active", "paused", "finished"), "job": ("scheduled", "ru
 
 _WORDS = {
     "key": "of the schedule {}",
-    "error": "that died of “{}”",
-    "prefix": "with keys that begin with {}",
+    "error": "with the error “{}”",
+    "prefix": "with keys that begin with “{}”",
     "state": "that are {}",
     "label": "with the label {}",
     "app": "of the app {}",
     "status": "that are {}",
     "template": "of the template {}",
-    "by": "made by {}",
+    "by": "created by {}",
 }
 
 
@@ -76,7 +76,7 @@ def tell_figures(act: str, figures: Mapping[str, Any]) -> str:
     if devices is None:
         return told
     unplanned = figures["unplanned"]
-    beside = f" {number(unplanned)} of the jobs are not planned yet, so nobody knows theirs." if unplanned else ""
+    beside = f" {number(unplanned)} jobs are not planned yet: their devices are not counted." if unplanned else ""
     return f"{told} {number(devices)} devices would get nothing.{beside}"
 
 

@@ -15,7 +15,7 @@ _RETURNED = 500
 class DeadTaskPages(PageSet):
     """The dead tasks of each queue, and the first ones of one queue."""
 
-    tab = NavTab("Tasks in queues", TASKS, under="/dead-letters", order=20, is_seen=lambda visit: visit.caller.is_admin)
+    tab = NavTab("Tasks", TASKS, under="/dead-letters", order=20, is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute(
         TASKS, template="console/dead-tasks.html", section="/dead-letters", refresh_seconds=5, shared_by_roles=True

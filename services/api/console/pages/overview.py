@@ -15,15 +15,6 @@ HOUR = 60
 _LATE_TONES = ((1.0, "good"), (5.0, "wait"))
 _FAILED = "failed"
 _LETTERS_SHOWN = 5
-_MENDED_AT = {
-    "FallingBehind": "/schedules",
-    "FiringLate": "/schedules",
-    "JobTripped": "/jobs?status=circuitbreak",
-    "DeadLettersGrow": "/dead-letters",
-    "TasksPoisoned": "/dead-letters/tasks",
-}
-"""The page where a sign is mended; that of all others is the processes'."""
-_FOR_ADMINS = frozenset({"TasksPoisoned"})
 
 Minutes = Sequence[Mapping[str, Any]]
 
@@ -53,14 +44,7 @@ class OverviewPages(PageSet):
             "failures": failures(minutes),
             "processes": count_roles(seen["processes"]),
             "letters": letters or [],
-            "mended_at": {sign["name"]: find_remedy(visit, sign["name"]) for sign in seen["signs"]},
         }
-
-
-def find_remedy(visit: Visit, sign: str) -> str:
-    """The page where a sign is mended, `""` where the reader may not see it."""
-    path = "/processes" if sign in _FOR_ADMINS and not visit.caller.is_admin else _MENDED_AT.get(sign, "/processes")
-    return path if path.startswith("/jobs") or visit.may("viewer") else ""
 
 
 def spread(minutes: Minutes, now: datetime) -> list[Mapping[str, Any]]:

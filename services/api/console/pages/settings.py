@@ -20,7 +20,7 @@ class SettingsPages(PageSet):
     async def show_settings(self, visit: Visit) -> Values:
         """All settings, or those that are not as by default, or that a word is in."""
         settings, processes = await visit.read_all(
-            visit.read(_SETTINGS), visit.try_read("Which processes differ", "/processes")
+            visit.read(_SETTINGS), visit.try_read("The settings of other processes", "/processes")
         )
         word, changed_only = visit.query("q").lower(), bool(visit.query("changed"))
         shown = [

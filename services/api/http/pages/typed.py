@@ -31,7 +31,7 @@ def refuse(field: str, why: str) -> ApiProblem:
 def check_name(form: Form, name: str) -> None:
     """Raise `ApiProblem` unless this name was typed in the question that `ui.ask` puts; any will do for `""`."""
     if name and form.get("named", "").strip() != name:
-        raise refuse("named", f"type {name} to go on: nothing was done")
+        raise refuse("named", f"type {name} to confirm")
 
 
 def read_number(form: Form, field: str) -> int | float | None:

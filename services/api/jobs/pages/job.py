@@ -22,7 +22,7 @@ from shared.domain.jobs.batches import BatchStatus
 
 PATH = "/jobs/{app_id:str}/{job_id:str}"
 SAID = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
-VIEWS = {"": "Progress", "batches": "Batches", "samples": "What devices get", "details": "Details"}
+VIEWS = {"": "Progress", "batches": "Batches", "samples": "Sample messages", "details": "Details"}
 _SETTLES = timedelta(seconds=30)
 _SLOW_REFRESH = 5
 
@@ -86,7 +86,7 @@ class JobPages(PageSet):
 
     async def _fill_progress(self, visit: Visit, job: Json) -> Values:
         shown = show_job(job)
-        told = await visit.try_read("How fast it went", "/apps/{}/jobs/{}/rate", job["appId"], job["id"])
+        told = await visit.try_read("The rate", "/apps/{}/jobs/{}/rate", job["appId"], job["id"])
         events = events_of(job)
         return {
             "pieces": device_pieces(job, shown.left, has_ended=shown.has_ended),
@@ -101,7 +101,7 @@ class JobPages(PageSet):
         return {"batches": found.value, "next": found.next}
 
     async def _fill_samples(self, visit: Visit, job: Json) -> Values:
-        told = await visit.try_read("What devices get", "/apps/{}/jobs/{}/samples", job["appId"], job["id"])
+        told = await visit.try_read("Sample messages", "/apps/{}/jobs/{}/samples", job["appId"], job["id"])
         return {"samples": told["samples"] if told else [], "most_bytes": told["maxRecordBytes"] if told else None}
 
 

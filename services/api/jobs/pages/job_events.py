@@ -14,9 +14,9 @@ from shared.domain.jobs import events
 _FAIL = str(events.EventState.FAIL)
 _LABELS = {
     events.READ_FILE: "File read",
-    events.PLAN: "Audience cut into batches",
+    events.PLAN: "Audience split into batches",
     events.SEND: "Sending",
-    events.SEND_ENDED: "All batches settled",
+    events.SEND_ENDED: "All batches done",
     events.SEND_DIRECT: "Sending",
     events.FINISH: "Closed",
     events.PAUSE: "Paused",
@@ -24,10 +24,10 @@ _LABELS = {
     events.STOP: "Stopped",
     "job_retried": "Retried",
 }
-_BEGUN = {events.READ_FILE: "Reading the file", events.PLAN: "Cutting the audience into batches"}
+_BEGUN = {events.READ_FILE: "Reading the file", events.PLAN: "Splitting the audience into batches"}
 _FAILED = {
     events.READ_FILE: "The file could not be read",
-    events.PLAN: "The audience could not be cut",
+    events.PLAN: "The audience could not be split",
     events.SEND: "It failed",
     events.SEND_DIRECT: "It could not be sent",
     events.FINISH: "The control group's file could not be written",
@@ -56,7 +56,7 @@ def events_of(job: Json) -> Sequence[TimelineEvent]:
     told = [
         _read(stage["name"], event, job["failure"]) for stage in job["statusEvents"] or () for event in stage["events"]
     ]
-    first = TimelineEvent(known_time(job["createdAt"]), "Made", job["createdBy"], "", "", False)
+    first = TimelineEvent(known_time(job["createdAt"]), "Created", job["createdBy"], "", "", False)
     return [first, *sorted(told, key=lambda event: event.at)]
 
 

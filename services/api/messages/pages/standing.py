@@ -15,8 +15,8 @@ JobAnswer = Mapping[str, Any]
 _BY_RATE = "rate"
 _BOUNDS = {
     _BY_RATE: "It sends as fast as its rate allows.",
-    "maxInFlight": "All its calls at a time are under way: the provider answers slowly.",
-    "clock": "A worker does not know the time of the database well enough.",
+    "maxInFlight": "All its parallel calls are in progress: the provider answers slowly.",
+    "clock": "A worker's clock is too far from the database's time.",
 }
 
 
@@ -35,15 +35,15 @@ def explain_bound(account: Account) -> str:
     """What bounds an account now, as a sentence."""
     match account["status"], account["limitedBy"]:
         case "rejected", _:
-            return "The provider does not accept its secret. Give it another one."
+            return "The provider rejects its secret. Replace the secret."
         case "suspended", _:
-            return "Somebody has suspended it."
+            return "Someone suspended it."
         case _, "provider":
             held = "The provider asked for a pause."
-            slowed = "The provider said “too fast”. A tenth of the rate comes back every ten seconds."
+            slowed = "The provider said “too fast”. The rate rises by a tenth every ten seconds."
             return held if account["holdUntil"] else slowed
         case _, "work":
-            return "Its workers fetch what is to be sent." if _sendable(account) else "Nothing waits for it."
+            return "Workers are fetching its messages." if _sendable(account) else "Nothing is waiting."
         case _, bound:
             return _BOUNDS.get(bound or "", "")
 
@@ -53,7 +53,7 @@ async def read_running(visit: Visit, app_id: str, jobs: Sequence[JobAnswer]) -> 
     are."""
     asked = [job["id"] for job in jobs if job["state"] == RUNNING][:RUNNING_SHOWN]
     read = await visit.read_all(
-        *(visit.try_read("How far a job is", "/apps/{}/jobs/{}", app_id, job_id) for job_id in asked)
+        *(visit.try_read("The progress of a job", "/apps/{}/jobs/{}", app_id, job_id) for job_id in asked)
     )
     exact = {job["id"]: job for job in read if job is not None}
     return [exact.get(job["id"], job) for job in jobs]

@@ -30,7 +30,7 @@ async def test_an_admin_makes_a_user_changes_and_deletes_them(house: House, admi
     page = made.headers["location"].removeprefix("/ui")
     assert made.status == 303
     shown = await admin.get(page)
-    assert (shown.status, "Made." in text_of(shown)) == (200, True)
+    assert (shown.status, "Created." in text_of(shown)) == (200, True)
     assert f"app/{app_id} admin\n* viewer" in shown.body.decode()
     user_id = page.partition("?")[0].rpartition("/")[2]
     user = (await house.admin.get(f"/users/{user_id}")).json
@@ -81,7 +81,7 @@ async def test_everybody_sees_themselves_and_signs_their_browsers_out(house: Hou
     other = Browser(house.admin.app, cookie=browser.cookie)
     page = text_of(await browser.get("/access"))
     assert ("this one" in page, "* viewer" in page) == (True, True)
-    assert all(word not in page for word in ("Make a token", "Add a user", ADMIN))
+    assert all(word not in page for word in ("Create a token", "Add a user", ADMIN))
     for path in ("/access/users", "/access/tokens"):
         assert (await browser.post(path, {"name": "x", "email": "x@example.com"})).status == 403
     own = (await browser.get("/access")).body.decode()

@@ -33,7 +33,7 @@ async def test_it_says_what_is_wrong_and_what_to_do(house: House) -> None:
     shown = (await fresh(house).get("/overview")).json
     assert (shown["verdict"], shown["partial"]) == ("ailing", False)
     missing = [sign for sign in shown["signs"] if sign["name"] == "RoleMissing"]
-    assert [sign["seen"] for sign in missing] == [f"no {role} process is heard of" for role in ROLES if role != "api"]
+    assert [sign["seen"] for sign in missing] == [f"no {role} process is running" for role in ROLES if role != "api"]
     assert all(sign["remedy"] and sign["sentence"] and sign["severity"] == "page" for sign in missing)
 
 

@@ -48,7 +48,7 @@ def far(house: House) -> int:
 async def test_the_list_shows_jobs_and_takes_filters(house: House) -> None:
     app_id = await house.app_with_template()
     empty = await look(house.admin, f"/jobs?app={app_id}")
-    assert "No job is like this." in empty.text
+    assert "No job matches these filters." in empty.text
     assert "/ui/jobs/new" in empty.links
     job = await job_of(house, app_id)
     await job_of(house, app_id, startsAt=far(house))
@@ -95,7 +95,7 @@ async def test_a_job_is_shown_with_its_batches_and_what_failed(house: House) -> 
     page = path.replace("/apps/", "/jobs/", 1).replace("/jobs/" + job.id, "/" + job.id)
     seen = await look(house.admin, page)
     assert {"160", "10", "no-template"} <= set(seen.words)
-    assert "Made by admin@example.com" in seen.text
+    assert "Created by admin@example.com" in seen.text
     batches = await look(house.admin, f"{page}?show=batches&state=failed")
     assert {"failed", "no-template", "90"} <= set(batches.words)
     assert "2 of 7 settled" in batches.text
@@ -142,7 +142,7 @@ async def test_a_viewer_sees_neither_acts_nor_what_is_personal(house: House) -> 
         assert not [form for form in seen.forms if app_id in form]
         assert "Ana-Sophia" not in seen.html
         assert "Hidden-Town" not in seen.html
-        assert "What devices get" not in seen.text
+        assert "Sample messages" not in seen.text
     assert "/ui/jobs/new" not in (await look(viewer, "/jobs")).links
     assert (await press(viewer, f"{page}/stop")).status == 403
     assert await state_of(house, app_id, job["id"]) == "running"
@@ -229,7 +229,7 @@ async def test_a_chart_is_flat_while_its_job_is_held() -> None:
         {"name": "job_resumed", "events": [event(7)]},
     ]
     told = events_of(some_job(statusEvents=stages))
-    assert [each.label for each in told] == ["Made", "Tripped", "Resumed"]
+    assert [each.label for each in told] == ["Created", "Tripped", "Resumed"]
     points = [{"at": f"2027-01-15T08:00:0{second}Z", "perSecond": 5.0} for second in (0, 1, 2)]
     chart = chart_of(points, told)
     assert chart is not None

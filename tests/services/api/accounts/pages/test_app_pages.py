@@ -19,7 +19,7 @@ async def test_an_app_is_made_changed_and_deleted(house: House) -> None:
     template = {"name": "n", "locale": "en", "body": {"alert": "x"}}
     assert (await house.admin.post(f"{place}/templates", template)).status == 201
     page = await look(house.admin, place)
-    assert "Deletes the app with its templates (1 in all locales), its jobs (0), its accounts" in page.text
+    assert "This deletes the app with its templates (1 in all locales), its jobs (0), its accounts" in page.text
     assert f"Delete {name}" in page.text and page.fields["name"] == [name]
 
     saved = await send_form(house.admin, place, {"name": name, "bundleId": f"com.example.x{name[4:]}"})

@@ -19,8 +19,8 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 async def test_a_dead_letter_is_shown_and_delivered_again(delivered: Delivered, people: People) -> None:
     subscription = await buried(delivered, "dead", HOSTILE)
     listed = await look(people.viewer, "/bus/dead-letters", key="dead", **ABOUT)
-    assert "Died, not delivered again 1 events" in listed.words
-    assert "nobody took it in time" in listed.words
+    assert "Dead 1 events" in listed.words
+    assert "not accepted in time" in listed.words
     assert listed.actions == []
     (link,) = {link for link in listed.links if "/bus/dead-letters/" in link}
     page = link.removeprefix("/ui").partition("?")[0]
@@ -40,7 +40,7 @@ async def test_all_of_a_subscription_are_delivered_again_or_one_is_given_up(
 ) -> None:
     subscription, _ = await asyncio.gather(buried(delivered, "all", "1"), buried(delivered, "given-up", "1"))
     ask = await look(people.operator, "/bus/dead-letters", key="all", **ABOUT)
-    assert "Up to 500 deliveries of all are sent again at a time: 1 event in all" in ask.words
+    assert "This retries up to 500 deliveries of all at a time: 1 event in all" in ask.words
     moved = await press(people.operator, "/bus/dead-letters/retry", about=ABOUT | {"key": "all"})
     assert moved.reply.headers["location"].endswith("&key=all&said=retried-some&count=1")
     await delivered.bus.sent(subscription, 1)
@@ -57,7 +57,7 @@ async def test_all_of_a_subscription_are_delivered_again_or_one_is_given_up(
 async def test_a_replay_is_begun_shown_and_cancelled(delivered: Delivered, people: People) -> None:
     await delivered.bus.subscribe("again", topics=("orders",))
     page = "/bus/subscriptions/again/replays"
-    assert "Nothing was replayed yet" in (await look(people.viewer, page, **ABOUT)).words
+    assert "There are no replays yet" in (await look(people.viewer, page, **ABOUT)).words
     typed = {"from": "2030-01-01T00:00", "to": "2020-01-01T00:00", "topics": "orders"}
     refused = await press(people.operator, page, typed, ABOUT)
     assert (refused.status, len(refused.wrong), refused.fields["from"]) == (422, 1, "2030-01-01T00:00")

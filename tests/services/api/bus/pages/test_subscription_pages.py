@@ -27,7 +27,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
 
     shown = await look(people.viewer, "/bus", **ABOUT)
     assert shown.status == 200
-    assert "1 of 3 subscriptions is in trouble. b-ill is failing: the last call failed" in shown.words
+    assert "1 of 3 subscriptions has problems. b-ill is failing: the last call failed" in shown.words
     rows = [shown.words.index(f"{key} ", shown.words.index("Lost")) for key in ("b-ill", "c-paused", "a-well")]
     assert rows == sorted(rows)
     assert HOSTILE in shown.words
@@ -43,7 +43,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
     for seen in (whole, hidden):
         assert "The last call failed" in seen.words
         assert "503" in seen.words
-        assert 'aria-label="Calls of the receiver over time: 0 taken, 1 failed"' in seen.reply.body.decode()
+        assert 'aria-label="Calls of the receiver over time: 0 accepted, 1 failed"' in seen.reply.body.decode()
     assert f"{bus.receiver.url}/b-ill" in whole.words
     assert "/b-ill" not in hidden.words
     assert any("/pause" in action for action in whole.actions)
@@ -100,7 +100,7 @@ async def test_it_is_paused_resumed_and_deleted_by_forms(
     with monkeypatch.context() as few:
         few.setattr(subscription_pages, "MANY_THINGS", -1)
         wrong = await press(people.operator, f"{page}/delete", {"named": "other"}, ABOUT)
-        assert (wrong.status, "Type moved to go on" in wrong.words) == (422, True)
+        assert (wrong.status, "Type moved to confirm" in wrong.words) == (422, True)
     assert (await people.operator.get(api)).status == 200
     monkeypatch.setattr(subscription_pages, "MANY_THINGS", -1)
     assert (await press(people.operator, f"{page}/delete", about=ABOUT)).status == 422
@@ -146,7 +146,7 @@ async def test_one_is_made_and_changed_and_its_secrets_are_shown_once(delivered:
     assert (stands["topics"], stands["ordered"], stands["headers"]) == (["page_orders"], True, {"X-Key": "hush"})
     assert (stands["max_events"], stands["filter"]["data"][0]["value"]) == (7, 10)
     again = await press(me, "/bus/subscriptions/orders/secrets", {"keep_hours": "1"})
-    assert (again.words.count("whsec_"), "signs beside it for 1 h" in again.words) == (1, True)
+    assert (again.words.count("whsec_"), "also signs for 1 h" in again.words) == (1, True)
     beyond = await press(me, "/bus/subscriptions/orders/secrets", {"keep_hours": "999"})
     assert (beyond.status, beyond.fields["keep_hours"], len(beyond.wrong)) == (422, "999", 1)
     assert "whsec_" not in (await look(me, "/bus/subscriptions/orders")).words

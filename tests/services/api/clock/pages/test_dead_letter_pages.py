@@ -39,7 +39,7 @@ async def left(client: Any) -> set[str]:
 async def test_nothing_that_died_is_told_as_such(house: House) -> None:
     client, _ = await person(house)
     page = await look(client, "/dead-letters")
-    assert (page.status, "Nothing has died here" in page.text) == (200, True)
+    assert (page.status, "There are no dead letters here" in page.text) == (200, True)
 
 
 async def test_they_are_grouped_by_error_and_found_by_it(house: House) -> None:
@@ -48,7 +48,7 @@ async def test_they_are_grouped_by_error_and_found_by_it(house: House) -> None:
     await buried(house, namespace, 2, error=GONE)
     page = await look(client, "/dead-letters")
     assert page.is_clean
-    assert "the last 5" in page.text
+    assert "of the newest 5" in page.text
     assert page.text.count(REFUSED) == 1 + 3
     of_error = await look(client, "/dead-letters", error=GONE)
     assert of_error.text.count(GONE) == 1 + 1 + 2  # its row, what was looked for, and the two

@@ -46,7 +46,7 @@ async def test_a_namespace_without_schedules_says_how_to_make_one(house: House) 
     client, _ = await person(house)
     page = await look(client, "/schedules")
     assert page.status == 200
-    assert "Nothing of" in page.text
+    assert "Nothing fires in the next 24 hours" in page.text
     assert "carillon schedules create" in page.text
     assert "/ui/schedules/new" in page.links
 
@@ -60,7 +60,7 @@ async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> N
     page = await look(client, "/schedules", prefix="order.")
     named = f"?namespace={quote(namespace, safe='')}"
     assert {f"/ui/schedules/order.{n}{named}" for n in (1, 2)} <= set(page.links)
-    assert "Fires next the next 24 hours" in page.text
+    assert "Next to fire the next 24 hours" in page.text
     assert "svg" in page.tags
     assert page.is_clean
     assert page.text.count("bill.1") == 1  # fires next, and does not match
@@ -95,7 +95,7 @@ async def test_a_schedule_is_paused_resumed_fired_and_deleted(house: House) -> N
     operator, _ = await person(house, roles={f"namespace/{namespace}": "operator"})
     await scheduled(owner, "k", cron="30 3 * * *", timezone="Asia/Tokyo", every=None)
     page = await look(operator, "/schedules/k", namespace=namespace)
-    assert "Every day at 03:30, by the clock of Asia/Tokyo" in page.text
+    assert "Every day at 03:30, Asia/Tokyo time" in page.text
     assert "03:30 there" in page.text
     assert page.is_clean
     assert "/ui/schedules/k/edit" not in page.links  # the owner alone

@@ -37,7 +37,7 @@ async def scheduled(house: House, count: int) -> Any:
 
 async def test_acts_are_offered_and_none_is_told_as_such(house: House) -> None:
     client, _ = await person(house)
-    assert "Make one" in (await look(client, "/bulk-actions")).text
+    assert "Create a bulk action" in (await look(client, "/bulk-actions")).text
     page = await look(client, "/bulk-actions/new")
     assert {f"/ui/bulk-actions/new?act={act}" for act in ("schedule.pause", "job.stop")} <= set(page.links)
     jobs = await look(client, "/bulk-actions/new", act="job.stop")
@@ -59,7 +59,7 @@ async def test_one_begins_after_its_figures_were_seen_and_is_followed_to_its_end
     await BulkRunner(Parts(house.capabilities).of(ConsolePart).bulk).run(RunBulkAction(action_id=action["id"]))
     shown = await look(client, f"/bulk-actions/{action['id']}")
     assert "Done 3 100 %" in shown.text
-    assert "with keys that begin with order." in shown.text
+    assert "with keys that begin with “order.”" in shown.text
     assert "<marquee>a drill" in shown.text
     assert shown.is_clean
     assert not [act for act in shown.actions if act.endswith("/cancel")]
@@ -84,11 +84,11 @@ async def test_what_is_much_is_named_before(house: House, monkeypatch: pytest.Mo
     monkeypatch.setattr(bulk_actions, "MANY_THINGS", 1)
     client = await scheduled(house, 2)
     page = await look(client, "/bulk-actions/new", **PAUSE)
-    assert "type order. to go on" in page.text
+    assert "type order. to confirm" in page.text
     bare, forged = {"reason": "r"}, {"reason": "r", "name": "other", "named": "other"}
     refused, forgery = [Seen(await fill(client, "/bulk-actions/new", typed(page, **each))) for each in (bare, forged)]
-    assert "to go on" in refused.wrong["named"]
-    assert "to go on" in forgery.wrong["named"]
+    assert "to confirm" in refused.wrong["named"]
+    assert "to confirm" in forgery.wrong["named"]
     assert (await client.get("/bulk-actions")).json == []
     begun = await fill(client, "/bulk-actions/new", typed(refused, reason="r", named="order."))
     assert begun.status == 303

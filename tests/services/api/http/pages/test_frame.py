@@ -62,7 +62,7 @@ async def test_an_address_without_a_page_is_a_page_that_says_so(admin: Browser) 
     for path in ("/nothing", "/%3Cscript%3E", "/files"):
         reply = await admin.get(path)
         assert (path, reply.status) == (path, 404)
-        assert "Not Found" in text_of(reply)
+        assert "not found" in text_of(reply).lower()
     assert (await admin.get("/files/htmx.js")).status == 404
 
 

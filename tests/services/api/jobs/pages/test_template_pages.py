@@ -18,7 +18,7 @@ async def test_templates_are_listed_by_name_with_their_locales(house: House) -> 
 
     page = await look(house.admin, f"/templates?app={app_id}")
     assert "like en, de, pt" in page.text
-    assert "other de no en: no job can send it" in page.text
+    assert "other de no English text: no job can send it" in page.text
     assert f"/ui/templates/{app_id}/named?name=like" in page.links
     assert f"/ui/jobs?app={app_id}&template=like" in page.links
     found = await look(house.admin, f"/templates?app={app_id}&q=OTH")
@@ -54,7 +54,7 @@ async def test_a_template_is_made_changed_and_deleted(house: House) -> None:
         f"/ui/templates/{app_id}/named?name=hello%2Fthere&said=made",
     )
     page = await look(house.admin, made.headers["location"].removeprefix("/ui"))
-    assert "Made." in page.text and "{{a}}!" in page.text
+    assert "Created." in page.text and "{{a}}!" in page.text
 
     [template] = (await house.admin.get(f"/apps/{app_id}/templates")).json
     place = f"/templates/{app_id}/edit/{template['id']}"
