@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {f"{_FOLDER}/{tag}.md": _page(tag, operations, described) for tag, operations in groups.items()}
     first = f"{_FOLDER}/index.md"
     reference = next(each["Reference"] for each in config.nav if "Reference" in each)
-    reference.insert(0, {"API": [first, *sorted(pages.keys() - {first})]})
+    reference.append({"API": [first, *sorted(pages.keys() - {first})]})
     pages["settings.md"] = _settings()
     for name, text in pages.items():
         target = Path(_places.name) / name

@@ -173,7 +173,8 @@ async def test_the_tutorials_lead_to_what_they_say(terminal: Terminal, tab: str)
 
         async def pushes_are_done() -> bool:
             jobs = await customer._list_all(f"/apps/{terminal.variables['APP']}/jobs")
-            return sum(job["templateName"] == "welcome" and job["state"] == "completed" for job in jobs) == 2
+            done = [job for job in jobs if job["templateName"] == "welcome" and job["state"] == "completed"]
+            return len(done) == 2
 
         await until(pushes_are_done, "both pushes")
     told = {"ana@example.com", "bob+bounce@example.com", "eve@example.com"}
@@ -205,5 +206,5 @@ async def test_the_programs_of_the_clocks_page_run(terminal: Terminal) -> None:
 async def test_the_bus_page_leads_to_events_that_arrive(terminal: Terminal) -> None:
     await terminal.do_all(steps_of("docs/bus.md"))
     received = terminal.folder / "received"
-    for url in ("orders/1", "carillon-test"):
-        await until(lambda url=url: f'{url}"' in received.read_text(), url)
+    urls = ('orders/1"', 'carillon-test"')
+    await until(lambda: all(url in received.read_text() for url in urls), "both events")
