@@ -1,4 +1,4 @@
-"""What the build of the site adds: the API's reference, from the API's own OpenAPI document.
+"""What the build of the site adds to the reference: the API, from its own OpenAPI document, and the settings.
 
 The document is made from the routes of this version, without any server. Each group of routes becomes a page.
 """
@@ -17,12 +17,19 @@ from mkdocs.structure.files import File, Files
 from services.api.http.openapi import document
 from services.connections import Capabilities
 from services.parts import Parts
-from shared.runtime.configuration import load
+from shared.runtime.configuration import list_settings, load
+from shared.runtime.settings import Settings
 
 _FOLDER = "reference"
 _ABOUT = (
     "All routes of this version, by what they are about. A running Carillon serves the same document at "
     "`/openapi.json`, and a page to try it at `/docs`."
+)
+_ABOUT_SETTINGS = (
+    "A settings file (`--config`, or `CARILLON_CONFIG`) is TOML with a table for each section, and needs only what it "
+    "changes. `CARILLON_<SECTION>_<FIELD>` in the environment overrides it; with `_FILE` behind its name, the variable "
+    "names a file that holds the value. Defaults are shown here. `carillon config` prints what most operators choose, "
+    "and `carillon config --all` prints everything."
 )
 _SOURCES = re.compile(r"\]\(\.\./([^)#]+)(#[^)]*)?\)")
 _places = TemporaryDirectory()
@@ -38,13 +45,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     described = _read_document()["components"]["schemas"]
     pages = {f"{_FOLDER}/index.md": _index(groups)}
     pages |= {f"{_FOLDER}/{tag}.md": _page(tag, operations, described) for tag, operations in groups.items()}
+    first = f"{_FOLDER}/index.md"
+    reference = next(each["Reference"] for each in config.nav if "Reference" in each)
+    reference.append({"API": [first, *sorted(pages.keys() - {first})]})
+    pages["settings.md"] = _settings()
     for name, text in pages.items():
         target = Path(_places.name) / name
         target.parent.mkdir(exist_ok=True)
         target.write_text(text)
         files.append(File(name, _places.name, config.site_dir, config.use_directory_urls))
-    first = f"{_FOLDER}/index.md"
-    config.nav.append({"API": [first, *sorted(pages.keys() - {first})]})
     return files
 
 
@@ -63,6 +72,20 @@ def _read_document() -> dict[str, Any]:
 
 
 _document: dict[str, Any] = {}
+
+
+def _settings() -> str:
+    """A list for each section; settings that few deployments change follow in a list of their own."""
+    listed = list_settings(Settings())
+    lines = ["# Settings", "", _ABOUT_SETTINGS, ""]
+    for name, section in Settings().sections().items():
+        lines += [f"## {name}", "", _prose(str(type(section).__doc__)), ""]
+        for rare in (False, True):
+            if found := [each for each in listed if each.name.startswith(f"{name}.") and each.rare is rare]:
+                lines += ["Few deployments change these:", ""] if rare else []
+                lines += [f"- `{each.name} = {each.default}`<br>{_prose(each.sentence)}" for each in found]
+                lines.append("")
+    return "\n".join(lines)
 
 
 def _index(groups: dict[str, list[tuple[str, str, Any]]]) -> str:

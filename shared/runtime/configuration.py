@@ -188,7 +188,7 @@ def list_settings(settings: Settings) -> list[SettingValue]:
             name=f"{name}.{field}",
             value=_mask(field, getattr(section, field)),
             default=_mask(field, getattr(defaults[name], field)),
-            sentence=_sentence(hint),
+            sentence=f"{_sentence(hint)}{_bounds(hint)}",
             rare=_is_rare(hint),
         )
         for name, section in settings.sections().items()

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.runtime.configuration import list_settings
+from shared.runtime.settings import Settings
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,6 +29,8 @@ def test_every_page_and_route_is_there(site: Path) -> None:
     jobs = (site / "reference" / "jobs.html").read_text()
     assert "GET /apps/{appId}/jobs/{jobId}" in jobs
     assert "completedTokens" in jobs
+    settings = (site / "settings.html").read_text()
+    assert [each.name for each in list_settings(Settings()) if f"<code>{each.name} = " not in settings] == []
 
 
 def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
@@ -42,7 +47,7 @@ def test_every_picture_says_what_it_shows(site: Path) -> None:
     told = [re.search(r'alt="([^"]{40,})"', tag) for tag in shown]
     assert len(shown) >= 8
     assert all(told), shown
-    used = {name for tag in shown for name in re.findall(r"pictures/([\w-]+\.png)", tag)}
+    used = {name for tag in shown for name in re.findall(r"pictures/([\w-]+\.(?:png|svg))", tag)}
     assert used == {path.name for path in (ROOT / "docs/pictures").iterdir()}
 
 

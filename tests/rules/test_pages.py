@@ -5,14 +5,21 @@ import re
 
 import pytest
 
+from shared.domain.bus.notices import NoticeKind
+from shared.domain.console import system_records
+from shared.domain.messages import events as message_events
 from tests.stack.places import CHECKOUT
 
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "docs/bus.md",
+    "docs/concepts.md",
     "docs/design.md",
-    "docs/first-job.md",
+    "docs/events.md",
+    "docs/first-mail.md",
+    "docs/first-push.md",
+    "docs/first-webhook.md",
     "docs/guarantees.md",
     "docs/index.md",
     "docs/moving-from-routemaster.md",
@@ -48,3 +55,10 @@ def test_no_sentence_is_long_or_opens_backwards(page: str) -> None:
     found = sentences_of(page)
     assert [sentence for sentence in found if len(sentence.split()) > LONGEST_SENTENCE] == []
     assert [sentence for sentence in found if OPENERS.match(sentence)] == []
+
+
+def test_the_page_of_events_has_every_type() -> None:
+    named = re.findall(r"`((?:job|message|schedule|subscription|events|log)\.[a-z]+)`", read("docs/events.md"))
+    of_jobs = {*system_records._TYPES.values(), *system_records._WITH_REASON.values()}
+    of_messages = {*message_events._TYPES.values(), "message.sent"}
+    assert set(named) == of_jobs | of_messages | {"schedule.dead"} | set(NoticeKind)

@@ -62,7 +62,7 @@ async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | No
             await victim.stop()
     if seeded and not keep:
         click.echo("\nNext:\n  make demo ARGS=--keep   runs it again, stays, and prints a link to the dashboard")
-        click.echo("  make up                 runs Carillon here; docs/first-job.md goes on")
+        click.echo("  make up                 runs Carillon here; docs/first-push.md goes on")
     return 0 if seeded else EXIT_FAILED
 
 
