@@ -6,9 +6,6 @@ import re
 import msgspec
 import pytest
 
-from services.api.jobs.job_body import JobBody
-from services.api.messages.credential_body import CredentialBody
-from services.api.messages.retries import RetriedBody
 from services.api.messages.single_body import SingleBody
 from services.cli.root import NOUNS
 from tests.monitoring.test_printed import can_be_typed
@@ -18,12 +15,6 @@ PAGES = (
     "messages", "operating-messages", "moving-from-postman", "unsubscribing",
     "bus", "operating-the-bus", "moving-from-routemaster",
 )  # fmt: skip
-BODIES = {
-    "credentials": CredentialBody,
-    "jobs?template=invoice": JobBody,
-    "jobs/$JOB/retry": RetriedBody,
-    "messages": SingleBody,
-}
 
 
 def read_page(name: str) -> str:
@@ -46,6 +37,6 @@ def test_every_command_of_a_page_can_be_typed(name: str) -> None:
 
 def test_the_bodies_of_the_page_are_read() -> None:
     posted = re.findall(r"/apps/\$APP/(\S+?)\"[^\n]*?\s+-d '(.*?)'", read_page("messages"), re.DOTALL)
-    assert {path for path, _ in posted} == BODIES.keys()
-    for path, body in posted:
-        msgspec.json.decode(body, type=BODIES[path])
+    assert {path for path, _ in posted} == {"messages"}
+    for _, body in posted:
+        msgspec.json.decode(body, type=SingleBody)

@@ -171,7 +171,7 @@ class PageFrame:
         """A page in the place of one that is refused. Where something is not there, it leads to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
-        context = {"here": None, "problem": problem, "title": title, "remedy": REMEDIES.get(status, "")}
+        context: Values = {"here": None, "problem": problem, "title": title, "remedy": REMEDIES.get(status, "")}
         if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
             context["lists"] = [each for each in self._sections if section and each.path == section]
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)

@@ -43,7 +43,7 @@ REMEDIES = {
     HTTPStatus.NOT_FOUND: "It may have been deleted, or the address is incomplete.",
     HTTPStatus.GONE: "It existed once, and is gone for good.",
     HTTPStatus.FORBIDDEN: "Ask an admin of this deployment for the role that is missing.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Nothing was changed. Send a larger file with carillon jobs create --csv FILE.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Nothing changed. Send a larger file by carillon jobs create --csv FILE.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Nothing is lost. Reload this page in a moment.",
     HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then reload this page.",
 }
