@@ -7,7 +7,14 @@ from typing import Any
 FAR_NS = 6_000_000_000 * 10**9  # in 2160: nothing that the suite makes comes due
 FAR = "2160-01-01T00:00:00Z"
 
-QUERY = {"template": "like", "part": "1", "expires": "1", "signature": "none", "recipient": "ana@example.com"}
+QUERY = {
+    "template": "like",
+    "part": "1",
+    "expires": "1",
+    "signature": "none",
+    "recipient": "ana@example.com",
+    "user": "u1",
+}
 ASKED_ALSO = {"recipient"}
 """Query parameters that are not required, and without which there is nothing to see."""
 

@@ -74,7 +74,7 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
 
     A zone whose start has passed gets no job with the strategy `skip`; with `nextDay`, or none, it starts 24 hours
     later. That is done once, as Marathon does it: what has passed even then stays a start in the past, and a job with
-    such a start begins at once rather than never. If all would, the date is a mistake.
+    such a start begins at once rather than never.
 
     Raises:
         Invalid: there is no such strategy (`pastTimeStrategy`), or the start has passed in all zones (`startsAt`).
@@ -84,11 +84,7 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
         raise Invalid(f"invalid pastTimeStrategy: {rule}", field="pastTimeStrategy", value=strategy)
     wanted = [(zone, starts(starts_at_ns, zone, published_sign=published_sign)) for zone in zones()]
     if strategy != SKIP:
-        moved = [(zone, start if start > now_ns else start + _DAY_NS) for zone, start in wanted]
-        if all(start <= now_ns for _, start in moved):
-            reason = "invalid startsAt: it passed more than 24 hours ago in every time zone"
-            raise Invalid(reason, field="startsAt", value=starts_at_ns)
-        return moved
+        return [(zone, start if start > now_ns else start + _DAY_NS) for zone, start in wanted]
     ahead = [(zone, start) for zone, start in wanted if start > now_ns]
     if not ahead:
         reason = f"invalid startsAt: it has passed in every time zone, and pastTimeStrategy is {SKIP}"

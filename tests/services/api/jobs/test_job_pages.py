@@ -59,7 +59,7 @@ async def test_the_list_shows_jobs_and_takes_filters(house: House) -> None:
     running = await look(house.admin, f"/jobs?app={app_id}&status=running&since=2026-01-01T00:00&by=admin@example.com")
     assert sum(link.startswith(f"/ui/jobs/{app_id}") for link in running.links) == 1
     older = await look(house.admin, f"/jobs?app={app_id}&until=2026-01-01T00:00")
-    assert "No job is like this" in older.text
+    assert "No job matches these filters" in older.text
     wrong = await look(house.admin, f"/jobs?app={app_id}&since=someday")
     assert "since" in wrong.text
     assert wrong.values["since"] == "someday"

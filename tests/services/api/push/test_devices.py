@@ -11,8 +11,10 @@ from tests.services.api.http.test_service import rebuilt
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
-async def test_the_devices_of_a_user_are_found_by_an_index(house: House, crowd: Audience, push_database: str) -> None:
-    client = Client(rebuilt(house, audience=crowd), {"x-forwarded-email": ADMIN})
+async def test_the_devices_of_a_user_are_found_by_an_index(
+    house: House, own_crowd: Audience, push_database: str
+) -> None:
+    client = Client(rebuilt(house, audience=own_crowd), {"x-forwarded-email": ADMIN})
     path = f"/apps/{await house.app()}/devices?user="
     refused = await client.get(path + "user-1")
     assert (refused.status, "no index on user_id" in refused.json["detail"]) == (409, True)
