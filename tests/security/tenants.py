@@ -245,7 +245,7 @@ class Town:
         await connection.execute(
             f'CREATE TABLE "{app}_apns" (seq_id bigint PRIMARY KEY, user_id text, token text, locale text, '
             f"region text, tz text); INSERT INTO \"{app}_apns\" SELECT n, 'u' || n, 't' || n, 'en', 'BR', '-0300' "
-            "FROM generate_series(1, 10) n"
+            f'FROM generate_series(1, 10) n; CREATE INDEX ON "{app}_apns" (user_id)'
         )
         await connection.close()
 
