@@ -69,8 +69,8 @@ class Apps(Resource[M]):
 
     @call
     async def find_devices(self, app_id: str, user: str) -> tuple[Device, ...]:
-        """The devices of one user, at most 100 of a push service, as an operator. Raises `NotFound`, `Conflict` where
-        no index of a push table leads to users."""
+        """The devices of one user, as an operator. Raises `NotFound`, `Conflict` if a push table has no index on
+        `user_id`, or more devices of the user than are shown."""
         return (await self._transport.call("GET", _one(app_id) + "/devices", query={"user": user})).read(_devices)
 
     @call

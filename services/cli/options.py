@@ -23,7 +23,8 @@ class Count(click.IntRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is not a whole number{_bounds(self)}: write digits only", param, ctx)
+            hint = "" if str(value).removeprefix("-").isdecimal() else ": write digits only"
+            self.fail(f"{value!r} is not a whole number{_bounds(self)}{hint}", param, ctx)
 
 
 class Number(click.FloatRange):

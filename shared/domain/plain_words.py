@@ -42,14 +42,14 @@ Types = Sequence[inspect.Type]
 
 
 def find_json_fault(text: str) -> str:
-    """Where a text is not JSON, and why; `""` if Python's reader finds nothing."""
+    """Where a text is not JSON, and why."""
     try:
         json.loads(text, parse_int=str, parse_constant=_refuse_constant)
     except RecursionError:
         return "it is nested too deeply"
     except ValueError as error:
         return describe_json_fault(error)
-    return ""
+    return "a text in it is not Unicode"
 
 
 def describe_json_fault(error: ValueError) -> str:

@@ -39,11 +39,11 @@ class Departure:
     @contextmanager
     def of_this_task(self) -> Iterator[None]:
         """Watch over the requests that this task makes meanwhile."""
-        token = _departure.set(self)
+        token = _current.set(self)
         try:
             yield
         finally:
-            _departure.reset(token)
+            _current.reset(token)
 
     def let_go(self, connection: Connection) -> None:
         """Let the request leave on this connection.
@@ -66,7 +66,7 @@ class Departure:
         self.left = True
 
 
-_departure: ContextVar[Departure | None] = ContextVar("departure", default=None)
+_current: ContextVar[Departure | None] = ContextVar("departure", default=None)
 
 
 class DepartingRequest(aiohttp.ClientRequest):
@@ -76,7 +76,7 @@ class DepartingRequest(aiohttp.ClientRequest):
     _is_written = False
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        self._departure = _departure.get()
+        self._departure = _current.get()
         if self._departure is not None:
             self._departure.let_go(conn)
         response = await super().send(conn)

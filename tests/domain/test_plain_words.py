@@ -95,7 +95,7 @@ def test_without_a_type_the_value_alone_is_told() -> None:
         ("{} x", "at line 1, column 4, more text follows the value"),
         ("[NaN]", "NaN is not a value of JSON"),
         ("[" * 100_000, "it is nested too deeply"),
-        ("{}", ""),
+        ('"\\ud800"', "a text in it is not Unicode"),
     ],
 )
 def test_what_is_not_json_is_told_with_its_place(text: str, told: str) -> None:

@@ -36,7 +36,7 @@ HOSTS = ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0
 OUR_HOSTS = ["localhost", "localhost:8080", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8080"]
 
 
-@pytest.mark.parametrize("name", and_rarely(rarely=list(FOREIGN)))
+@pytest.mark.parametrize("name", and_rarely("a form", rarely=[name for name in FOREIGN if name != "a form"]))
 async def test_another_sites_page_changes_nothing(
     target: Target, town: Town, api: list[Operation], database: Database, name: str
 ) -> None:

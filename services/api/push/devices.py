@@ -47,8 +47,8 @@ class DevicesResource(Resource):
 
     @Route(
         "GET", APP + "/devices",
-        summary=f"List the devices of one user, by service, at most {_MOST} of each. A service for which the app has "
-                "no push table has none.",
+        summary=f"List the devices of one user, by service. 409 if a push table has more than {_MOST} of them, or no "
+                "index on user_id. A service for which the app has no push table has none.",
         who=OPERATE_APP, answers={HTTPStatus.OK: list[DeviceView]}, parameters=(_USER,),
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip

@@ -121,7 +121,8 @@ def _read_bodies(file: str, given: dict[str, Any]) -> list[Any]:
         try:
             documents = options.read_documents(file)
         except click.UsageError as error:
-            raise click.UsageError(f"{error.message}. If each line is an address, give --channel.") from None
+            hint = ". If each line is an address, give --channel." if "JSON" in error.message else ""
+            raise click.UsageError(f"{error.message}{hint}") from None
         return [each | given if isinstance(each, dict) else each for each in documents]
     return [{"address": line} | given for line in options.read_lines(file)]
 

@@ -240,7 +240,7 @@ class Dispatch:
                 self._instants.clear()
             elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
-                    self._counts.lose(why, instant, reserved.grant.interval_us)
+                    self._counts.lose(why, self._clock.now_us(), reserved.grant.interval_us)
                 self._reserving.set()
                 if why is LostInstant.NOT_READY:
                     self._writing.set()
@@ -281,11 +281,11 @@ class Dispatch:
         try:
             given = await self._ask_provider(prepared, instant, reserved)
         except NotCalled:
-            self._counts.lose(LostInstant.LATE, instant, reserved.grant.interval_us)
+            self._counts.lose(LostInstant.LATE, self._clock.now_us(), reserved.grant.interval_us)
             self._ready.appendleft(prepared)
             self._wake_all()
             return
-        self._counts.use(instant, reserved.grant.interval_us)
+        self._counts.use(self._clock.now_us(), reserved.grant.interval_us)
         prepared.forget_content()
         await fault("message.after_call")
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)

@@ -10,9 +10,11 @@ _QUICK_US = 5_000
 _FEWEST_COUNTED = 20
 _SECOND = 1_000_000
 _SPELL_US = _SECOND // 2
+_FORGOTTEN_US = 10 * _SECOND
 _FIRST_MOST = 1_000.0
 _SMALLEST_MOST = 100.0
 _GROWTH = 1.25
+_MOST_GROWTH = 3  # of what was used: a second column is more than twice a first that lost one instant
 
 
 class LostInstant(Enum):
@@ -38,19 +40,22 @@ class Speed:
         self._is_lagging = False
         self._begin(0)
 
-    def count(self, why: LostInstant | None, instant_us: int, interval_us: int) -> None:
-        """An instant of a grant was used, or went unused for this reason."""
+    def count(self, why: LostInstant | None, now_us: int, interval_us: int) -> None:
+        """An instant was used, as its call has ended now, or went unused now for this reason."""
         if interval_us > _QUICK_US:
             return
-        if not 0 <= instant_us - self._since_us < _SPELL_US:
-            self._learn(instant_us - self._since_us)
-            self._begin(instant_us)
+        if not 0 <= now_us - self._since_us < _SPELL_US:
+            self._learn()
+            self._is_lagging &= 0 <= now_us - self._since_us < _FORGOTTEN_US
+            self._begin(now_us)
+        self._until_us = now_us
         self._used += why is None
         self._behind += why in {LostInstant.LATE, LostInstant.NOT_READY}
 
     def hold(self, until_us: int, generation: int) -> None:
         """A batch has instants until then, by this generation of the clock."""
-        self._held = (generation, max(self.after_us(generation), until_us))
+        if generation >= self._held[0]:
+            self._held = (generation, max(self.after_us(generation), until_us))
 
     def after_us(self, generation: int) -> int:
         """The last instant that a batch holds by this generation of the clock."""
@@ -58,18 +63,18 @@ class Speed:
         return until_us if known == generation else 0
 
     def _begin(self, now_us: int) -> None:
-        self._since_us, self._used, self._behind = now_us, 0, 0
+        self._since_us, self._until_us, self._used, self._behind = now_us, now_us, 0, 0
 
-    def _learn(self, lasted_us: int) -> None:
-        counted = self._used + self._behind
-        if not 0 < lasted_us < 2 * _SPELL_US or counted < _FEWEST_COUNTED:
+    def _learn(self) -> None:
+        counted, lasted_us = self._used + self._behind, self._until_us - self._since_us
+        if counted < _FEWEST_COUNTED or lasted_us < _SPELL_US // 2:
             return
         used = self._used * _SECOND / lasted_us
         was_lagging, self._is_lagging = self._is_lagging, 10 * self._behind > counted
         if self._is_lagging and was_lagging:
             self.most = max(min(self.most, used), _SMALLEST_MOST)
         elif 20 * self._behind < counted:
-            self.most = max(self.most, min(_GROWTH * self.most, 2 * used))
+            self.most = max(self.most, min(_GROWTH * self.most, _MOST_GROWTH * used))
 
 
 class InstantCounts:
@@ -81,15 +86,15 @@ class InstantCounts:
         self._granted = 0
         self._before = dict(self.lost)
 
-    def use(self, instant_us: int, interval_us: int) -> None:
-        """A call began at this one."""
-        self.speed.count(None, instant_us, interval_us)
+    def use(self, now_us: int, interval_us: int) -> None:
+        """A call began at one, and has ended now."""
+        self.speed.count(None, now_us, interval_us)
 
-    def lose(self, why: LostInstant, instant_us: int, interval_us: int) -> None:
-        """This one went unused."""
+    def lose(self, why: LostInstant, now_us: int, interval_us: int) -> None:
+        """One went unused."""
         self.lost[why] += 1
         INSTANTS_LOST.labels(why.value).inc()
-        self.speed.count(why, instant_us, interval_us)
+        self.speed.count(why, now_us, interval_us)
 
     def begin(self, granted: int) -> None:
         """So many are granted from now on."""

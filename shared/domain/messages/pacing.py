@@ -175,7 +175,7 @@ def reserve(
     soonest = max(pace.free_us, pace.hold_until_us, now_us + ahead_us)
     noted = replace(pace, seq=pace.seq + 1, first_in_line_us=now_us if first_in_line else pace.first_in_line_us)
     if pace.block is not None and pace.block.interval_us == interval and not behind:
-        left = pace.block.take(columns, count, from_us=max(soonest, after_us))
+        left = pace.block.take(columns, count, from_us=max(soonest, after_us + 1))
         if left is not None:
             return replace(noted, block=left[0]), _grant_of(noted.seq, left[1], count)
     blocked_until, limit = max(

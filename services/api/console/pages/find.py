@@ -67,10 +67,10 @@ async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
     of_app = f"of {app['name']}"
     found: Values = {"app": app, "things": [], "messages": [], "next": "", "accounts": {}, "bars": []}
     found |= {"devices": [], "unread": ""}
-    if _ID.fullmatch(wanted):
-        read = [visit.try_read(f"{what} {of_app}", path, app["id"], wanted) for what, path, _ in _THINGS]
+    if _ID.fullmatch(id_ := wanted.lower()):
+        read = [visit.try_read(f"{what} {of_app}", path, app["id"], id_) for what, path, _ in _THINGS]
         there = zip(_THINGS, await visit.read_all(*read), strict=True)
-        found["things"] = [(what, address(page, app["id"], wanted)) for (what, _, page), thing in there if thing]
+        found["things"] = [(what, address(page, app["id"], id_)) for (what, _, page), thing in there if thing]
     if not visit.may("operator", app=app["id"]):
         return found
     listed = visit.read_list("/apps/{}/messages", app["id"], recipient=wanted, limit=SHOWN, cursor="")

@@ -295,7 +295,8 @@ async def test_one_box_finds_what_was_sent_what_will_be_and_why_not(campaign: Ca
     barred = {"channel": "mail", "address": "ana4@example.com", "cause": "complaint", "list": "news"}
     assert (await admin.post(f"/apps/{app_id}/suppressions", barred)).status == 201
     sheet = await look(admin, f"/find?q=ana4@EXAMPLE.com&app={app_id}")
-    come, sent = sheet.words.index("To come"), sheet.words.index("What was sent")
+    come = sheet.words.index("To come")
+    sent = sheet.words.index("Sent", come)
     assert sheet.words.index("to be sent 2036") > come
     assert sheet.words.index("refused: the provider does not take") > sent > come
     assert "news: a complaint: nothing passes" in sheet.words
