@@ -83,7 +83,7 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
 
 
 def units_of(job: Json) -> str:
-    """What a job counts."""
+    """The word for the things that a job counts."""
     return "messages" if job.get("credentialId") else "devices"
 
 

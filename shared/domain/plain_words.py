@@ -42,7 +42,7 @@ Types = Sequence[inspect.Type]
 
 
 def find_json_fault(text: str) -> str:
-    """Where a text is not JSON, and why."""
+    """The place at which a text stops being JSON, and the reason."""
     try:
         json.loads(text, parse_int=str, parse_constant=_refuse_constant)
     except RecursionError:
@@ -53,7 +53,7 @@ def find_json_fault(text: str) -> str:
 
 
 def describe_json_fault(error: ValueError) -> str:
-    """Where a text is not JSON, and why, by the error of Python's reader."""
+    """The same by the error of Python's reader."""
     if not isinstance(error, json.JSONDecodeError):
         return str(error)
     why = next((why for begin, why in _JSON_FAULTS.items() if error.msg.startswith(begin)), error.msg)

@@ -38,8 +38,8 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
 
 
 def _check_keys(content: bytes, kind: Any) -> None:
-    """Raise `Invalid` if one key of the body has two values, as readers disagree about which of them counts. What is
-    not read, such as a payload, is passed on as it came."""
+    """Raise `Invalid` if one key of the body has two values, as readers disagree about which of them counts. A part
+    that is not read, such as a payload, is passed on as it came."""
     seen = False
 
     def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:

@@ -63,7 +63,7 @@ class FindPages(PageSet):
 
 
 async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
-    """What an app knows of it, as far as the reader may see that."""
+    """All that an app knows of it, as far as the reader may see that."""
     of_app = f"of {app['name']}"
     found: Values = {"app": app, "things": [], "messages": [], "next": "", "accounts": {}, "bars": []}
     found |= {"devices": [], "unread": ""}

@@ -168,7 +168,7 @@ class PageFrame:
         return self._show(visit, route.template, shown, status)
 
     def _show_problem(self, visit: Visit, problem: ApiProblem, section: str = "") -> Response[Any]:
-        """A page in the place of one that is refused. Where something is not there, it leads to the `section`."""
+        """A page in the place of one that is refused. If something is not there, it leads to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
         context: Values = {"here": None, "problem": problem, "title": title, "remedy": REMEDIES.get(status, "")}
