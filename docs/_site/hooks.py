@@ -1,4 +1,4 @@
-"""What the build of the site adds to the reference: the API, from its own OpenAPI document, and the settings.
+"""The pages that the build of the site adds to the reference: the API, from its own OpenAPI document, and the settings.
 
 The document is made from the routes of this version, without any server. Each group of routes becomes a page.
 """

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from services.cli.options import Decorate
 from services.commands.importing.command import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
@@ -25,6 +26,11 @@ programs = click.Group("programs")
 """The commands of this module."""
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="Folder that holds all data.")
+
+
+def _devices(fewest: int, *, default: int, meaning: str) -> Decorate:
+    number = click.IntRange(fewest, 10_000_000)
+    return click.option("--devices", type=number, metavar="N", default=default, show_default=True, help=meaning)
 
 
 def settings_of(context: click.Context) -> Settings:
@@ -182,14 +188,7 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
 @programs.command(short_help="Make an app, templates and devices to try a job with.")
 @click.option("--app", default="demo", show_default=True, help="The app's name.")
 @click.option("--service", type=click.Choice(list(SERVICES)), default=APNS, show_default=True)
-@click.option(
-    "--devices",
-    type=click.IntRange(0, 10_000_000),
-    metavar="N",
-    default=1_000,
-    show_default=True,
-    help="Minimum number of devices.",
-)
+@_devices(0, default=1_000, meaning="Minimum number of devices.")
 @click.option("--embedded/--no-embedded", "own", default=None, help="Use the `carillon up` on the data folder, or not.")
 @_data_dir
 @click.option("--api", help="URL of the API (default: that of `carillon up`, or of the settings).")
@@ -246,14 +245,7 @@ programs.add_command(print_rules)
 
 
 @programs.command("demo", short_help="Send pushes, mails and events, and survive two kills.")
-@click.option(
-    "--devices",
-    type=click.IntRange(1, 10_000_000),
-    metavar="N",
-    default=100_000,
-    show_default=True,
-    help="Number of devices.",
-)
+@_devices(1, default=100_000, meaning="Number of devices.")
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
 @_data_dir
 @click.pass_context

@@ -263,7 +263,8 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         case "QUOTA_EXCEEDED" | "RESOURCE_EXHAUSTED":
             return NotNow(detail, too_fast=not error.is_of_one_device, retry_after=_patience(judged))
         case "UNAVAILABLE":
-            return NotNow(detail, too_fast=_patience(judged) is not None, retry_after=_patience(judged))
+            patience = _patience(judged)
+            return NotNow(detail, too_fast=patience is not None, retry_after=patience)
         case "INTERNAL":
             return CallUnanswered(detail)
         case _:

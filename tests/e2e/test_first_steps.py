@@ -43,7 +43,7 @@ _ELSEWHERE = re.compile(r"\b(?:make|aws|seed)\b")
 _TAB = re.compile(r"^/// tab \| (\w+)\n(.*?)^///\n", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 _RECEIVER = f"{_PYTHON} receiver.py"
-"""What has a terminal of its own on the page, and goes into the background here."""
+"""Commands that have a terminal of their own on the page, and go into the background here."""
 
 _IMPORTS = "import asyncio, os\nfrom datetime import UTC, datetime\nfrom carillon import AsyncCarillon, PushJob\n\n"
 _STEP = " " * 4
