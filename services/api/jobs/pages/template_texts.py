@@ -26,7 +26,7 @@ class NamedTemplate(Struct, kw_only=True):
 
     @property
     def has_english(self) -> bool:
-        """Whether a job can send it."""
+        """Whether a push can send it."""
         return ENGLISH in self.locales
 
 
