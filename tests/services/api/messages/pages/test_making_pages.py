@@ -13,6 +13,8 @@ from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
 from tests.services.api.messages.pages import sheets
 from tests.services.api.messages.pages.sheets import Sheet, read_sheet
+from tests.services.api.messages.test_preview import make_table
+from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -85,6 +87,17 @@ async def test_a_job_may_start_later_in_another_locale_and_call_nobody(campaign:
     assert page.typed["haltOn"] == "null"
 
 
+async def test_who_would_get_nothing_is_told(campaign: Campaign) -> None:
+    mail = await campaign.credential(kind="smtp", name="mail", rate=10.0)
+    path = await campaign.file(b"Recipient\nana@example.com\nbob\neva\n")
+    body = {"subject": "Hi", "text": "There"}
+    made = {"name": "plain", "locale": "en", "body": body}
+    assert (await campaign.desk.admin.post(f"/apps/{campaign.app_id}/templates", made)).status == 201
+    page = await preview(campaign, credential=mail.id, template="plain", csvPath=path)
+    assert page.status == 200 and "Not sent to 2 2 malformed" in page.words
+    assert "This sends to 1 recipient now with mail, at up to 10 per second." in page.words
+
+
 async def test_what_would_stop_the_job_is_told_and_cannot_be_made(campaign: Campaign) -> None:
     missing = await preview(campaign, csvPath=await campaign.file(b"Name\nAna\n"))
     assert (missing.status, "key" in missing.typed) == (200, False)
@@ -155,3 +168,16 @@ async def test_viewers_make_none(desk: Desk, campaign: Campaign) -> None:
     for path in ("/jobs/new/preview", "/jobs/new"):
         assert (await send_form(viewer, path, typed(campaign, csvPath=await campaign.file()))).status == 403
     assert await jobs_of(campaign) == []
+
+
+async def test_filters_choose_rows_of_the_table(campaign: Campaign, stack: Endpoints) -> None:
+    """It is the last test: others want that there is no table."""
+    await make_table(campaign, stack, rows=100)
+    level = {"filter-column": "level", "filter-value": "3", "key": "table"}
+    page = await preview(campaign, **level)
+    assert page.status == 200 and "This sends to 10 recipients now" in page.words
+    wrong = await preview(campaign, **(level | {"filter-column": "colour"}))
+    assert wrong.status == 422 and 'id="wrong-filters"' in wrong.html
+    assert (await send_form(campaign.desk.admin, "/jobs/new", typed(campaign, **level))).status == 303
+    [job] = await jobs_of(campaign)
+    assert job["filters"] == {"level": "3"}
