@@ -13,7 +13,10 @@ from tests.stack.places import CHECKOUT
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
+    "docs/bus-receivers.md",
+    "docs/bus-routes.md",
     "docs/bus.md",
+    "docs/clock.md",
     "docs/concepts.md",
     "docs/design.md",
     "docs/events.md",
@@ -22,9 +25,16 @@ PAGES = (
     "docs/first-webhook.md",
     "docs/guarantees.md",
     "docs/index.md",
+    "docs/ledger.md",
+    "docs/localized-pushes.md",
+    "docs/messages.md",
     "docs/moving-from-routemaster.md",
     "docs/operating-the-bus.md",
     "docs/push-table.md",
+    "docs/routemaster-api.md",
+    "docs/single-messages.md",
+    "docs/unsubscribing.md",
+    "docs/uploads.md",
 )
 LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE = 90, 160, 30
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
