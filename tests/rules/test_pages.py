@@ -19,6 +19,7 @@ PAGES = (
     "docs/clock.md",
     "docs/concepts.md",
     "docs/design.md",
+    "docs/errors.md",
     "docs/events.md",
     "docs/first-mail.md",
     "docs/first-push.md",
@@ -28,13 +29,17 @@ PAGES = (
     "docs/ledger.md",
     "docs/localized-pushes.md",
     "docs/messages.md",
+    "docs/moving-from-postman.md",
     "docs/moving-from-routemaster.md",
     "docs/operating-the-bus.md",
     "docs/push-table.md",
     "docs/routemaster-api.md",
+    "docs/running.md",
     "docs/single-messages.md",
     "docs/unsubscribing.md",
+    "docs/upgrading.md",
     "docs/uploads.md",
+    "docs/watching.md",
 )
 LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE = 90, 160, 30
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
