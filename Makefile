@@ -73,7 +73,7 @@ down: $(DEV_READY) ## End these servers and forget their data
 
 docs: $(DEV_READY) ## Build the documentation as a site, into site/; a link that leads nowhere fails
 	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet
-	@echo "make: site/index.html is the first page"
+	@echo "make: site/index.html is the first page; \`python3 -m http.server -d site\` serves the pages with their search"
 
 screenshots: $(DEV_READY) ## Take the pictures of the dashboard that docs/ and README.md show, from made-up data
 	CARILLON_PICTURES=docs/pictures $(PYTEST) -n0 -q tests/browser/test_pictures.py $(ARGS)

@@ -1,18 +1,15 @@
-"""What the pages on messages and on the bus tell people to type can be typed, and what they tell them to post is
-read."""
+"""The commands that pages name in passing can be typed; e2e/test_first_steps.py types their examples."""
 
 import re
 
-import msgspec
 import pytest
 
-from services.api.messages.single_body import SingleBody
 from services.cli.root import NOUNS
 from tests.monitoring.test_printed import can_be_typed
 from tests.stack.places import CHECKOUT
 
 PAGES = (
-    "messages", "operating-messages", "moving-from-postman", "unsubscribing",
+    "messages", "single-messages", "ledger", "operating-messages", "moving-from-postman",
     "bus", "operating-the-bus", "moving-from-routemaster",
 )  # fmt: skip
 
@@ -33,10 +30,3 @@ def test_every_command_of_a_page_can_be_typed(name: str) -> None:
     commands = commands_in(read_page(name)) - NOUNS.keys()
     assert commands
     assert [command for command in commands if not can_be_typed(command)] == []
-
-
-def test_the_bodies_of_the_page_are_read() -> None:
-    posted = re.findall(r"/apps/\$APP/(\S+?)\"[^\n]*?\s+-d '(.*?)'", read_page("messages"), re.DOTALL)
-    assert {path for path, _ in posted} == {"messages"}
-    for _, body in posted:
-        msgspec.json.decode(body, type=SingleBody)

@@ -7,13 +7,15 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Sink
+from aiosmtpd.smtp import AuthResult
 
 from services.commands.seed import seed
 from services.embedded.instance import Instance
@@ -21,21 +23,21 @@ from services.embedded.processes import free_port
 from shared.domain.push.records import APNS
 from tests.deploy.manifests import ROOT
 from tests.e2e.test_embedded import customer_of, upper_at
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.native
 
-PAGES = {"README.md": 3, "docs/events.md": 2, "docs/uploads.md": 5}
 TABS = ("curl", "CLI", "Python")
-TUTORIALS = {"docs/first-push.md": (15, 10, 6), "docs/first-mail.md": (13, 8, 8), "docs/first-webhook.md": (8, 6, 5)}
-"""How many steps each has, of a tutorial to the readers of each tab, so that none is overlooked."""
 
 DEVICES, LINES = 1_000, 2**20
 ANSWERED = {"JOB": "id", "URL": "url", "CSV": "csvPath", "GROUP": "jobGroupId", "UPLOAD": "uploadId"}
+ANSWERED |= dict.fromkeys(("MESSAGE", "SUPPRESSION"), "id")
 """What an answer calls that which the next commands need."""
 
 _CARILLON, _PYTHON = ".venv/bin/carillon", ".venv/bin/python"
-_COMMAND = "|".join(re.escape(word) for word in ("curl", "printf", "cat", "cd", "export", _CARILLON, _PYTHON))
+_COMMAND = "|".join(
+    re.escape(word) for word in ("curl", "printf", "cat", "split", "export", "unset", _CARILLON, _PYTHON)
+)
 _BEGINNING = re.compile(rf"^(?=(?:{_COMMAND}) |[A-Z_]+=)", re.MULTILINE)
 _ELSEWHERE = re.compile(r"\b(?:make|aws|seed)\b")
 """What is no command to a deployment that runs, or is the fixture's here."""
@@ -44,10 +46,6 @@ _TAB = re.compile(r"^/// tab \| (\w+)\n(.*?)^///\n", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 _RECEIVER = f"{_PYTHON} receiver.py"
 """Commands that have a terminal of their own on the page, and go into the background here."""
-
-_IMPORTS = "import asyncio, os\nfrom datetime import UTC, datetime\nfrom carillon import AsyncCarillon, PushJob\n\n"
-_STEP = " " * 4
-_RUN = "\nasyncio.run(main(os.environ['APP']))\n"
 
 
 @dataclass
@@ -85,23 +83,36 @@ class Terminal:
         self.session: dict[str, Any] = {}
         self.answer = ""
         self._port = str(free_port())
+        self.mail_port = free_port()
+
+    async def ask(self, path: str) -> Any:
+        """The API's answer to a GET."""
+        async with customer_of(self.house) as customer:
+            return await customer._call("GET", path)
+
+    async def list_all(self, path: str) -> list[Any]:
+        """All items of a list of the API."""
+        async with customer_of(self.house) as customer:
+            return await customer._list_all(path)
+
+    async def list_jobs(self) -> list[Any]:
+        """The app's jobs, newest first."""
+        return await self.list_all(f"/jobs?app={self.variables['APP']}")
 
     async def do_all(self, steps: list[Step]) -> None:
-        """Do all steps of a page, and leave Python."""
-        try:
-            for step in steps:
-                await self.do(step)
-        finally:
-            if client := self.session.pop("client", None):
-                client.close()
+        for step in steps:
+            await self.do(step)
 
     async def do(self, step: Step) -> None:
         if step.file:
             (self.folder / step.file).write_text(self._here(step.text))
         elif step.is_program:
+            client = self.session.get("client")
             await asyncio.to_thread(exec, self._here(step.text), self.session)
+            if client and client is not self.session["client"]:
+                client.close()
         elif step.text == _RECEIVER:
-            listens = f"curl -so /dev/null 127.0.0.1:{self._port}"
+            listens = "curl -so /dev/null 127.0.0.1:9000"
             await self.type(f"{_RECEIVER} >received 2>&1 & RECEIVER=$!; until {listens}; do sleep 0.1; done")
         else:
             await self.type(step.text)
@@ -122,7 +133,10 @@ class Terminal:
         self.answer = said
         self.variables = dict(each.split("=", 1) for each in kept.read_text().split("\0") if each)
 
-    def end_receiver(self) -> None:
+    def leave(self) -> None:
+        """Leave Python, and end the receiver."""
+        if client := self.session.pop("client", None):
+            client.close()
         if receiver := self.variables.get("RECEIVER"):
             os.kill(int(receiver), signal.SIGTERM)
 
@@ -133,9 +147,12 @@ class Terminal:
             "localhost:8080": self.house.api.removeprefix("http://"),
             _CARILLON: f"{shlex.quote(sys.executable)} -m services",
             _PYTHON: shlex.quote(sys.executable),
+            '"smtp.example.com"': f'"127.0.0.1", "port": {self.mail_port}, "tls": "never"',
+            '"password": "…"': '"password": "a-password"',
             "curl -s ": "curl -sS --fail-with-body ",
         }
-        return re.sub("|".join(map(re.escape, elsewhere)), lambda found: elsewhere[found[0]], text)
+        words = "|".join(map(re.escape, elsewhere)).replace("9000", r"\b9000\b")
+        return re.sub(words, lambda found: elsewhere[found[0]], text)
 
 
 @pytest.fixture
@@ -146,65 +163,179 @@ async def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         async with customer_of(house) as customer:
             seeded = await seed(customer, house.audience, app="demo", service=APNS, count=DEVICES)
         terminal = Terminal(house, tmp_path, seeded.app_id)
+        mail_server = Controller(
+            Sink(), "127.0.0.1", terminal.mail_port, ready_timeout=SECONDS,
+            authenticator=lambda *_: AuthResult(success=True), auth_require_tls=False,
+        )  # fmt: skip
+        mail_server.start()
         try:
             yield terminal
         finally:
-            terminal.end_receiver()
+            mail_server.stop()
+            terminal.leave()
 
 
-async def test_all_that_a_newcomer_is_told_to_type_works(terminal: Terminal) -> None:
-    for page, count in PAGES.items():
-        steps = steps_of(page)
-        assert len(steps) == count, page
-        if page == "docs/uploads.md":
-            lines = "".join(f"made-up-{number}\n" for number in range(LINES))
-            (terminal.folder / "users.csv").write_text(f"id\n{lines}")
-        await terminal.do_all(steps)
-    assert json.loads(terminal.answer)["lines"] == LINES + 1
+async def test_the_front_page_can_be_typed(terminal: Terminal) -> None:
+    steps = steps_of("README.md")
+    assert len(steps) == 3
+    await terminal.do_all(steps)
 
 
-@pytest.mark.parametrize("tab", TABS)
-async def test_the_tutorials_lead_to_what_they_say(terminal: Terminal, tab: str) -> None:
-    for page, counts in TUTORIALS.items():
-        steps = steps_of(page, tab)
-        assert len(steps) == counts[TABS.index(tab)], (page, [step.text for step in steps])
-        await terminal.do_all(steps)
-    async with customer_of(terminal.house) as customer:
+async def pushes_are_sent(terminal: Terminal) -> None:
+    """One to all devices of a locale, one to a file with a stranger in it, and a localized one that is stopped."""
 
-        async def pushes_are_done() -> bool:
-            jobs = await customer._list_all(f"/apps/{terminal.variables['APP']}/jobs")
-            done = [job for job in jobs if job["templateName"] == "welcome" and job["state"] == "completed"]
-            return len(done) == 2
+    async def done() -> list[Any]:
+        jobs = [job for job in await terminal.list_jobs() if job["state"] == "completed"]
+        return jobs if len(jobs) == 2 else []
 
-        await until(pushes_are_done, "both pushes")
+    jobs = await until(done, "both pushes")
+    by_file = next(job for job in jobs if job["csvPath"])
+    by_filter = next(job for job in jobs if not job["csvPath"])
+    assert 0 < by_filter["sent"] == by_filter["totalTokens"] < DEVICES
+    assert (by_file["sent"] + by_file["heldOut"], by_file["unknown"]) == (2, 1)
+    assert {zone["status"] for zone in await zones_of_last_group(terminal)} == {"stopped"}
+
+
+async def zones_wait_for_their_hour(terminal: Terminal) -> None:
+    zones = await zones_of_last_group(terminal)
+    assert {zone["state"] for zone in zones} == {"scheduled"}
+    assert len({zone["startsAt"] for zone in zones}) > 24
+
+
+async def zones_of_last_group(terminal: Terminal) -> list[Any]:
+    group = next(job["jobGroupId"] for job in await terminal.list_jobs() if job["localized"])
+    zones: list[Any] = (await terminal.ask(f"/apps/{terminal.variables['APP']}/groups/{group}"))["zones"]
+    return zones
+
+
+async def mails_have_their_states(terminal: Terminal) -> None:
     told = {"ana@example.com", "bob+bounce@example.com", "eve@example.com"}
     notes = terminal.folder / ".carillon/sandbox.ndjson"
     await until(lambda: {json.loads(line)["to"] for line in notes.read_text().splitlines()} == told, "all mails")
+    assert await states_of(terminal, "ana@example.com") == {("sent", "")}
+    assert await states_of(terminal, "bob+bounce@example.com") == {("invalid", "hard-bounce")}
+    accounts = await terminal.list_all(f"/apps/{terminal.variables['APP']}/credentials")
+    assert {(each["kind"], each["status"]) for each in accounts} == {("sandbox", "active"), ("smtp", "active")}
+
+
+async def states_of(terminal: Terminal, recipient: str) -> set[tuple[str, str]]:
+    """The states and reasons of all messages to an address."""
+    async with customer_of(terminal.house) as customer:
+        path = f"/apps/{terminal.variables['APP']}/messages"
+        messages = await customer._call("GET", path, params={"recipient": recipient})
+    return {(message["state"], message["reason"]) for message in messages}
+
+
+async def one_mailing_is_stored(terminal: Terminal) -> None:
+    jobs = await terminal.list_jobs()
+    assert [job["templateName"] for job in jobs].count("invoice") == 1
+
+
+async def a_message_is_taken_back(terminal: Terminal) -> None:
+    assert await states_of(terminal, "ana@example.com") == {("sent", ""), ("failed", "cancelled")}
+
+
+async def a_recipient_is_forgotten(terminal: Terminal) -> None:
+    assert await states_of(terminal, "eve@example.com") == set()
+
+
+async def addresses_are_suppressed(terminal: Terminal) -> None:
+    found = await terminal.list_all(f"/apps/{terminal.variables['APP']}/suppressions")
+    assert {(each["address"], each["cause"]) for each in found} == {
+        ("bob+bounce@example.com", "bounce"),
+        ("fay@example.com", "unsubscribe"),
+        ("gil@example.com", "unsubscribe"),
+    }
+
+
+async def the_webhook_comes(terminal: Terminal) -> None:
     received = terminal.folder / "received"
     await until(lambda: '{"report":"sales"}' in received.read_text().replace(" ", ""), "the webhook")
 
 
-@pytest.mark.parametrize("page", TUTORIALS)
-def test_each_choice_of_a_tutorial_has_every_tab(page: str) -> None:
-    named = [found[1] for found in _TAB.finditer((ROOT / page).read_text("utf-8"))]
-    assert named == list(TABS) * (len(named) // len(TABS))
+async def an_instant_is_left(terminal: Terminal) -> None:
+    schedule = await terminal.ask("/schedules/invitations-42")
+    assert (schedule["state"], [at[:13] for at in schedule["next"]]) == ("active", ["2030-12-24T14"])
 
 
-async def test_the_programs_of_the_clocks_page_run(terminal: Terminal) -> None:
-    page = (ROOT / "docs/clock.md").read_text("utf-8")
-    whole, part = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (terminal.folder / "users.csv").write_text("id\nmade-up-1\n")
-    await terminal.type(f"{_PYTHON} -c {shlex.quote(whole)}")
-    assert "training-invitations-42 active" in terminal.answer
-    client = "AsyncCarillon('http://localhost:8080', user='admin@example.com')"
-    inside = f"async with {client} as client:\n{indent(part, _STEP)}"
-    program = f"async def main(app_id: str) -> None:\n{indent(inside, _STEP)}"
-    await terminal.type(f"{_PYTHON} -c {shlex.quote(_IMPORTS + program + _RUN)}")
-    assert re.search(r"^\d+ of \d+$", terminal.answer, re.MULTILINE)
+async def the_whole_file_arrives(terminal: Terminal) -> None:
+    job = (await terminal.list_jobs())[0]
+    assert (job["state"], bool(job["csvPath"])) == ("scheduled", True)
+    stored = (terminal.folder / ".carillon").rglob(job["csvPath"].rpartition("/")[2])
+    assert [path.read_bytes() for path in stored] == [(terminal.folder / "users.csv").read_bytes()]
 
 
-async def test_the_bus_page_leads_to_events_that_arrive(terminal: Terminal) -> None:
-    await terminal.do_all(steps_of("docs/bus.md"))
+async def events_come(terminal: Terminal) -> None:
     received = terminal.folder / "received"
     urls = ('orders/1"', 'carillon-test"')
-    await until(lambda: all(url in received.read_text() for url in urls), "both events")
+    await until(lambda: all(url in received.read_text() for url in urls), "the events")
+    assert (await terminal.ask("/bus/topics/stock"))["description"] == "Items that are left."
+
+
+async def events_come_again(terminal: Terminal) -> None:
+    received = terminal.folder / "received"
+
+    async def is_replayed() -> bool:
+        return [each["state"] for each in await terminal.list_all("/bus/subscriptions/orders/replays")] == ["done"]
+
+    await until(is_replayed, "the replay")
+    await until(lambda: received.read_text().count('orders/1"') >= 2, "the first event again")
+
+
+async def own_events_are_subscribed(terminal: Terminal) -> None:
+    topics = {each["key"]: set(each["topics"]) for each in await terminal.list_all("/bus/subscriptions")}
+    assert topics["ended"] == {"carillon_jobs", "carillon_schedules"}
+    assert topics["notices"] == {"carillon_notices"}
+
+
+async def the_client_of_routemaster_is_subscribed(terminal: Terminal) -> None:
+    (subscription,) = json.loads(terminal.answer)
+    assert (subscription["subscriber"], subscription["topics"]) == ("reader-1", ["widgets"])
+
+
+@dataclass(frozen=True)
+class Page:
+    name: str
+    steps: tuple[int, int, int]
+    """How many a reader of each tab types, so that none is overlooked."""
+    holds: Callable[[Terminal], Awaitable[None]]
+    """Checks what the page promises, after its steps."""
+
+
+SENDING = (
+    Page("first-push", (15, 10, 6), pushes_are_sent),
+    Page("localized-pushes", (4, 3, 1), zones_wait_for_their_hour),
+    Page("first-mail", (15, 10, 9), mails_have_their_states),
+    Page("messages", (1, 1, 1), one_mailing_is_stored),
+    Page("single-messages", (4, 3, 1), a_message_is_taken_back),
+    Page("ledger", (3, 3, 2), a_recipient_is_forgotten),
+    Page("unsubscribing", (6, 5, 3), addresses_are_suppressed),
+    Page("first-webhook", (8, 6, 5), the_webhook_comes),
+    Page("clock", (4, 4, 2), an_instant_is_left),
+    Page("uploads", (7, 1, 1), the_whole_file_arrives),
+)
+BUS = (
+    Page("bus", (15, 17, 10), events_come),
+    Page("bus-receivers", (6, 6, 5), events_come_again),
+    Page("events", (2, 2, 2), own_events_are_subscribed),
+    Page("routemaster-api", (6, 6, 6), the_client_of_routemaster_is_subscribed),
+)
+
+
+@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize("pages", [SENDING, BUS], ids=["sending", "bus"])
+async def test_the_pages_lead_to_what_they_promise(terminal: Terminal, pages: tuple[Page, ...], tab: str) -> None:
+    for page in pages:
+        steps = steps_of(f"docs/{page.name}.md", tab)
+        assert len(steps) == page.steps[TABS.index(tab)], (page, [step.text for step in steps])
+        if page.name == "uploads":
+            lines = "".join(f"made-up-{number}\n" for number in range(LINES))
+            (terminal.folder / "users.csv").write_text(f"id\n{lines}")
+        await terminal.do_all(steps)
+        await page.holds(terminal)
+
+
+@pytest.mark.parametrize("page", [page.name for page in SENDING + BUS])
+def test_each_choice_of_a_page_has_every_tab(page: str) -> None:
+    named = [found[1] for found in _TAB.finditer((ROOT / f"docs/{page}.md").read_text("utf-8"))]
+    assert named == list(TABS) * (len(named) // len(TABS))
