@@ -12,6 +12,7 @@ from shared.domain.console.audit import ActedOn, Actor, AuditRecord
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.jobs import JobStatus, Plan
+from shared.runtime.server_settings import BrokerSettings
 from tests.services.api.client import ADMIN, PROXY
 from tests.services.api.conftest import House
 from tests.services.api.http.pages.browser import Browser, tags_of, text_of
@@ -33,6 +34,20 @@ async def test_what_runs_and_waits_is_shown(house: House, admin: Browser) -> Non
     assert "No process is running" in page
     queue = (await house.admin.get("/queues")).json[0]["name"]
     assert queue in page
+
+
+async def test_queues_link_to_the_brokers_own_page_where_a_setting_says_its_address(
+    house: House, admin: Browser
+) -> None:
+    queue = (await house.admin.get("/queues")).json[0]["name"]
+    plain = [each.get("href") or "" for each in tags_of(await admin.get("/processes"), "a")]
+    assert [link for link in plain if queue in link] == []
+    broker = BrokerSettings(
+        url="amqp://guest:secret@rabbit/a%2Fb", management_public_url="https://queues.example.com/rabbit/"
+    )
+    linking = Browser(house.build(broker), headers={"x-forwarded-email": ADMIN}, peer=PROXY)
+    links = [each.get("href") for each in tags_of(await linking.get("/processes"), "a")]
+    assert f"https://queues.example.com/rabbit/#/queues/a%2Fb/{queue}" in links
 
 
 async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Browser) -> None:
