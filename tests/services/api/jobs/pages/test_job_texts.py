@@ -3,6 +3,7 @@
 import pytest
 
 from services.api.jobs.pages.job_form import count_devices
+from services.api.jobs.pages.job_words import tell_in_zone
 from services.api.jobs.pages.template_texts import cut, notification_of
 
 
@@ -32,3 +33,17 @@ def test_devices_are_counted_or_estimated_or_unknown() -> None:
     assert count_devices({"audience": {"exact": True, "devices": 5, "estimatedDevices": 5}}) == 5
     assert count_devices({"audience": {"exact": False, "devices": 5, "estimatedDevices": 900}}) == 900
     assert count_devices({"audience": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("zone", "told"),
+    [
+        ("+0545", "2026-12-25 01:45:00 in UTC+05:45"),
+        ("-0330", "2026-12-24 16:30:00 in UTC\N{MINUS SIGN}03:30"),
+        ("rest", ""),
+        ("", ""),
+    ],
+)
+def test_a_time_is_told_by_the_clocks_of_a_zone(zone: str, told: str) -> None:
+    assert tell_in_zone(zone, "2026-12-24T20:00:00Z") == told
+    assert tell_in_zone(zone, None) == ""
