@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +17,7 @@ from services.api.jobs.pages.job_words import (
     mean_rate,
     message_pieces,
     show_job,
+    tell_in_zone,
     zone_name,
 )
 from shared.domain.jobs.batches import BatchStatus
@@ -46,6 +48,7 @@ class JobPages(PageSet):
             "views": {name: label for name, label in VIEWS.items() if name != "samples" or _has_samples(visit, job)},
             "view": view if view in VIEWS else "",
             "zone_name": zone_name,
+            "in_zone": partial(tell_in_zone, job["zone"]),
             "name": _name_to_type(job, shown.left),
             "batch_states": [str(status) for status in BatchStatus],
         }
