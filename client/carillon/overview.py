@@ -23,10 +23,11 @@ class Sign(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Unknown(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the overview that could not be read, and why not."""
+    """A part of the overview that could not be read, why not, and since when the answering process has seen that."""
 
     what: str
     reason: str
+    since: datetime | None = None
 
 
 class OpenJobs(Struct, frozen=True, kw_only=True, rename="camel"):
