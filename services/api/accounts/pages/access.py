@@ -109,4 +109,4 @@ def _read_count(visit: Visit, field: str) -> int:
 
 
 def _show_secret(issued: Any) -> Values:
-    return {"title": "A new secret", "here": _ACCESS, "token": issued}
+    return {"title": "A new secret", "token": issued}

@@ -53,10 +53,8 @@ class BusSubscriptionPages(PageSet):
         """Send the receiver a made-up event, and show what it answered."""
         key = visit.path("key")
         attempt = await visit.send("POST", _SUBSCRIPTION + "/test", key, query={"namespace": read_namespace(visit)})
-        return tell_whose(visit) | {
-            "title": f"Test of {key}", "here": SECTION.path, "key": key, "attempt": attempt,
-            "is_taken": is_success(attempt),
-        }  # fmt: skip
+        told = {"title": f"Test of {key}", "key": key, "attempt": attempt, "is_taken": is_success(attempt)}
+        return tell_whose(visit) | told
 
     @FormRoute(_PAGE + "/secrets", page="show_subscription", template="bus/secret.html")
     async def rotate_secret(self, visit: Visit) -> Values:
@@ -83,9 +81,8 @@ class BusSubscriptionPages(PageSet):
 
 def show_secret(visit: Visit, made: Values) -> Values:
     """What the page tells that shows a secret for this one time."""
-    return tell_whose(visit) | {
-        "title": made["key"], "here": SECTION.path, "key": made["key"], "secret": made.get("secret", ""), "hours": None
-    }  # fmt: skip
+    told = {"title": made["key"], "key": made["key"], "secret": made.get("secret", ""), "hours": None}
+    return tell_whose(visit) | told
 
 
 def _name_to_type(key: str, health: Values | None) -> str:

@@ -45,7 +45,7 @@ class PageFrame:
         self._pages = pages
         self._visitors = visitors
         self._files = PageFiles()
-        self._sections = sorted((each.section for each in pages if each.section), key=lambda section: section.order)
+        self._sections = sorted({each.section for each in pages if each.section}, key=lambda section: section.order)
         self._tabs = sorted((each.tab for each in pages if each.tab), key=lambda tab: tab.order)
         self._templates = load_templates(self._files, demands_reasons=demands_reasons)
 
@@ -131,12 +131,14 @@ class PageFrame:
 
     async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
         """What a form shows instead of moving on."""
-        part = form.fragment if REFRESH in visit.request.headers else ""
+        if form.fragment and REFRESH in visit.request.headers:
+            return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
         bearer = pages.page_of(form)
-        if part or form.template or bearer is None:
-            html = self._templates.get_template(part or form.template).render(self._context(visit) | done)
-            return answer_html(html)
+        assert bearer is not None, "a form that shows something is on a page"
         route, method = bearer
+        if form.template:
+            context = self._context(visit) | {"here": _section_of(pages, route)}
+            return self._show(visit, form.template, context | done, HTTPStatus.OK)
         try:
             values = await method(visit)
         except ApiProblem as problem:
@@ -196,7 +198,7 @@ class PageFrame:
         return Response(b"", status_code=HTTPStatus.SEE_OTHER, headers={"location": target})
 
     def _show(self, visit: Visit, template: str, context: Values, status: HTTPStatus) -> Response[Any]:
-        body = self._templates.get_template(template).render(context)
+        body = self._templates.get_template("frame/page.html").render(context | {"page_template": template})
         digest = digest_of(body)
         inside = f'<div id="inside" data-digest="{digest}">\n{body}\n</div>'
         if REFRESH not in visit.request.headers:

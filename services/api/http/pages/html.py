@@ -6,6 +6,8 @@ Everything that a template writes is escaped. A name that a template uses and th
 import asyncio
 import gzip
 import hashlib
+import re
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, PrefixLoader, StrictUndefined
 from litestar import Request, Response
+from markupsafe import Markup, escape
 
 from services.api.http.pages import filters, pictures
 from services.api.http.pages.files import PageFiles
@@ -36,6 +39,7 @@ _DIGEST_CHARACTERS = 16
 _COMPRESSED_BYTES = 1_000
 _LONG_BYTES = 50_000  # what takes a millisecond or more to be compressed
 _LEVEL = 5
+_CELL = re.compile(r"<td\b")
 
 
 def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environment:
@@ -47,8 +51,9 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     )
     for name in ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly"):
         templates.filters[name] = getattr(filters, name)
-    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip", "Piece", "Mark"):
+    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
+    templates.filters["label_cells"] = _label_cells
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
     templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
     templates.globals["percent"] = filters.percent
@@ -59,6 +64,19 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
 def _needs_reason(demands_reasons: bool, action: str) -> bool:
     """Whether a form with this address is refused without a reason: the address ends with the act's verb."""
     return demands_reasons and ends_something(urlsplit(action).path.rpartition("/")[2])
+
+
+def _label_cells(row: Markup, heads: Sequence[str]) -> Markup:
+    """The cells of a row, each with the head of its column. A head in HTML labels none."""
+    left = iter(heads)
+    return Markup(_CELL.sub(lambda _: "<td" + _attributes_under(next(left, None)), row))  # noqa: S704 - it is a row
+
+
+def _attributes_under(head: str | None) -> str:
+    if head is None or isinstance(head, Markup):
+        return ""
+    kind = ' class="number"' if head.startswith("#") else ""
+    return f' data-label="{escape(head.removeprefix("#"))}"{kind}'
 
 
 def answer_html(html: str, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:

@@ -63,7 +63,8 @@ class PageRoute(Struct, frozen=True):
 
 
 class FormRoute(Struct, frozen=True):
-    """What a form does. `page` names the method of the page that bears it.
+    """What a form does. `page` names the method of the page that bears it. A method of several says by `Visit.act`
+    which one was sent.
 
     One that shows something instead of moving on returns values. Its `template` is a page of its own with these; or, as
     a preview, a script gets a `fragment` with them, and a browser without scripts its page with them.
@@ -75,7 +76,7 @@ class FormRoute(Struct, frozen=True):
     fragment: str = ""
 
     def __call__(self, function: Function) -> Function:
-        setattr(function, _FORM, self)
+        setattr(function, _FORM, [*getattr(function, _FORM, ()), self])
         return function
 
 
@@ -101,7 +102,7 @@ class PageSet:
 
     def form_routes(self) -> list[tuple[FormRoute, Callable[[Visit], Awaitable[Any]]]]:
         """Each form, and the method that answers it."""
-        return [(route, getattr(self, name)) for name, route in self._find_marked(_FORM)]
+        return [(form, getattr(self, name)) for name, forms in self._find_marked(_FORM) for form in forms]
 
     def page_of(self, form: FormRoute) -> tuple[PageRoute, Callable[[Visit], Awaitable[Values]]] | None:
         """The page that bears this form."""

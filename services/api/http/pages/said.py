@@ -13,7 +13,7 @@ SAID = {
     "retried": "Carillon tries it again now.",
     "retried-some": "Tried again: {count}.",
     "discarded-some": "Discarded: {count}.",
-    "letters-left": "{count} could not be changed: their schedule is deleted, an attempt is running, or someone else "
+    "letters-left": "{count} could not be changed: they can only be discarded, an attempt is running, or someone else "
     "was first. The others are done.",
     "returned": "Tasks returned to their queue: {count}.",
     "purged": "Dead tasks discarded: {count}.",
