@@ -17,12 +17,10 @@ from markupsafe import Markup
 
 from services.api.http import errors
 from services.api.http.identity import name_caller
-from services.api.http.pages.files import PageFiles
 from services.api.http.pages.filters import query_of, with_query
-from services.api.http.pages.html import answer_html, compress, digest_of, load_templates
+from services.api.http.pages.html import PageFiles, answer_html, compress, digest_of, load_templates
 from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.said import REMEDIES, SAID
+from services.api.http.pages.routes import SAID, FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.sessions import REFRESH, Visitors
 from services.api.http.pages.visits import FORM_BYTES, Visit
 from services.api.http.paging import PUBLIC_PATH
@@ -33,6 +31,15 @@ ROOT = "/ui"
 _SHOWN = "x-shown"
 _COUNT_DIGITS = 12
 _LINKED = punctuation.replace("\\", "")  # what an address may have beside letters and digits, as it is
+_REMEDIES = {
+    HTTPStatus.INTERNAL_SERVER_ERROR: "The log of this process has the details, under the id of this request.",
+    HTTPStatus.NOT_FOUND: "It may have been deleted, or the address is incomplete.",
+    HTTPStatus.GONE: "It existed once, and is gone for good.",
+    HTTPStatus.FORBIDDEN: "Ask an admin of this deployment for the role that is missing.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Nothing changed. Send a larger file by carillon jobs create --csv FILE.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Nothing is lost. Reload this page in a moment.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then reload this page.",
+}
 
 Method = Callable[[Visit], Awaitable[Any]]
 Answer = Callable[[Visit], Awaitable[Response[Any]]]
@@ -173,7 +180,7 @@ class PageFrame:
         """A page in the place of one that is refused. If something is not there, it leads to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
-        context: Values = {"here": None, "problem": problem, "title": title, "remedy": REMEDIES.get(status, "")}
+        context: Values = {"here": None, "problem": problem, "title": title, "remedy": _REMEDIES.get(status, "")}
         if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
             context["lists"] = [each for each in self._sections if section and each.path == section]
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)

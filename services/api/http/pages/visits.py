@@ -23,7 +23,6 @@ SHOWN = 50
 """How many things a list shows at once."""
 
 _MOST_FIELDS = 2_000
-_MOST_CHOSEN = 1_000
 
 
 class Visit:
@@ -134,25 +133,6 @@ class Visit:
             key=key or self.form.get("key", ""),
         )
         return answer.value
-
-    async def act_on_chosen(self, act: Callable[[str], Awaitable[Any]]) -> int:
-        """Do it to each that was chosen in a list: how many could not be done, and stay as they are. Raises `ApiProblem`
-        where that is so of all. Of more than one form takes, nothing is done: nobody would know which ones were."""
-        chosen = self.lists.get("chosen", [])
-        if not 1 <= len(chosen) <= _MOST_CHOSEN:
-            why = f"choose up to {_MOST_CHOSEN:,} at a time" if chosen else "choose some of them first"
-            raise ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, why, "chosen")
-        refused = []
-        for each in chosen:
-            try:
-                await act(each)
-            except ApiProblem as problem:
-                if not problem.is_refusal and problem.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
-                    raise
-                refused.append(problem)
-        if len(refused) == len(chosen):
-            raise refused[0]
-        return len(refused)
 
     async def read_all(self, *reads: Any) -> Sequence[Any]:
         """Several reads at the same time."""
