@@ -42,13 +42,11 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/users", page="show_access")
     async def add_user(self, visit: Visit) -> Moved:
-        """Make a user."""
         made = await visit.send("POST", "/users", body={"email": visit.read_field("email")} | _read_access(visit))
         return Moved(f"{_ACCESS}/users/{made['id']}", "made")
 
     @FormRoute("/access/users/{user_id:str}", page="show_user")
     async def change_user(self, visit: Visit) -> Moved:
-        """Change what a user may do."""
         user_id = visit.path("user_id")
         user = await visit.read(_USER, user_id)
         await visit.send("PUT", _USER, user_id, body={"email": user["email"]} | _read_access(visit))
@@ -56,7 +54,6 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/users/{user_id:str}/delete", page="show_user")
     async def delete_user(self, visit: Visit) -> Moved:
-        """Take a user out."""
         await visit.send("DELETE", _USER, visit.path("user_id"))
         return Moved(_ACCESS, "deleted")
 
@@ -75,13 +72,11 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/tokens/{token_id:str}/revoke", page="show_access")
     async def revoke_token(self, visit: Visit) -> Moved:
-        """End a token."""
         await visit.send("DELETE", _TOKEN, visit.path("token_id"))
         return Moved(_ACCESS, "revoked")
 
     @FormRoute("/access/sessions/{session_id:str}/delete", page="show_access")
     async def end_session(self, visit: Visit) -> Moved:
-        """Sign one of the reader's browsers out."""
         await visit.send("DELETE", "/sessions/{}", visit.path("session_id"))
         return Moved(_ACCESS, "ended")
 

@@ -96,7 +96,6 @@ class DeliveryPages(PageSet):
 
     @FormRoute(_REPLAYS_PAGE + "/cancel", page="show_replays")
     async def cancel_replays(self, visit: Visit) -> Moved:
-        """Cancel those that are not over."""
         key = visit.path("key")
         await visit.send("DELETE", _REPLAYS, key, query={"namespace": read_namespace(visit)})
         return Moved(below(visit, _REPLAYS, key), "cancelled")

@@ -122,7 +122,6 @@ class SubscriptionPages(PageSet):
 
     @FormRoute(_PAGE + "/delete", page="show_subscription")
     async def delete_subscription(self, visit: Visit) -> Moved:
-        """Remove it, with all that waits for it."""
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
         check_name(visit.form, _name_to_type(key, await visit.read(SUBSCRIPTION + "/health", key, **about)))
         await visit.send("DELETE", SUBSCRIPTION, key, query=about)

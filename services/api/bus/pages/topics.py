@@ -23,7 +23,6 @@ class BusTopicPages(PageSet):
 
     @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)
     async def show_topics(self, visit: Visit) -> Values:
-        """Topics by name."""
         found = await visit.read_list("/bus/topics")
         keys, is_whole = await self._find_subscribers(visit)
         counts = {each["name"]: sum(each["name"] in topics for topics in keys.values()) for each in found.value}
@@ -37,7 +36,6 @@ class BusTopicPages(PageSet):
 
     @PageRoute(_PAGE, template="bus/topic.html", refresh_seconds=5)
     async def show_topic(self, visit: Visit) -> Values:
-        """One topic, and what can be done with it."""
         topic = await visit.read(_TOPIC, visit.path("topic"))
         keys, is_whole = await self._find_subscribers(visit)
         is_mine = topic["owner"] == visit.caller.namespace
@@ -62,7 +60,6 @@ class BusTopicPages(PageSet):
 
     @FormRoute(_PAGE + "/describe", page="show_topic")
     async def describe_topic(self, visit: Visit) -> Moved:
-        """Say what a topic is about."""
         topic = visit.path("topic")
         await visit.send("PUT", _TOPIC, topic, body={"description": visit.read_field("description")})
         return Moved(below(visit, _TOPIC, topic), "saved")

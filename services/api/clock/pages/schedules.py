@@ -61,14 +61,12 @@ class SchedulePages(PageSet):
 
     @FormRoute(_ONE + "/cancel", page="show_schedule")
     async def cancel_instant(self, visit: Visit) -> Moved:
-        """Take one instant out of its list."""
         key, query = visit.path("key"), {"namespace": visit.query("namespace")}
         await visit.send("DELETE", "/schedules/{}/occurrences/{}", key, visit.query("instant"), query=query)
         return Moved(_address_of(visit), "cancelled")
 
     @FormRoute(_ONE + "/delete", page="show_schedule")
     async def delete_schedule(self, visit: Visit) -> Moved:
-        """Delete it and all that is pending of it."""
         namespace = visit.query("namespace")
         await visit.send("DELETE", "/schedules/{}", visit.path("key"), query={"namespace": namespace})
         return Moved(_SCHEDULES + query_of(namespace=namespace), "deleted")

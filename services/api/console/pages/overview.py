@@ -26,7 +26,6 @@ class OverviewPages(PageSet):
 
     @PageRoute("/", template="console/overview.html", refresh_seconds=2, shared_by_roles=True)
     async def show_overview(self, visit: Visit) -> Values:
-        """The overview."""
         seen = await visit.read("/overview")
         letters = None
         if seen["deadLetters"]:

@@ -57,7 +57,6 @@ class PageFrame:
         self._templates = load_templates(self._files, demands_reasons=demands_reasons)
 
     def handlers(self) -> list[HTTPRouteHandler]:
-        """The routes of all pages and forms."""
         handlers = [self._files.handler(), self._handler("/{path:path}", "GET", self._show_nothing)]
         for pages in self._pages:
             shown = {route.path for route, _ in pages.page_routes()}

@@ -135,7 +135,6 @@ class Visit:
         return answer.value
 
     async def read_all(self, *reads: Any) -> Sequence[Any]:
-        """Several reads at the same time."""
         return await asyncio.gather(*reads)
 
     async def read_shared(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:

@@ -37,7 +37,6 @@ class TemplatePages(PageSet):
 
     @PageRoute("/templates", template="jobs/templates.html")
     async def list_templates(self, visit: Visit) -> Values:
-        """The templates of one app, by name."""
         apps = await read_apps(visit)
         app = await choose_app(visit, apps)
         found, more, wanted = [], "", visit.query("q").strip().lower()
@@ -54,7 +53,6 @@ class TemplatePages(PageSet):
 
     @PageRoute("/templates/{app_id:str}/named", template="jobs/template.html")
     async def show_template(self, visit: Visit) -> Values:
-        """All locales of one template."""
         app, name = await visit.read("/apps/{}", visit.path("app_id")), visit.query("name")
         found, is_complete = await read_named(visit, app["id"], name)
         if not found:

@@ -38,7 +38,6 @@ class AccountPages(PageSet):
 
     @PageRoute("/messages", template="messages/accounts.html", refresh_seconds=2, shared_by_roles=True)
     async def show_accounts(self, visit: Visit) -> Values:
-        """All accounts that an app may use."""
         apps = await read_apps(visit)
         app = await choose_app(visit, apps)
         apps = apps if app is None or app in apps else [app, *apps]
