@@ -26,7 +26,7 @@ from tests import side_by_side, storms, tiers
 from tests.ready_databases import ready_database, ready_databases, store  # noqa: F401
 from tests.rows import Rows
 from tests.security import tolls
-from tests.stack import Endpoints, MissingPart, Session
+from tests.stack import Endpoints, MissingPart
 from tests.stack.server import run_apart
 from tests.storms import seed, storm, storm_seconds  # noqa: F401  # fixtures; a test's own conftest imports all of these
 from tests.streams import either_stream  # noqa: F401
@@ -38,9 +38,9 @@ _MISSED = "missing server"
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Endpoints]:
+def stack(pytestconfig: pytest.Config) -> Iterator[Endpoints]:
     """Where the servers are. A stack that this session started ends with the last session that uses it."""
-    session = Session()
+    session = side_by_side.session_of(pytestconfig)
     yield session.endpoints
     session.close()
 
@@ -204,6 +204,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     side_by_side.clear_up(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    with side_by_side.collecting(session.config):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

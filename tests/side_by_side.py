@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,8 +28,10 @@ _MOST = 6
 _PORT_RANGES = 8
 _PATIENCE = 1.5
 _ALONE_SECONDS = 900.0
+_COLLECTION_SECONDS = 300.0
 _running: dict[str, None] = {}
 _turns = pytest.StashKey[Path]()
+_session = pytest.StashKey[Future[stack.Session]]()
 _shown = pytest.StashKey[int]()
 
 
@@ -53,6 +56,14 @@ def settle_in(config: pytest.Config) -> None:
             shared = tiers.chosen(config) is tiers.Tier.GATE
             own = (OWN_VARIABLE, name) if shared else (places.HOME_VARIABLE, str(places.beside(name)))
             os.environ.update([own])
+        if tiers.chosen(config) is tiers.Tier.GATE and not config.option.markexpr:
+            config.stash[_session] = ThreadPoolExecutor(1).submit(stack.Session)
+
+
+def session_of(config: pytest.Config) -> stack.Session:
+    """This process's use of the servers. In the gate they start while the tests are collected."""
+    started = config.stash.get(_session, None)
+    return started.result() if started else stack.Session()
 
 
 def clear_up(config: pytest.Config) -> None:
@@ -96,6 +107,21 @@ def watch(item: pytest.Item) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
+def collecting(config: pytest.Config) -> Iterator[None]:
+    """The first worker rewrites the tests' assertions; the others wait, and load what it has written."""
+    folder = config.stash.get(_turns, None)
+    if folder is None:
+        yield
+        return
+    with (folder / "collection.lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            places.lock(file, fcntl.LOCK_SH, "the tests to collect", seconds=_COLLECTION_SECONDS)
+        yield
 
 
 @contextmanager

@@ -46,9 +46,10 @@ class _Calls(Struct):
 
     def pause(self, now: float) -> float:
         """After how many whole seconds the next turn is."""
-        latest = now + _LONGEST_PAUSE_SECONDS
-        self.last_turn = min(max(self.last_turn + 1 / self.rate, now + _SHORTEST_PAUSE_SECONDS), latest)
-        return float(ceil(self.last_turn - now))
+        wanted = self.last_turn + 1 / self.rate - now
+        seconds = min(max(wanted, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+        self.last_turn = now + seconds
+        return float(ceil(seconds))
 
 
 class InHand:

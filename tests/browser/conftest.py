@@ -55,9 +55,12 @@ async def _fill(house: House) -> None:
     app_id = await house.app_with_template()
     made = [
         await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"}),
+        await house.admin.post(
+            f"/apps/{app_id}/credentials", {"name": "play", "kind": "sandbox", "testRecipient": "ana@example.com"}
+        ),
         await house.admin.post("/users", {"email": "bea@example.com", "roles": {f"app/{app_id}": "operator"}}),
     ]
-    assert [reply.status for reply in made] == [201, 201]
+    assert [reply.status for reply in made] == [201, 201, 201]
 
 
 @pytest.fixture(scope="session")

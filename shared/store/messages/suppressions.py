@@ -27,6 +27,8 @@ LOOKED_UP_AT_ONCE = 1_000
 
 _codec = Codec(Suppression)
 _PAGE = 1_000
+_BY_ID = [("app_id", ASCENDING), ("_id", ASCENDING)]
+_BY_ADDRESS = [("app_id", ASCENDING), ("address_hash", ASCENDING), ("_id", ASCENDING)]
 _UNSUBSCRIBED = SuppressionCause.UNSUBSCRIBE.value
 
 
@@ -38,8 +40,8 @@ class Suppressions:
 
     async def setup(self) -> None:
         """Make the indexes."""
-        await self._suppressions.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
-        await self._suppressions.create_index([("app_id", ASCENDING), ("address_hash", ASCENDING), ("_id", ASCENDING)])
+        await self._suppressions.create_index(_BY_ID)
+        await self._suppressions.create_index(_BY_ADDRESS)
 
     async def add(self, suppressions: Sequence[Suppression]) -> set[int]:
         """Insert those that are not there; returns the positions of the others. Of these, a bar takes the place of an
@@ -97,7 +99,11 @@ class Suppressions:
         hashes = sorted({hash_address(app_id, address) for address in addresses})
         query |= {"address_hash": {"$in": hashes}} if hashes else {}
         query |= {"_id": {"$gt": after}}
-        return await read_page(self._suppressions, query, _codec.value, order=("_id",), limit=limit, batch=_PAGE)
+        # Without it the database may follow the order, and look at each suppression of the app.
+        hint = _BY_ADDRESS if hashes else _BY_ID
+        return await read_page(
+            self._suppressions, query, _codec.value, order=("_id",), limit=limit, batch=_PAGE, hint=hint
+        )
 
     async def remove(self, app_id: str, suppression_id: str) -> Suppression | None:
         """Forget the app's suppression; returns what it was, `None` when there is none. Where it is a bar and the

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from services.scheduler.in_hand import Due, InHand
+from services.scheduler.in_hand import Due, InHand, _Calls
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.clock.schedules import Definition
@@ -62,6 +62,15 @@ async def test_what_waits_for_its_turn_comes_as_fast_as_calls_end(store: Store, 
     for _ in range(20):  # none of them ends
         _, over = await in_hand.split(worst[10:11])
     assert over[0][1] == 60.0
+
+
+@pytest.mark.parametrize("now", [0.1, 123.456, 987_654.321])
+def test_a_pause_is_within_its_bounds_at_any_time(now: float) -> None:
+    calls = _Calls(rate=10)
+    assert calls.pause(now) == 2.0
+    calls.last_turn = now + 1_000
+    assert calls.pause(now) == 60.0
+    assert calls.pause(now) == 60.0
 
 
 async def test_namespaces_that_have_nothing_in_hand_are_forgotten(store: Store) -> None:

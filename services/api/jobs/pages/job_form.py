@@ -6,16 +6,21 @@ from typing import Any
 
 import msgspec
 
-from services.api.http.pages.typed import read_number, refuse
+from services.api.http.pages.typed import read_json, read_number, refuse
 from services.api.http.pages.visits import Visit
 from services.api.jobs.pages.fields import read_instant_ns, read_object_or_empty
 
 NOW, AT, LOCALIZED = "now", "at", "localized"
+BY_ACCOUNT = "credential"
 FILTER, WANTED = "filter-column", "filter-value"
 BLANK_ROWS = 2
 
 _OWN = {"named", "key"}
 _DRY_RUN = "dryRun"
+_COUNTS = (("audience", "devices", "estimatedDevices"), ("messages", "recipients", "estimatedRecipients"))
+_ACCOUNT_TEXTS = (
+    "credential", "recipientColumn", "list", "locale", "defaultRegion", "duplicates", "onUnknown",
+)  # fmt: skip
 
 Filters = list[tuple[str, str]]
 
@@ -47,13 +52,11 @@ def blank_rows(filters: Filters) -> Filters:
 def read_job(visit: Visit) -> dict[str, Any]:
     """The body of the job. Raises `ApiProblem` for the first field that cannot be read."""
     when = visit.read_field("when") or NOW
-    body = {
-        "service": visit.read_field("service"),
+    body = _read_sender(visit) | {
         "filters": _read_columns(visit),
         "csvPath": visit.read_field("csvPath"),
         "context": read_object_or_empty(visit, "context"),
         "metadata": _read_metadata(visit),
-        "controlGroup": _read_share(visit),
         "startsAt": 0 if when == NOW else read_instant_ns(visit, "startsAt"),
         "localized": when == LOCALIZED,
         "pastTimeStrategy": visit.read_field("pastTimeStrategy") if when == LOCALIZED else "",
@@ -71,14 +74,23 @@ def keep_typed(visit: Visit) -> Iterable[tuple[str, str]]:
             yield from ((name, value) for value in values)
 
 
-def count_devices(preview: dict[str, Any]) -> int | None:
-    """About how many devices a job would reach; `None` where nobody can tell."""
-    audience = preview["audience"]
-    if audience is None:
-        return None
-    estimate: int | None = audience["estimatedDevices"]
-    counted: int = audience["devices"]
-    return counted if audience["exact"] else estimate
+def count_reached(preview: dict[str, Any]) -> int | None:
+    """About how many devices, or recipients of an account, a job would reach; `None` where nobody can tell."""
+    for part, things, estimate in _COUNTS:
+        if counted := preview[part]:
+            reached: int | None = counted[things if counted["exact"] else estimate]
+            return reached
+    return None
+
+
+def _read_sender(visit: Visit) -> dict[str, Any]:
+    """A push service or an account, and the fields of its kind of job alone."""
+    if visit.read_field("sender") != BY_ACCOUNT:
+        return {"service": visit.read_field("service"), "controlGroup": _read_share(visit)}
+    given: dict[str, Any] = {name: visit.read_field(name) for name in _ACCOUNT_TEXTS}
+    given |= {name: read_number(visit.form, name) for name in ("share", "maxRecipients")}
+    given |= {"haltOn": read_json(visit.form, "haltOn"), "transactional": bool(visit.read_field("transactional"))}
+    return {name: value for name, value in given.items() if value not in (None, "")}
 
 
 def _read_columns(visit: Visit) -> dict[str, str]:

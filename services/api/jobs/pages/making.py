@@ -10,21 +10,22 @@ from services.api.http.pages.apps import ShownApp, read_apps, require_app
 from services.api.http.pages.filters import UNKNOWN
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_DEVICES, check_name
+from services.api.http.pages.typed import MANY_DEVICES, MANY_THINGS, check_name
 from services.api.http.pages.visits import FORM_BYTES, Visit, address
 from services.api.jobs.pages.job_form import (
+    BY_ACCOUNT,
     blank_rows,
-    count_devices,
+    count_reached,
     keep_typed,
     read_filters,
     read_job,
     read_names,
 )
-from services.api.jobs.pages.template_texts import group_by_name, notification_of
+from services.api.jobs.pages.template_texts import group_by_name, message_of, notification_of
 from services.api.jobs.pages.templates import READ_AT_ONCE
 from shared.domain.push.records import SERVICES
 
-SHOWN_NAMES = 60
+SHOWN_NAMES, SHOWN_ACCOUNTS = 60, 200
 _PAGE = "show_form"
 
 
@@ -64,8 +65,10 @@ class JobMakingPages(PageSet):
     async def _read_choices(self, visit: Visit, app: ShownApp) -> Values:
         """What can be chosen for the app, and what is."""
         answer = await visit.read_list("/apps/{}/templates", app["id"], limit=READ_AT_ONCE, cursor="")
-        accounts = await visit.try_read("Provider accounts", "/apps/{}/credentials", app["id"], limit=1)
-        sendable = [named for named in group_by_name(answer.value) if named.has_english and "," not in named.name]
+        accounts = await visit.try_read("Provider accounts", "/apps/{}/credentials", app["id"], limit=SHOWN_ACCOUNTS)
+        account = visit.read_field("credential") or visit.query("credential")
+        named = [each for each in group_by_name(answer.value) if "," not in each.name]
+        sendable = [each for each in named if each.has_english or accounts]
         chosen = visit.lists.get("template") or [name for name in [visit.query("template")] if name]
         chosen += [name for name in visit.read_field("templates").split(",") if name]
         listed = sorted(sendable, key=lambda named: named.name not in chosen)[:SHOWN_NAMES]
@@ -75,7 +78,9 @@ class JobMakingPages(PageSet):
             "chosen": chosen,
             "others": ",".join(name for name in chosen if name not in {named.name for named in listed}),
             "services": list(SERVICES),
-            "has_accounts": bool(accounts),
+            "accounts": accounts or [],
+            "account": account,
+            "by_account": visit.form.get("sender", BY_ACCOUNT if account else "") == BY_ACCOUNT,
             "filters": blank_rows(read_filters(visit)),
             "file_bytes": FORM_BYTES,
         }
@@ -97,12 +102,19 @@ class JobMakingPages(PageSet):
         query, body = {"template": read_names(visit)}, read_job(visit)
         app_id = visit.read_field("app")
         preview = await visit.send("POST", "/apps/{}/jobs/preview", app_id, query=query, body=body)
-        devices = count_devices(preview)
+        reached, messages = count_reached(preview), preview["messages"]
+        by_account = "credential" in body
+        samples = [(each, notification_of(each["record"])) for each in preview["samples"]]
+        for each in messages["samples"] if messages else ():
+            sample = {"templateName": query["template"], "record": each["content"], "failure": ""} | each
+            samples.append((sample, message_of(each["content"])))
         return {
             "preview": preview,
-            "devices": UNKNOWN if devices is None else devices,
-            "needs_name": devices is None or devices > MANY_DEVICES,
+            "reached": UNKNOWN if reached is None else reached,
+            # An account's job is warned of nothing but what would stop it.
+            "would_fail": not (preview["audience"] or messages) or (by_account and preview["warnings"]),
+            "needs_name": reached is None or reached > (MANY_THINGS if by_account else MANY_DEVICES),
             "body": body,
-            "notification_of": notification_of,
+            "samples": samples,
             "kept": list(keep_typed(visit)),
         }

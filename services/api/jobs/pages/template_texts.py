@@ -26,7 +26,7 @@ class NamedTemplate(Struct, kw_only=True):
 
     @property
     def has_english(self) -> bool:
-        """Whether a job can send it."""
+        """Whether a push can send it."""
         return ENGLISH in self.locales
 
 
@@ -110,6 +110,15 @@ def notification_of(record: Any) -> dict[str, str] | None:
         return None
     payload = record.get("Payload")
     return read_notification(payload.get("aps") if isinstance(payload, dict) else record.get("data"))
+
+
+def message_of(content: Any) -> dict[str, str] | None:
+    """The same of a message that an account sends, such as the subject and the text of a mail."""
+    if not isinstance(content, dict):
+        return None
+    if isinstance(content.get("text") or content.get("subject"), str):
+        return {"title": str(content.get("subject") or ""), "body": str(content.get("text") or "")}
+    return read_notification(content.get("aps") or content.get("notification") or content)
 
 
 def _faults_of_locale(locale: str) -> list[str]:

@@ -1,9 +1,11 @@
 """What pages of templates and new jobs make of what the API answers."""
 
+from typing import Any
+
 import pytest
 
-from services.api.jobs.pages.job_form import count_devices
-from services.api.jobs.pages.template_texts import cut, notification_of
+from services.api.jobs.pages.job_form import count_reached
+from services.api.jobs.pages.template_texts import cut, message_of, notification_of
 
 
 def test_a_text_is_cut_at_its_tags() -> None:
@@ -29,6 +31,25 @@ def test_what_a_phone_shows_of_a_record(record: object, shown: object) -> None:
 
 
 def test_devices_are_counted_or_estimated_or_unknown() -> None:
-    assert count_devices({"audience": {"exact": True, "devices": 5, "estimatedDevices": 5}}) == 5
-    assert count_devices({"audience": {"exact": False, "devices": 5, "estimatedDevices": 900}}) == 900
-    assert count_devices({"audience": None}) is None
+    assert count_reached({"audience": {"exact": True, "devices": 5, "estimatedDevices": 5}}) == 5
+    assert count_reached({"audience": {"exact": False, "devices": 5, "estimatedDevices": 900}}) == 900
+    messages = {"exact": False, "recipients": 5, "estimatedRecipients": None}
+    assert count_reached({"audience": None, "messages": messages}) is None
+    assert count_reached({"audience": None, "messages": messages | {"exact": True}}) == 5
+    assert count_reached({"audience": None, "messages": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"subject": "Hi", "text": "There", "html": "<p>There"}, {"title": "Hi", "body": "There"}),
+        ({"subject": "Hi", "html": "<p>There"}, {"title": "Hi", "body": ""}),
+        ({"text": "There"}, {"title": "", "body": "There"}),
+        ({"aps": {"alert": "There"}}, {"title": "", "body": "There"}),
+        ({"notification": {"title": "Hi"}}, {"title": "Hi", "body": ""}),
+        ({"text": 3}, None),
+        (None, None),
+    ],
+)
+def test_a_message_is_shown_as_its_recipient_reads_it(content: Any, shown: dict[str, str] | None) -> None:
+    assert message_of(content) == shown

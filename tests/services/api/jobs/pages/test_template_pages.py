@@ -18,7 +18,7 @@ async def test_templates_are_listed_by_name_with_their_locales(house: House) -> 
 
     page = await look(house.admin, f"/templates?app={app_id}")
     assert "like en, de, pt" in page.text
-    assert "other de no English text: no job can send it" in page.text
+    assert "other de no English text: no push can send it" in page.text
     assert f"/ui/templates/{app_id}/named?name=like" in page.links
     assert f"/ui/jobs?app={app_id}&template=like" in page.links
     found = await look(house.admin, f"/templates?app={app_id}&q=OTH")
