@@ -25,7 +25,7 @@ class Tier(StrEnum):
 
 _EXAMINED = ("bus", "command", "kafka", "messages", "mongodb", "others", "postgresql", "rabbitmq")
 LATER_PATHS = {
-    "tests/browser": "drives Chromium through every page",
+    "tests/browser": "drives Chromium through every page; the gate has the main way",
     "tests/chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",
     "tests/client/other_languages": "generates and compiles clients in Go and TypeScript",
     "tests/client/test_installed.py": "installs the client from a package registry",

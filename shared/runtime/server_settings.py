@@ -8,7 +8,19 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from shared.runtime.sections import Count, Folder, HttpUrl, Mailbox, Name, Seconds, Section, Url, rarely, says
+from shared.runtime.sections import (
+    Count,
+    Folder,
+    HttpUrl,
+    Mailbox,
+    Name,
+    PublicUrl,
+    Seconds,
+    Section,
+    Url,
+    rarely,
+    says,
+)
 
 MAIL_SERVERS = "smtp://user:password@host:587, smtps://… or sendgrid://apikey:<key>@api.sendgrid.com"
 # So strict that `without_secrets` finds every password, and every key: it stands where passwords do.
@@ -75,6 +87,9 @@ class BrokerSettings(Section, frozen=True):
     management_url: Annotated[
         Url, says("Its management API, by which `carillon init` makes the virtual host and the policies.")
     ] = "http://guest:guest@127.0.0.1:15672"
+    management_public_url: Annotated[
+        PublicUrl, says("Where people open its management page, path included: the dashboard links queues to it.")
+    ] = ""
     publish_timeout_seconds: Annotated[Seconds, rarely("How long a publish waits for its confirm.")] = 10.0
 
 

@@ -122,6 +122,32 @@ async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(adm
     assert all("ERR_CONNECTION" in fault or "Failed to fetch" in fault for fault in admin.take_faults())
 
 
+async def test_new_entries_of_a_list_do_not_move_it(admin: Screen, instance: Instance) -> None:
+    house, page = instance.house, admin.page
+    app_id = await house.app_with_template()
+    await _make_jobs(house, app_id, 1)
+    await admin.open(f"/jobs?app={app_id}")
+    rows, link = page.locator("tbody[data-newest] tr"), page.locator("#newer a")
+    first = await rows.first.locator("a.row").get_attribute("href")
+    await _make_jobs(house, app_id, 2)
+    await expect(link).to_have_text("2 newer")
+    await expect(rows).to_have_count(1)
+    await _make_jobs(house, app_id, 60)
+    await expect(link).to_have_text("50+ newer")
+    assert [await rows.first.locator("a.row").get_attribute("href"), await rows.count()] == [first, 1]
+    await link.click()
+    await expect(rows).to_have_count(50)
+    await expect(link).to_have_count(0)
+    assert admin.take_faults() == []
+
+
+async def _make_jobs(house: House, app_id: str, count: int) -> None:
+    for _ in range(count):
+        house.clock.advance(1)
+        made = await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
+        assert made.status == 201, made.body
+
+
 async def test_a_page_that_nothing_changes_stays_as_it_is(admin: Screen, instance: Instance) -> None:
     await admin.open("/processes")
     await admin.page.evaluate("window.kept = document.getElementById('inside').firstElementChild")

@@ -51,10 +51,11 @@ class SignView(Struct, frozen=True, kw_only=True):
 
 
 class UnknownPartView(Struct, frozen=True):
-    """A part of the overview that could not be read, and why."""
+    """A part of the overview that could not be read, why, and since when this process has seen that."""
 
     what: str
     reason: str
+    since: Timestamp
 
 
 class OpenJobsView(Struct, frozen=True):
@@ -145,7 +146,10 @@ def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewVie
         as_of=format_instant(overview.as_of),
         verdict=verdict,
         signs=[_sign_view(sign, whole=whole) for sign in shown],
-        unknown=[UnknownPartView(part.what, part.reason if whole else "") for part in overview.unknown],
+        unknown=[
+            UnknownPartView(part.what, part.reason if whole else "", format_instant(part.since))
+            for part in overview.unknown
+        ],
         partial=not whole,
         jobs=jobs,
         dead_letters=(overview.dead_letters or 0) if whole else 0,

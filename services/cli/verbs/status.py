@@ -58,7 +58,8 @@ def _draw(out: Output, overview: Json) -> None:
         out.write(f"\n{severity}  {visible(sign['name'])}{since}: {visible(sign['seen'])} {visible(sign['sentence'])}")
         out.write(f"      {visible(sign['remedy'])}")
     for thing in overview["unknown"]:
-        out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}: {visible(thing['reason'])}")
+        since = f", since {out.when(thing['since'])}"
+        out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}{since}: {visible(thing['reason'])}")
     out.write("Half of the signs need Prometheus and are not judged here: `carillon rules` prints them as alerts.\n")
     for line in draw_record(_figures(overview)):
         out.write(line)

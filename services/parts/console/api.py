@@ -52,7 +52,7 @@ class ConsoleApi(Part):
             FindPages(),
             BulkActionPages(),
             DeadTaskPages(),
-            ProcessPages(),
+            ProcessPages(self.settings.broker),
             AuditPages(),
             SettingsPages(),
         )

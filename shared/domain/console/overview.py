@@ -38,10 +38,11 @@ class OverallVerdict(StrEnum):
 
 
 class UnknownPart(Struct, frozen=True):
-    """A part of the overview that could not be read, and why."""
+    """A part of the overview that could not be read, why, and since when a process has seen that."""
 
     what: str
     reason: str
+    since: datetime
 
 
 class Overview(Struct, frozen=True, kw_only=True):

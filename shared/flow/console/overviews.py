@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.broker import Broker
@@ -36,6 +36,7 @@ class OverviewReader:
         self._open_jobs = SharedReading(store.job_lists.count_open, seconds=_COUNTED_SECONDS)
         self._dead_letters = SharedReading(store.dead_letters.estimate_count, seconds=_COUNTED_SECONDS)
         self._overview = SharedReading(self._look, seconds=SECONDS)
+        self._unknown_since: dict[str, datetime] = {}
 
     async def read(self) -> Overview:
         """What is known now. Raises `Unavailable` where not even the time is: the database is away."""
@@ -51,7 +52,9 @@ class OverviewReader:
             "dead_letters": self._dead_letters.get,
         }
         found = dict(zip(parts, await asyncio.gather(*(_ask(read) for read in parts.values())), strict=True))
-        unknown = tuple(UnknownPart(what, each.reason) for what, each in found.items() if isinstance(each, _Away))
+        away = {what: each.reason for what, each in found.items() if isinstance(each, _Away)}
+        self._unknown_since = {what: self._unknown_since.get(what, now) for what in away}
+        unknown = tuple(UnknownPart(what, reason, self._unknown_since[what]) for what, reason in away.items())
         known = {what: each for what, each in found.items() if not isinstance(each, _Away)}
         return Overview(as_of=now, roles=self._roles, unknown=unknown, **known)
 

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.clock.schedules import schedule_id
 from shared.store import Store
 from tests.browser.lumen.ids import next_id
@@ -17,11 +17,16 @@ _ERRORS = (
 )
 
 
+REPORTS = "reports.daily"
+_REPORTS_MS = (38, 12, 51, 29, 17, 44, 23)
+"""How late the last reports were, the newest first."""
+
+
 async def add_schedules(client: Client, now: datetime) -> None:
     """Have them made, as their owners do."""
     soon = [(now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:00Z") for minutes in (12, 95, 300)]
     wanted: dict[str, dict[str, Any]] = {
-        "reports.daily": {"cron": "0 7 * * *", "timezone": "Europe/Paris", "labels": {"team": "finance"}},
+        REPORTS: {"cron": "0 7 * * *", "timezone": "Europe/Paris", "labels": {"team": "finance"}},
         "catalog.refresh": {"every": 900, "labels": {"team": "shop"}},
         "carts.abandoned": {"cron": "*/30 8-22 * * *", "timezone": "Europe/Lisbon", "labels": {"team": "shop"}},
         "loyalty.points-expire": {"cron": "0 3 1 * *", "timezone": "UTC"},
@@ -37,15 +42,33 @@ async def add_schedules(client: Client, now: datetime) -> None:
         assert made.status == 201, made.body
 
 
-async def add_dead_letters(store: Store, namespace: str, now: datetime) -> None:
-    """Those that are to be looked at."""
-    await store.dead_letters.add(
-        [
-            DeadLetter(
-                id=next_id(), namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="1",
-                due=now - timedelta(minutes=ago + 42), died_at=now - timedelta(minutes=ago), attempts=attempts,
-                error=error,
-            )
-            for key, error, attempts, ago in _ERRORS
-        ]
-    )  # fmt: skip
+async def add_dead_letters(store: Store, namespace: str, now: datetime) -> str:
+    """Those that are to be looked at: the id of the first."""
+    letters = [
+        DeadLetter(
+            id=next_id(), namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="1",
+            due=now - timedelta(minutes=ago + 42), died_at=now - timedelta(minutes=ago), attempts=attempts,
+            error=error,
+        )
+        for key, error, attempts, ago in _ERRORS
+    ]  # fmt: skip
+    await store.dead_letters.add(letters)
+    return letters[0].id
+
+
+async def add_outcomes(store: Store, namespace: str, now: datetime) -> None:
+    """The last reports, one a day; that of three days ago was refused once."""
+    schedule = await store.schedules.get(schedule_id(namespace, REPORTS))
+    assert schedule is not None
+    due = [now.replace(hour=6, minute=0, second=0, microsecond=0) - timedelta(days=1 + n) for n in range(7)]
+    fired = [_outcome(schedule.owner, at, late, OutcomeResult.FIRED) for at, late in zip(due, _REPORTS_MS, strict=True)]
+    fired[2] = _outcome(schedule.owner, due[2], 30_041, OutcomeResult.FIRED, attempt=2)
+    refused = _outcome(schedule.owner, due[2], 22, OutcomeResult.FAILED, error="503 Service Unavailable")
+    await store.outcomes.add([*fired, refused])
+
+
+def _outcome(owner: str, due: datetime, late_ms: int, result: OutcomeResult, **fields: Any) -> Outcome:
+    at = due + timedelta(milliseconds=late_ms)
+    return Outcome(
+        id=next_id(), owner=owner, due=due, at=at, late_ms=late_ms, result=result, **({"attempt": 1} | fields)
+    )

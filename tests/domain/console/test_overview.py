@@ -43,9 +43,9 @@ def test_all_is_well() -> None:
 
 
 def test_what_is_unknown_is_never_well() -> None:
-    away = overview(queues=None, unknown=(UnknownPart("queues", "away"),))
+    away = overview(queues=None, unknown=(UnknownPart("queues", "away", NOON),))
     assert judge(away) == (OverallVerdict.UNKNOWN, [])
-    verdict, findings = judge(overview(queues=None, unknown=(UnknownPart("queues", "away"),), processes=[]))
+    verdict, findings = judge(overview(queues=None, unknown=(UnknownPart("queues", "away", NOON),), processes=[]))
     assert verdict is OverallVerdict.AILING
     assert {finding.sign for finding in findings} == {"RoleMissing"}
 

@@ -50,6 +50,8 @@ class FindPages(PageSet):
             "schedules": [],
             "wrong": "" if len(wanted) <= ADDRESS_CHARACTERS else f"Type at most {ADDRESS_CHARACTERS:,} characters.",
             "most": ADDRESS_CHARACTERS,
+            "most_apps": APPS_AT_ONCE,
+            "most_namespaces": NAMESPACES_AT_ONCE,
         }
         if not wanted or values["wrong"]:
             return values

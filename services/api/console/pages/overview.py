@@ -14,7 +14,9 @@ HOUR = 60
 
 _LATE_TONES = ((1.0, "good"), (5.0, "wait"))
 _FAILED = "failed"
-_LETTERS_SHOWN = 5
+_FAILED_SECONDS = 10
+_SHOWN = 5
+"""How many dead letters and failed jobs the page lists."""
 
 Minutes = Sequence[Mapping[str, Any]]
 
@@ -27,11 +29,11 @@ class OverviewPages(PageSet):
     @PageRoute("/", template="console/overview.html", refresh_seconds=2, shared_by_roles=True)
     async def show_overview(self, visit: Visit) -> Values:
         seen = await visit.read("/overview")
+        day_ago = f"{known_time(seen['asOf']) - timedelta(days=1):%Y-%m-%dT%H:%M}"
+        failed_jobs = await visit.attempt("Failed jobs", _read_failed(visit, day_ago))
         letters = None
         if seen["deadLetters"]:
-            letters = await visit.try_read(
-                "The newest dead letters", "/dead-letters", namespace="*", limit=_LETTERS_SHOWN
-            )
+            letters = await visit.try_read("The newest dead letters", "/dead-letters", namespace="*", limit=_SHOWN)
         minutes = spread(seen["minutes"], known_time(seen["asOf"]))
         return {
             "title": "Overview",
@@ -43,7 +45,18 @@ class OverviewPages(PageSet):
             "failures": failures(minutes),
             "processes": count_roles(seen["processes"]),
             "letters": letters or [],
+            "failed_jobs": failed_jobs or [],
+            "day_ago": day_ago,
         }
+
+
+async def _read_failed(visit: Visit, since: str) -> Any:
+    """The newest failed jobs made since then; whoever has the same roles shares them for a while."""
+
+    async def read() -> Any:
+        return await visit.read("/jobs", status=_FAILED, since=f"{since}:00Z", limit=_SHOWN)
+
+    return await visit.read_shared(("failed jobs", visit.caller.rights), read, seconds=_FAILED_SECONDS)
 
 
 def spread(minutes: Minutes, now: datetime) -> list[Mapping[str, Any]]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
 from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import Visit
+from shared.runtime.server_settings import BrokerSettings
 
 _ORDER = {"gone": 0, "silent": 1, "alive": 2}
 
@@ -14,6 +16,11 @@ class ProcessPages(PageSet):
 
     section = NavSection("Processes", "/processes", order=220, is_seen=lambda visit: visit.may("viewer"))
 
+    def __init__(self, broker: BrokerSettings) -> None:
+        vhost = unquote(urlsplit(broker.url).path[1:]) or "/"
+        at = broker.management_public_url.rstrip("/")
+        self._queue_page = f"{at}/#/queues/{quote(vhost, safe='')}/" if at else ""
+
     @PageRoute("/processes", template="console/processes.html", refresh_seconds=2, shared_by_roles=True)
     async def show_processes(self, visit: Visit) -> Values:
         """All processes, those in trouble first, and all queues."""
@@ -22,6 +29,7 @@ class ProcessPages(PageSet):
             "title": "Processes",
             "processes": sorted(processes, key=_rank),
             "queues": queues,
+            "queue_page": self._queue_page,
             "differing": len({process["settingsDigest"] for process in processes if process["state"] == "alive"}) > 1,
         }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +14,15 @@ from services.api.http.pages.pictures import Mark
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
-from services.api.jobs.pages.job_words import Json, device_pieces, mean_rate, message_pieces, show_job, zone_name
+from services.api.jobs.pages.job_words import (
+    Json,
+    device_pieces,
+    mean_rate,
+    message_pieces,
+    show_job,
+    tell_in_zone,
+    zone_name,
+)
 from shared.domain.jobs import events
 from shared.domain.jobs.batches import BatchStatus
 
@@ -70,6 +79,7 @@ class JobPages(PageSet):
             "views": {name: label for name, label in VIEWS.items() if name != "samples" or _has_samples(visit, job)},
             "view": view if view in VIEWS else "",
             "zone_name": zone_name,
+            "in_zone": partial(tell_in_zone, job["zone"]),
             "name": _name_to_type(job, shown.left),
             "batch_states": [str(status) for status in BatchStatus],
         }

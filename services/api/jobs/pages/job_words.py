@@ -1,7 +1,7 @@
 """How the pages of jobs say what the API tells: states, times and shares."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -87,6 +87,15 @@ def zone_name(zone: str) -> str:
         return "no zone"
     sign = zone[:1].replace("-", "\N{MINUS SIGN}")
     return f"UTC{sign}{zone[1:3]}:{zone[3:]}"
+
+
+def tell_in_zone(zone: str, value: Any) -> str:
+    """A time by the clocks of a job's zone; `""` for a job without one, and for no time."""
+    at = read_time(value)
+    if at is None or not zone or zone == REST:
+        return ""
+    ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[3:]))
+    return f"{at + (-ahead if zone[0] == '-' else ahead):%Y-%m-%d %H:%M:%S} in {zone_name(zone)}"
 
 
 def mean_rate(job: Json, shown: Shown) -> float | None:

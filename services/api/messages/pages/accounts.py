@@ -131,7 +131,7 @@ def _explain_bound(account: Account) -> str:
         case "rejected", _:
             return "The provider rejects its secret. Replace the secret."
         case "suspended", _:
-            return "Someone suspended it."
+            return "It was suspended by hand."
         case _, "provider":
             held = "The provider asked for a pause."
             slowed = "The provider said “too fast”. The rate rises by a tenth every ten seconds."

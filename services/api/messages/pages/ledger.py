@@ -25,6 +25,7 @@ REASONS = {
     "gave-up": "not taken in any of its attempts",
     "expired": "it was to be sent by an instant that has passed",
     "cancelled": "taken back before it was sent",
+    "unknown": "nobody can tell whether the provider took it",
     "other": "the provider's own words are with each message",
 }
 RETRIED = {

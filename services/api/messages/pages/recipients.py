@@ -80,11 +80,11 @@ class RecipientPages(PageSet):
 
     @FormRoute(_PAGE + "/forget", page="show_recipients")
     async def forget_recipient(self, visit: Visit) -> Moved:
-        """Have all messages to somebody forget whom they were to."""
+        """Erase this recipient from all messages."""
         app_id, wanted = visit.path("app_id"), visit.read_field("address")
         if not wanted or "//" in f"/{wanted}/":
             # A path would be read without some of them, and somebody else be forgotten.
-            raise refuse("address", "an address with slashes at an end, or two in a row, cannot be forgotten here")
+            raise refuse("address", "an address with slashes at an end, or two in a row, cannot be erased here")
         # Other slashes the route takes as they are.
         answer = await visit.send("DELETE", "/apps/{}/recipients/" + _escape_braces(wanted), app_id)
         said = "forgotten-some" if answer["more"] else "forgotten"

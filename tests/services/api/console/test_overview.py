@@ -49,7 +49,7 @@ async def test_all_is_well_and_what_cannot_be_read_is_unknown(house: House, monk
     monkeypatch.setattr(house.broker, "list_queues", refuse)
     shown = (await fresh(house).get("/overview")).json
     assert (shown["verdict"], shown["queues"]) == ("unknown", [])
-    assert [part["what"] for part in shown["unknown"]] == ["queues"]
+    assert [(part["what"], part["since"]) for part in shown["unknown"]] == [("queues", shown["asOf"])]
     assert "hush" not in str(shown)
 
 

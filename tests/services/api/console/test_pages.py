@@ -4,14 +4,16 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.sources import PushTable
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.console.audit import ActedOn, Actor, AuditRecord
-from shared.domain.instants import EPOCH
+from shared.domain.instants import EPOCH, ns
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.jobs import JobStatus, Plan
+from shared.runtime.server_settings import BrokerSettings
 from tests.services.api.client import ADMIN, PROXY
 from tests.services.api.conftest import House
 from tests.services.api.http.pages.browser import Browser, tags_of, text_of
@@ -35,6 +37,20 @@ async def test_what_runs_and_waits_is_shown(house: House, admin: Browser) -> Non
     assert queue in page
 
 
+async def test_queues_link_to_the_brokers_own_page_where_a_setting_says_its_address(
+    house: House, admin: Browser
+) -> None:
+    queue = (await house.admin.get("/queues")).json[0]["name"]
+    plain = [each.get("href") or "" for each in tags_of(await admin.get("/processes"), "a")]
+    assert [link for link in plain if queue in link] == []
+    broker = BrokerSettings(
+        url="amqp://guest:secret@rabbit/a%2Fb", management_public_url="https://queues.example.com/rabbit/"
+    )
+    linking = Browser(house.build(broker), headers={"x-forwarded-email": ADMIN}, peer=PROXY)
+    links = [each.get("href") for each in tags_of(await linking.get("/processes"), "a")]
+    assert f"https://queues.example.com/rabbit/#/queues/a%2Fb/{queue}" in links
+
+
 async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Browser) -> None:
     now = await house.store.now()
     job = a_job(app_id=await house.app(), template_names=("fast",), plan=Plan(source=PushTable(highest=2_000), end=2))
@@ -55,6 +71,8 @@ async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Brows
 async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     app_id, now = await house.app(), await house.store.now()
     await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.TRIPPED))
+    failed = a_job(app_id=app_id, template_names=("broken",), created_at=ns(now), status=JobStatus.STOPPED)
+    await house.store.closed_jobs.add([replace(failed, open=False, failure="no such table")])
     letter = DeadLetter(
         id="f" * 32, namespace="token:shop", key="order.17", schedule_id="s", generation="g", due=now, died_at=now,
         attempts=3, error="HTTP 503",
@@ -66,6 +84,7 @@ async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     assert "Start the process that is missing" in text_of(page)
     assert {"/ui/processes", "/ui/jobs?status=circuitbreak"} <= set(links)
     assert f"/ui/dead-letters/{letter.id}?namespace=token%3Ashop" in links
+    assert f"/ui/jobs/{app_id}/{failed.id}" in links
     partial, _ = await signed_in(house, fresh, isAdmin=False, roles={f"app/{app_id}": "viewer"})
     page = await partial.get("")
     links = [each.get("href") for each in tags_of(page, "a")]

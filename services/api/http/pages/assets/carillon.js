@@ -115,6 +115,39 @@
     if (ctx.response.status >= 400) event.preventDefault();
   });
 
+  // New entries of a list would push down what is under the pointer: a link tells how many there are.
+  const keyOf = (row) => row.querySelector("a.row")?.getAttribute("href");
+
+  function holdNewer(text) {
+    const fresh = new DOMParser().parseFromString(text, "text/html");
+    const list = fresh.querySelector("tbody[data-newest]");
+    const shown = inside()?.querySelector("tbody[data-newest]");
+    if (!list || !shown) return text;
+    const rows = [...list.rows];
+    const known = new Map([...shown.rows].map((row, index) => [keyOf(row), index]));
+    const last = rows.findLastIndex((row) => known.has(keyOf(row)));
+    const hasMore = fresh.querySelector("a[rel=next]");
+    const newer = rows.filter((row, index) => !known.has(keyOf(row)) && (last < 0 ? hasMore : index < last));
+    tellNewer(newer.length, last < 0);
+    for (const row of newer) row.remove();
+    // What these have pushed out of the answer stays, too.
+    const kept = hasMore && newer.length ? [...shown.rows].slice(last < 0 ? 0 : known.get(keyOf(rows[last])) + 1) : [];
+    list.append(...kept.map((row) => row.cloneNode(true)));
+    return fresh.head.innerHTML + fresh.body.innerHTML;
+  }
+
+  function tellNewer(count, isLeast) {
+    const link = document.createElement("a");
+    link.href = main().getAttribute("hx-get");
+    link.textContent = `${count}${isLeast ? "+" : ""} newer`;
+    document.getElementById("newer").replaceChildren(...(count ? [link] : []));
+  }
+
+  document.addEventListener("htmx:after:request", (event) => {
+    const { ctx } = event.detail;
+    if (ctx.sourceElement === main() && ctx.response.status === 200) ctx.text = holdNewer(ctx.text);
+  });
+
   document.addEventListener("htmx:error", () => answered(599));
   document.addEventListener("htmx:after:swap", () => prepare(document));
 

@@ -36,7 +36,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
     assert "You have no subscriptions" in empty.words
     assert "/ui/bus/new-subscription" in empty.links
     refused = await look(people.stranger, "/bus", **ABOUT)
-    assert (refused.status, "needs a role" in refused.words) == (403, True)
+    assert (refused.status, "needs the role viewer" in refused.words) == (403, True)
 
     page = "/bus/subscriptions/b-ill"
     whole, hidden = await look(people.operator, page, **ABOUT), await look(people.viewer, page, **ABOUT)

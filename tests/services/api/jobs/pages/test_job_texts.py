@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from services.api.jobs.pages.job_form import count_reached
+from services.api.jobs.pages.job_words import tell_in_zone
 from services.api.jobs.pages.template_texts import cut, message_of, notification_of
 
 
@@ -53,3 +54,17 @@ def test_devices_are_counted_or_estimated_or_unknown() -> None:
 )
 def test_a_message_is_shown_as_its_recipient_reads_it(content: Any, shown: dict[str, str] | None) -> None:
     assert message_of(content) == shown
+
+
+@pytest.mark.parametrize(
+    ("zone", "told"),
+    [
+        ("+0545", "2026-12-25 01:45:00 in UTC+05:45"),
+        ("-0330", "2026-12-24 16:30:00 in UTC\N{MINUS SIGN}03:30"),
+        ("rest", ""),
+        ("", ""),
+    ],
+)
+def test_a_time_is_told_by_the_clocks_of_a_zone(zone: str, told: str) -> None:
+    assert tell_in_zone(zone, "2026-12-24T20:00:00Z") == told
+    assert tell_in_zone(zone, None) == ""

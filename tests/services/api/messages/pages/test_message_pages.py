@@ -92,7 +92,7 @@ async def test_an_account_is_suspended_with_a_reason_and_sends_again(campaign: C
     moved = await send(admin, account_page(campaign, "/suspend"), reason="the bill")
     assert (moved.status, moved.headers["location"]) == (303, f"/ui{account_page(campaign)}?said=suspended")
     shown = await look(admin, account_page(campaign))
-    assert "Someone suspended it. the bill" in shown.words and shown.does("/activate")
+    assert "It was suspended by hand. the bill" in shown.words and shown.does("/activate")
     refused = read_sheet(await send(admin, account_page(campaign, "/suspend")))
     assert refused.status == 409 and "The credential is suspended." in refused.words
     assert (await send(admin, account_page(campaign, "/activate"))).status == 303
