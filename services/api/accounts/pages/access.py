@@ -1,18 +1,20 @@
 """`/ui/access`: users, tokens, and the browsers in which the reader is signed in."""
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
-from services.api.accounts.pages.grants import read_grants, write_grants
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.typed import refuse
 from services.api.http.pages.visits import SHOWN, Visit
 
 _ACCESS = "/access"
 _USER, _TOKEN = "/users/{}", "/tokens/{}"
 _SECRET = "accounts/secret.html"
 _DIGITS = 9
+_ADMIN, _APP = "admin", "app/"
 
 
 class AccessPages(PageSet):
@@ -105,3 +107,28 @@ def _read_count(visit: Visit, field: str) -> int:
 
 def _show_secret(issued: Any) -> Values:
     return {"title": "A new secret", "token": issued}
+
+
+def write_grants(holder: Mapping[str, Any]) -> str:
+    """The grants of a user or a token, a line each: `app/<id> operator`."""
+    apps = [f"{_APP}{app} {_ADMIN}" for app in holder.get("allowedApps") or ()]
+    return "\n".join(apps + [f"{over} {role}" for over, role in (holder.get("roles") or {}).items()])
+
+
+def read_grants(text: str) -> tuple[list[str], dict[str, str]]:
+    """The apps whose admin somebody is, as the API calls them apart, and what else they may do. Raises `ApiProblem` for
+    a line that is no grant."""
+    apps: list[str] = []
+    roles: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        words: Sequence[str] = line.split()
+        if len(words) != 2:
+            raise refuse("roles", f"a line is what it is over, a space and a role: not {line!r}")
+        over, role = words
+        if over.startswith(_APP) and role == _ADMIN:
+            apps.append(over.removeprefix(_APP))
+        else:
+            roles[over] = role
+    return apps, roles
