@@ -11,12 +11,8 @@ from services.api.bus.native.replays import BusReplaysResource
 from services.api.bus.native.subscriptions import BusSubscriptionsResource
 from services.api.bus.native.topics import BusTopicsResource
 from services.api.bus.native.trials import BusTrialsResource
-from services.api.bus.pages.bus import BusPages
-from services.api.bus.pages.dead_letters import BusDeadLetterPages
-from services.api.bus.pages.definitions import BusDefinitionPages
-from services.api.bus.pages.deliveries import BusDeliveryPages
-from services.api.bus.pages.replays import BusReplayPages
-from services.api.bus.pages.subscription import BusSubscriptionPages
+from services.api.bus.pages.deliveries import BusDeadLetterPages, DeliveryPages
+from services.api.bus.pages.subscriptions import SubscriptionPages
 from services.api.bus.pages.topics import BusTopicPages
 from services.api.bus.routemaster.api_tokens import ApiTokensResource
 from services.api.bus.routemaster.pulse import PulseResource
@@ -63,15 +59,7 @@ class BusApi(Part):
         )
 
     def pages(self) -> Sequence[PageSet]:
-        return (
-            BusPages(),
-            BusSubscriptionPages(),
-            BusDefinitionPages(),
-            BusDeliveryPages(),
-            BusReplayPages(),
-            BusDeadLetterPages(),
-            BusTopicPages(),
-        )
+        return SubscriptionPages(), DeliveryPages(), BusDeadLetterPages(), BusTopicPages()
 
     @property
     def _deliveries(self) -> DeliveryLookup:

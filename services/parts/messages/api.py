@@ -11,11 +11,10 @@ from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
-from services.api.messages.pages.account_forms import AccountFormPages
 from services.api.messages.pages.accounts import AccountPages
+from services.api.messages.pages.forms import AccountFormPages, SendPages
 from services.api.messages.pages.ledger import LedgerPages
 from services.api.messages.pages.recipients import RecipientPages
-from services.api.messages.pages.sends import SendPages
 from services.api.messages.recipient_counting import RecipientCounting
 from services.api.messages.recipients import RecipientsResource
 from services.api.messages.retries import RetriesResource

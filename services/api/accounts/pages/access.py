@@ -1,18 +1,20 @@
 """`/ui/access`: users, tokens, and the browsers in which the reader is signed in."""
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
-from services.api.accounts.pages.grants import read_grants, write_grants
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.typed import refuse
 from services.api.http.pages.visits import SHOWN, Visit
 
 _ACCESS = "/access"
 _USER, _TOKEN = "/users/{}", "/tokens/{}"
 _SECRET = "accounts/secret.html"
 _DIGITS = 9
+_ADMIN, _APP = "admin", "app/"
 
 
 class AccessPages(PageSet):
@@ -42,13 +44,11 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/users", page="show_access")
     async def add_user(self, visit: Visit) -> Moved:
-        """Make a user."""
         made = await visit.send("POST", "/users", body={"email": visit.read_field("email")} | _read_access(visit))
         return Moved(f"{_ACCESS}/users/{made['id']}", "made")
 
     @FormRoute("/access/users/{user_id:str}", page="show_user")
     async def change_user(self, visit: Visit) -> Moved:
-        """Change what a user may do."""
         user_id = visit.path("user_id")
         user = await visit.read(_USER, user_id)
         await visit.send("PUT", _USER, user_id, body={"email": user["email"]} | _read_access(visit))
@@ -56,7 +56,6 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/users/{user_id:str}/delete", page="show_user")
     async def delete_user(self, visit: Visit) -> Moved:
-        """Take a user out."""
         await visit.send("DELETE", _USER, visit.path("user_id"))
         return Moved(_ACCESS, "deleted")
 
@@ -75,13 +74,11 @@ class AccessPages(PageSet):
 
     @FormRoute("/access/tokens/{token_id:str}/revoke", page="show_access")
     async def revoke_token(self, visit: Visit) -> Moved:
-        """End a token."""
         await visit.send("DELETE", _TOKEN, visit.path("token_id"))
         return Moved(_ACCESS, "revoked")
 
     @FormRoute("/access/sessions/{session_id:str}/delete", page="show_access")
     async def end_session(self, visit: Visit) -> Moved:
-        """Sign one of the reader's browsers out."""
         await visit.send("DELETE", "/sessions/{}", visit.path("session_id"))
         return Moved(_ACCESS, "ended")
 
@@ -109,4 +106,29 @@ def _read_count(visit: Visit, field: str) -> int:
 
 
 def _show_secret(issued: Any) -> Values:
-    return {"title": "A new secret", "here": _ACCESS, "token": issued}
+    return {"title": "A new secret", "token": issued}
+
+
+def write_grants(holder: Mapping[str, Any]) -> str:
+    """The grants of a user or a token, a line each: `app/<id> operator`."""
+    apps = [f"{_APP}{app} {_ADMIN}" for app in holder.get("allowedApps") or ()]
+    return "\n".join(apps + [f"{over} {role}" for over, role in (holder.get("roles") or {}).items()])
+
+
+def read_grants(text: str) -> tuple[list[str], dict[str, str]]:
+    """The apps whose admin somebody is, as the API calls them apart, and what else they may do. Raises `ApiProblem` for
+    a line that is no grant."""
+    apps: list[str] = []
+    roles: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        words: Sequence[str] = line.split()
+        if len(words) != 2:
+            raise refuse("roles", f"a line is what it is over, a space and a role: not {line!r}")
+        over, role = words
+        if over.startswith(_APP) and role == _ADMIN:
+            apps.append(over.removeprefix(_APP))
+        else:
+            roles[over] = role
+    return apps, roles

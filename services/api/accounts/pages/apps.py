@@ -19,7 +19,6 @@ class AppPages(PageSet):
 
     @PageRoute("/apps", template="accounts/apps.html")
     async def list_apps(self, visit: Visit) -> Values:
-        """The apps, the oldest first."""
         answer = await visit.read_list("/apps")
         return {"title": "Apps", "apps": answer.value, "next": answer.next}
 
@@ -32,13 +31,11 @@ class AppPages(PageSet):
 
     @FormRoute("/apps/new", page="show_new_app")
     async def create_app(self, visit: Visit) -> Moved:
-        """Make it."""
         made = await visit.send("POST", "/apps", body=_read_app(visit))
         return Moved(address("/apps/{}", made["id"]), "made")
 
     @PageRoute("/apps/{app_id:str}", template="accounts/app.html")
     async def show_app(self, visit: Visit) -> Values:
-        """One app."""
         app = await visit.read("/apps/{}", visit.path("app_id"))
         templates, jobs = await visit.read_all(
             visit.try_read("The number of templates", "/apps/{}/templates", app["id"], limit=COUNTED + 1),
@@ -48,14 +45,12 @@ class AppPages(PageSet):
 
     @FormRoute("/apps/{app_id:str}", page="show_app")
     async def save_app(self, visit: Visit) -> Moved:
-        """Change its name or its bundle id."""
         app_id = visit.path("app_id")
         await visit.send("PUT", "/apps/{}", app_id, body=_read_app(visit))
         return Moved(address("/apps/{}", app_id), "saved")
 
     @FormRoute("/apps/{app_id:str}/delete", page="show_app")
     async def delete_app(self, visit: Visit) -> Moved:
-        """Delete it, after its name was typed."""
         app = await visit.read("/apps/{}", visit.path("app_id"))
         check_name(visit.form, app["name"])
         await visit.send("DELETE", "/apps/{}", app["id"])

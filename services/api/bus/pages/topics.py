@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.api.bus.pages.bus import SECTION
-from services.api.bus.pages.whose import below, read_namespace, tell_whose
+from services.api.bus.pages.subscriptions import SECTION, below, read_namespace, tell_whose
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name, read_json
 from services.api.http.pages.visits import Visit
 
-COUNTED = 200
+_COUNTED = 200
 """Among so many subscriptions of the namespace those of a topic are looked for."""
 
 _TOPIC = "/bus/topics/{}"
@@ -20,9 +19,10 @@ _PAGE = "/bus/topics/{topic:str}"
 class BusTopicPages(PageSet):
     """The pages of topics."""
 
-    @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5, section=SECTION.path)
+    section = SECTION
+
+    @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)
     async def show_topics(self, visit: Visit) -> Values:
-        """Topics by name."""
         found = await visit.read_list("/bus/topics")
         keys, is_whole = await self._find_subscribers(visit)
         counts = {each["name"]: sum(each["name"] in topics for topics in keys.values()) for each in found.value}
@@ -34,9 +34,8 @@ class BusTopicPages(PageSet):
             "is_whole": is_whole,
         }
 
-    @PageRoute(_PAGE, template="bus/topic.html", refresh_seconds=5, section=SECTION.path)
+    @PageRoute(_PAGE, template="bus/topic.html", refresh_seconds=5)
     async def show_topic(self, visit: Visit) -> Values:
-        """One topic, and what can be done with it."""
         topic = await visit.read(_TOPIC, visit.path("topic"))
         keys, is_whole = await self._find_subscribers(visit)
         is_mine = topic["owner"] == visit.caller.namespace
@@ -53,7 +52,6 @@ class BusTopicPages(PageSet):
 
     @FormRoute(_PAGE + "/events", page="show_topic")
     async def publish_event(self, visit: Visit) -> Moved:
-        """Publish one event."""
         topic = visit.path("topic")
         event = {"type": visit.read_field("type"), "url": visit.read_field("url")}
         data = read_json(visit.form, "data")
@@ -62,14 +60,12 @@ class BusTopicPages(PageSet):
 
     @FormRoute(_PAGE + "/describe", page="show_topic")
     async def describe_topic(self, visit: Visit) -> Moved:
-        """Say what a topic is about."""
         topic = visit.path("topic")
         await visit.send("PUT", _TOPIC, topic, body={"description": visit.read_field("description")})
         return Moved(below(visit, _TOPIC, topic), "saved")
 
     @FormRoute(_PAGE + "/delete", page="show_topic")
     async def delete_topic(self, visit: Visit) -> Moved:
-        """Delete a topic."""
         topic = visit.path("topic")
         check_name(visit.form, _name_to_type(await visit.read(_TOPIC, topic)))
         await visit.send("DELETE", _TOPIC, topic)
@@ -79,7 +75,7 @@ class BusTopicPages(PageSet):
         """The topics of each of the namespace's subscriptions by its key, and whether these are all of them."""
         try:
             found = await visit.read_list(
-                "/bus/subscriptions", namespace=read_namespace(visit), limit=COUNTED, cursor=""
+                "/bus/subscriptions", namespace=read_namespace(visit), limit=_COUNTED, cursor=""
             )
         except ApiProblem as problem:
             visit.unknown.append(("The subscriptions of topics", problem.detail))

@@ -1,19 +1,17 @@
 """`/ui/dead-letters`: instants of schedules that were refused to the last attempt: to be tried again or discarded."""
 
-from http import HTTPStatus
 from typing import Any
 
 from services.api.clock.pages.words import tell_callback
 from services.api.http.pages.filters import query_of
-from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.namespaces import chosen_namespace, read_choice, read_names, tell_namespace
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, NavTab, PageRoute, PageSet, Values
+from services.api.http.pages.typed import act_on_chosen
 from services.api.http.pages.visits import SHOWN, Visit
 
 LETTERS = "/dead-letters"
 _ONE = "/dead-letters/{letter_id:str}"
 _READ, _READS = 200, 5
-_MOST = 1_000  # of one form
 
 Letters = list[dict[str, Any]]
 
@@ -44,14 +42,10 @@ class DeadLetterPages(PageSet):
         }
 
     @FormRoute(LETTERS + "/retry", page="show_letters")
-    async def retry_letters(self, visit: Visit) -> Moved:
-        """Try those that were chosen again."""
-        return await _act_on_chosen(visit, "retry", "retried-some")
-
     @FormRoute(LETTERS + "/discard", page="show_letters")
-    async def discard_letters(self, visit: Visit) -> Moved:
-        """Discard those that were chosen."""
-        return await _act_on_chosen(visit, "discard", "discarded-some")
+    async def act_on_letters(self, visit: Visit) -> Moved:
+        """Do it to those that were chosen: each by its namespace and its id."""
+        return await act_on_chosen(visit, _back(visit), lambda chosen: _act(visit, *chosen.split(" ", 1)))
 
     @PageRoute(_ONE, template="clock/dead-letter.html", refresh_seconds=5)
     async def show_letter(self, visit: Visit) -> Values:
@@ -69,16 +63,10 @@ class DeadLetterPages(PageSet):
         }
 
     @FormRoute(_ONE + "/retry", page="show_letter")
-    async def retry_letter(self, visit: Visit) -> Moved:
-        """Try it again."""
-        await _act(visit, "retry", visit.query("namespace"), visit.path("letter_id"))
-        return Moved(_back(visit), "retried")
-
     @FormRoute(_ONE + "/discard", page="show_letter")
-    async def discard_letter(self, visit: Visit) -> Moved:
-        """Discard it."""
-        await _act(visit, "discard", visit.query("namespace"), visit.path("letter_id"))
-        return Moved(_back(visit), "discarded")
+    async def act_on_letter(self, visit: Visit) -> Moved:
+        await _act(visit, visit.query("namespace"), visit.path("letter_id"))
+        return Moved(_back(visit), {"retry": "retried", "discard": "discarded"}[visit.act])
 
 
 async def _find(visit: Visit, namespace: str, key: str, error: str) -> tuple[Letters, str]:
@@ -98,27 +86,8 @@ async def _find(visit: Visit, namespace: str, key: str, error: str) -> tuple[Let
     return found, cursor
 
 
-async def _act_on_chosen(visit: Visit, act: str, said: str) -> Moved:
-    """Do it to each that was chosen. What cannot be done to one leaves it as it is; where that is so of all, the first
-    refusal is raised. Of more than one form takes, nothing is done: nobody would know which ones were."""
-    chosen = [each.partition(" ") for each in visit.lists.get("chosen", ())]
-    if len(chosen) > _MOST:
-        raise ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"choose up to {_MOST:,} at a time", "chosen")
-    refused: list[ApiProblem] = []
-    for namespace, _, letter_id in chosen:
-        try:
-            await _act(visit, act, namespace, letter_id)
-        except ApiProblem as problem:
-            if not problem.is_refusal and problem.status != HTTPStatus.NOT_FOUND:
-                raise
-            refused.append(problem)
-    if refused and len(refused) == len(chosen):
-        raise refused[0]
-    return Moved(_back(visit), "letters-left" if refused else said, len(refused) or len(chosen))
-
-
-async def _act(visit: Visit, act: str, namespace: str, letter_id: str) -> None:
-    await visit.send("POST", "/dead-letters/{}/" + act, letter_id, query={"namespace": namespace})
+async def _act(visit: Visit, namespace: str, letter_id: str = "") -> None:
+    await visit.send("POST", f"/dead-letters/{{}}/{visit.act}", letter_id, query={"namespace": namespace})
 
 
 def _back(visit: Visit) -> str:

@@ -6,25 +6,26 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from services.api.clock.pages.due import picture_due, picture_lateness
-from services.api.clock.pages.words import in_zone, tell_callback, tell_misfire, tell_retry, tell_when
+from services.api.clock.pages import words
 from services.api.http.pages.filters import query_of
 from services.api.http.pages.inner import ApiAnswer, ApiProblem
 from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_choice, read_names, tell_namespace
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import Visit, address
 
-SCHEDULES = "/schedules"
+_SCHEDULES = "/schedules"
+SECTION = NavSection("Schedules", _SCHEDULES, order=100)
 _ONE = "/schedules/{key:str}"
+_SAID = {"fire": "fired", "pause": "paused", "resume": "resumed"}
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
 
 
 class SchedulePages(PageSet):
     """All schedules of a namespace, and one of them."""
 
-    section = NavSection("Schedules", SCHEDULES, order=100)
+    section = SECTION
 
-    @PageRoute(SCHEDULES, template="clock/schedules.html", refresh_seconds=5)
+    @PageRoute(_SCHEDULES, template="clock/schedules.html", refresh_seconds=5)
     async def show_schedules(self, visit: Visit) -> Values:
         """What fires next, and a search. Never more than a page of a namespace is listed."""
         chosen = chosen_namespace(visit)
@@ -37,8 +38,10 @@ class SchedulePages(PageSet):
             "title": "Schedules",
             "choice": choice,
             "due": due["instants"],
-            "picture": picture_due(due),
-            "found": [row | {"when": tell_when(row), "does": tell_callback(row["callback"])} for row in found.value],
+            "picture": words.picture_due(due),
+            "found": found.value,
+            "tell_when": words.tell_when,
+            "tell_callback": words.tell_callback,
             "next": found.next if is_one else choice.next,
             "wrong": wrong,
             "may_make": chosen in {EVERY, visit.caller.namespace},
@@ -46,37 +49,27 @@ class SchedulePages(PageSet):
 
     @PageRoute(_ONE, template="clock/schedule.html", refresh_seconds=5)
     async def show_schedule(self, visit: Visit) -> Values:
-        """One schedule."""
         return await describe_schedule(visit, visit.path("key"))
 
     @FormRoute(_ONE + "/fire", page="show_schedule")
-    async def fire_schedule(self, visit: Visit) -> Moved:
-        """Fire it once, now."""
-        return await _move(visit, "POST", "fire", said="fired")
-
     @FormRoute(_ONE + "/pause", page="show_schedule")
-    async def pause_schedule(self, visit: Visit) -> Moved:
-        """Hold it."""
-        return await _move(visit, "POST", "pause", said="paused")
-
     @FormRoute(_ONE + "/resume", page="show_schedule")
-    async def resume_schedule(self, visit: Visit) -> Moved:
-        """Let it go on."""
-        return await _move(visit, "POST", "resume", said="resumed")
+    async def move_schedule(self, visit: Visit) -> Moved:
+        query = {"namespace": visit.query("namespace")}
+        await visit.send("POST", f"/schedules/{{}}/{visit.act}", visit.path("key"), query=query)
+        return Moved(_address_of(visit), _SAID[visit.act])
 
     @FormRoute(_ONE + "/cancel", page="show_schedule")
     async def cancel_instant(self, visit: Visit) -> Moved:
-        """Take one instant out of its list."""
         key, query = visit.path("key"), {"namespace": visit.query("namespace")}
         await visit.send("DELETE", "/schedules/{}/occurrences/{}", key, visit.query("instant"), query=query)
         return Moved(_address_of(visit), "cancelled")
 
     @FormRoute(_ONE + "/delete", page="show_schedule")
     async def delete_schedule(self, visit: Visit) -> Moved:
-        """Delete it and all that is pending of it."""
         namespace = visit.query("namespace")
         await visit.send("DELETE", "/schedules/{}", visit.path("key"), query={"namespace": namespace})
-        return Moved(SCHEDULES + query_of(namespace=namespace), "deleted")
+        return Moved(_SCHEDULES + query_of(namespace=namespace), "deleted")
 
 
 async def describe_schedule(visit: Visit, key: str) -> Values:
@@ -90,12 +83,12 @@ async def describe_schedule(visit: Visit, key: str) -> Values:
         "namespace": namespace,
         "whose": tell_namespace(namespace, names),
         "letters": letters or [],
-        "when": tell_when(schedule),
-        "does": tell_callback(schedule["callback"]),
-        "misfire": tell_misfire(schedule["misfire"]),
-        "retry": tell_retry(schedule["retry"]),
-        "instants": in_zone(schedule["next"], schedule.get("timezone", "")),
-        "lateness": picture_lateness(schedule["outcomes"]),
+        "when": words.tell_when(schedule),
+        "does": words.tell_callback(schedule["callback"]),
+        "misfire": words.tell_misfire(schedule["misfire"]),
+        "retry": words.tell_retry(schedule["retry"]),
+        "instants": words.in_zone(schedule["next"], schedule.get("timezone", "")),
+        "lateness": words.picture_lateness(schedule["outcomes"]),
         "is_own": namespace == visit.caller.namespace,
         "firing": _name_firing(schedule),
     }
@@ -124,12 +117,6 @@ async def _search(visit: Visit, namespace: str) -> tuple[ApiAnswer, ApiProblem |
         if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise
         return ApiAnswer(0, []), problem
-
-
-async def _move(visit: Visit, method: str, act: str, *, said: str) -> Moved:
-    query = {"namespace": visit.query("namespace")}
-    await visit.send(method, "/schedules/{}/" + act, visit.path("key"), query=query)
-    return Moved(_address_of(visit), said)
 
 
 def _address_of(visit: Visit) -> str:

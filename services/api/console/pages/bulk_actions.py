@@ -28,7 +28,6 @@ class BulkActionPages(PageSet):
 
     @PageRoute(ACTIONS, template="console/bulk-actions.html", refresh_seconds=5)
     async def show_actions(self, visit: Visit) -> Values:
-        """The newest first."""
         listed, names = await visit.read_all(visit.read_list("/bulk-actions"), read_names(visit))
         return {
             "title": "Bulk actions",

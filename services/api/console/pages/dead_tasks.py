@@ -43,7 +43,6 @@ class DeadTaskPages(PageSet):
 
     @FormRoute(TASKS + "/purge", page="show_tasks")
     async def purge_tasks(self, visit: Visit) -> Moved:
-        """Discard all of them."""
         queue = visit.query("queue")
         check_name(visit.form, _name_to_type(await visit.read("/queues/{}/dead", queue, limit=1)))
         told = await visit.send("POST", "/queues/{}/dead/purge", queue)

@@ -28,7 +28,6 @@ class OverviewPages(PageSet):
 
     @PageRoute("/", template="console/overview.html", refresh_seconds=2, shared_by_roles=True)
     async def show_overview(self, visit: Visit) -> Values:
-        """The overview."""
         seen = await visit.read("/overview")
         day_ago = f"{known_time(seen['asOf']) - timedelta(days=1):%Y-%m-%dT%H:%M}"
         failed_jobs = await visit.attempt("Failed jobs", _read_failed(visit, day_ago))

@@ -1,18 +1,16 @@
 """The frame of the dashboard: what every page below `/ui` has in common. Subjects bring the pages themselves.
 
     sessions   who is looking: a session's cookie, or the person whom a trusted proxy names
-    open_sessions  whose sessions have a page open, looked up together
     inner      asks the API's own routes, in this process, as that person
-    typed      what was typed into a form, as the API takes it, and the name that is typed before much is done
+    typed      what was typed and chosen in a form, as the API takes it
     apps       the apps that a page lets its reader choose from
     namespaces the same of namespaces
-    shared_reads  what all who have a page open share of what it reads
+    shared_reads  what all who have a page open share of what it reads, and whose sessions these are
     routes     `PageRoute` and `FormRoute`: a page, and what a form on it does
     frame      navigation, problems, and what a refresh answers
-    html       templates, and answers in HTML
+    html       templates, answers in HTML, styles, scripts and icons
     doors      signing in and out
     pictures   charts as SVG, drawn here, so that they need no script
-    files      styles, scripts and icons, which say by their names which version they are
 
 **A page is a caller of the API like any other.** It reads by GET routes and acts by the others. So it shows nothing
 that its reader may not see, each act is refused, checked and recorded as that of a program is, and no page can do what

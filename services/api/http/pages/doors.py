@@ -27,7 +27,6 @@ class Doors:
         self._visitors = visitors
 
     def handlers(self) -> list[HTTPRouteHandler]:
-        """The routes."""
         return [
             _handler("GET", "/sign-in", self.ask),
             _handler("POST", "/sign-in", self.sign_in),
@@ -36,7 +35,6 @@ class Doors:
         ]
 
     async def ask(self, request: Request[Any, Any, Any]) -> Response[Any]:
-        """Show the form."""
         return self._show(request, first(request, "after"))
 
     async def sign_in(self, request: Request[Any, Any, Any]) -> Response[Any]:
@@ -62,7 +60,6 @@ class Doors:
         return self._frame.move(request, Moved(""), {"set-cookie": cookie})
 
     async def sign_out(self, request: Request[Any, Any, Any]) -> Response[Any]:
-        """End the session."""
         try:
             cookie = await self._visitors.sign_out(request)
         except Unavailable as error:

@@ -17,12 +17,10 @@ from markupsafe import Markup
 
 from services.api.http import errors
 from services.api.http.identity import name_caller
-from services.api.http.pages.files import PageFiles
 from services.api.http.pages.filters import query_of, with_query
-from services.api.http.pages.html import answer_html, compress, digest_of, load_templates
+from services.api.http.pages.html import PageFiles, answer_html, compress, digest_of, load_templates
 from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.said import REMEDIES, SAID
+from services.api.http.pages.routes import SAID, FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.sessions import REFRESH, Visitors
 from services.api.http.pages.visits import FORM_BYTES, Visit
 from services.api.http.paging import PUBLIC_PATH
@@ -33,6 +31,15 @@ ROOT = "/ui"
 _SHOWN = "x-shown"
 _COUNT_DIGITS = 12
 _LINKED = punctuation.replace("\\", "")  # what an address may have beside letters and digits, as it is
+_REMEDIES = {
+    HTTPStatus.INTERNAL_SERVER_ERROR: "The log of this process has the details, under the id of this request.",
+    HTTPStatus.NOT_FOUND: "It may have been deleted, or the address is incomplete.",
+    HTTPStatus.GONE: "It existed once, and is gone for good.",
+    HTTPStatus.FORBIDDEN: "Ask an admin of this deployment for the role that is missing.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Nothing changed. Send a larger file by carillon jobs create --csv FILE.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Nothing is lost. Reload this page in a moment.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then reload this page.",
+}
 
 Method = Callable[[Visit], Awaitable[Any]]
 Answer = Callable[[Visit], Awaitable[Response[Any]]]
@@ -45,12 +52,11 @@ class PageFrame:
         self._pages = pages
         self._visitors = visitors
         self._files = PageFiles()
-        self._sections = sorted((each.section for each in pages if each.section), key=lambda section: section.order)
+        self._sections = sorted({each.section for each in pages if each.section}, key=lambda section: section.order)
         self._tabs = sorted((each.tab for each in pages if each.tab), key=lambda tab: tab.order)
         self._templates = load_templates(self._files, demands_reasons=demands_reasons)
 
     def handlers(self) -> list[HTTPRouteHandler]:
-        """The routes of all pages and forms."""
         handlers = [self._files.handler(), self._handler("/{path:path}", "GET", self._show_nothing)]
         for pages in self._pages:
             shown = {route.path for route, _ in pages.page_routes()}
@@ -131,12 +137,14 @@ class PageFrame:
 
     async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
         """What a form shows instead of moving on."""
-        part = form.fragment if REFRESH in visit.request.headers else ""
+        if form.fragment and REFRESH in visit.request.headers:
+            return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
         bearer = pages.page_of(form)
-        if part or form.template or bearer is None:
-            html = self._templates.get_template(part or form.template).render(self._context(visit) | done)
-            return answer_html(html)
+        assert bearer is not None, "a form that shows something is on a page"
         route, method = bearer
+        if form.template:
+            context = self._context(visit) | {"here": _section_of(pages, route)}
+            return self._show(visit, form.template, context | done, HTTPStatus.OK)
         try:
             values = await method(visit)
         except ApiProblem as problem:
@@ -171,7 +179,7 @@ class PageFrame:
         """A page in the place of one that is refused. If something is not there, it leads to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
-        context: Values = {"here": None, "problem": problem, "title": title, "remedy": REMEDIES.get(status, "")}
+        context: Values = {"here": None, "problem": problem, "title": title, "remedy": _REMEDIES.get(status, "")}
         if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
             context["lists"] = [each for each in self._sections if section and each.path == section]
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)
@@ -196,7 +204,7 @@ class PageFrame:
         return Response(b"", status_code=HTTPStatus.SEE_OTHER, headers={"location": target})
 
     def _show(self, visit: Visit, template: str, context: Values, status: HTTPStatus) -> Response[Any]:
-        body = self._templates.get_template(template).render(context)
+        body = self._templates.get_template("frame/page.html").render(context | {"page_template": template})
         digest = digest_of(body)
         inside = f'<div id="inside" data-digest="{digest}">\n{body}\n</div>'
         if REFRESH not in visit.request.headers:

@@ -1,4 +1,4 @@
-"""Templates, and answers in HTML.
+"""Templates, answers in HTML, and the files that pages need.
 
 Everything that a template writes is escaped. A name that a template uses and that nobody gave is an error.
 """
@@ -6,6 +6,8 @@ Everything that a template writes is escaped. A name that a template uses and th
 import asyncio
 import gzip
 import hashlib
+import re
+from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -14,10 +16,13 @@ from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, PrefixLoader, StrictUndefined
 from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from markupsafe import Markup, escape
 
 from services.api.http.pages import filters, pictures
-from services.api.http.pages.files import PageFiles
 from services.api.http.pages.visits import address
+from services.api.http.rights import EVERYBODY
 from shared.domain.console.audit import ends_something
 
 POLICY = (
@@ -36,6 +41,48 @@ _DIGEST_CHARACTERS = 16
 _COMPRESSED_BYTES = 1_000
 _LONG_BYTES = 50_000  # what takes a millisecond or more to be compressed
 _LEVEL = 5
+_CELL = re.compile(r"<td\b")
+
+_ASSETS = Path(__file__).parent / "assets"
+_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_FILE_DIGEST_CHARACTERS = 12
+_KEPT = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+_PACKED = _KEPT | {"content-encoding": "gzip"}
+
+
+class PageFiles:
+    """`/ui/files/…`: styles, scripts and icons. A file's address has its digest, so a browser keeps it for a year.
+    They are compressed once, for all who read that."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+        self._packed: dict[str, bytes] = {}
+        self._names: dict[str, str] = {}
+        for file in _ASSETS.iterdir():
+            stem, _, kind = file.name.rpartition(".")
+            if kind not in _TYPES:
+                continue
+            content = file.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()[:_FILE_DIGEST_CHARACTERS]
+            name = f"{stem}.{digest}.{kind}"
+            self._contents[name], self._names[file.name] = content, name
+            self._packed[name] = gzip.compress(content, mtime=0)
+
+    def name(self, file: str) -> str:
+        """The name of a file in its address. Raises `KeyError` where there is no such file."""
+        return self._names[file]
+
+    def handler(self) -> HTTPRouteHandler:
+        async def send_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[Any]:
+            content = self._contents.get(name)
+            if content is None:
+                return Response(b"", status_code=HTTPStatus.NOT_FOUND, media_type="text/plain")
+            kind, headers = _TYPES[name.rpartition(".")[2]], _KEPT
+            if "gzip" in request.headers.get("accept-encoding", ""):
+                content, headers = self._packed[name], _PACKED
+            return Response(content, media_type=kind, headers=headers)
+
+        return HTTPRouteHandler("/ui/files/{name:str}", http_method=["GET"], opt={"who": EVERYBODY})(send_file)
 
 
 def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environment:
@@ -47,8 +94,9 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     )
     for name in ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly"):
         templates.filters[name] = getattr(filters, name)
-    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip", "Piece", "Mark"):
+    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
+    templates.filters["label_cells"] = _label_cells
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
     templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
     templates.globals["percent"] = filters.percent
@@ -59,6 +107,19 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
 def _needs_reason(demands_reasons: bool, action: str) -> bool:
     """Whether a form with this address is refused without a reason: the address ends with the act's verb."""
     return demands_reasons and ends_something(urlsplit(action).path.rpartition("/")[2])
+
+
+def _label_cells(row: Markup, heads: Sequence[str]) -> Markup:
+    """The cells of a row, each with the head of its column. A head in HTML labels none."""
+    left = iter(heads)
+    return Markup(_CELL.sub(lambda _: "<td" + _attributes_under(next(left, None)), row))  # noqa: S704 - it is a row
+
+
+def _attributes_under(head: str | None) -> str:
+    if head is None or isinstance(head, Markup):
+        return ""
+    kind = ' class="number"' if head.startswith("#") else ""
+    return f' data-label="{escape(head.removeprefix("#"))}"{kind}'
 
 
 def answer_html(html: str, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:

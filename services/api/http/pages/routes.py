@@ -63,7 +63,8 @@ class PageRoute(Struct, frozen=True):
 
 
 class FormRoute(Struct, frozen=True):
-    """What a form does. `page` names the method of the page that bears it.
+    """What a form does. `page` names the method of the page that bears it. A method of several says by `Visit.act`
+    which one was sent.
 
     One that shows something instead of moving on returns values. Its `template` is a page of its own with these; or, as
     a preview, a script gets a `fragment` with them, and a browser without scripts its page with them.
@@ -75,7 +76,7 @@ class FormRoute(Struct, frozen=True):
     fragment: str = ""
 
     def __call__(self, function: Function) -> Function:
-        setattr(function, _FORM, self)
+        setattr(function, _FORM, [*getattr(function, _FORM, ()), self])
         return function
 
 
@@ -86,6 +87,44 @@ class Moved(Struct, frozen=True):
     to: str
     said: str = ""
     count: int | None = None
+
+
+SAID = {
+    "saved": "Saved.",
+    "made": "Created.",
+    "deleted": "Deleted.",
+    "paused": "Paused.",
+    "resumed": "Resumed.",
+    "stopped": "Stopped.",
+    "retried": "Carillon tries it again now.",
+    "retried-some": "Tried again: {count}.",
+    "discarded-some": "Discarded: {count}.",
+    "letters-left": "{count} could not be changed: they can only be discarded, an attempt is running, or someone else "
+    "was first. The others are done.",
+    "returned": "Tasks returned to their queue: {count}.",
+    "purged": "Dead tasks discarded: {count}.",
+    "discarded": "Discarded.",
+    "fired": "It fires now.",
+    "cancelled": "Cancelled.",
+    "revoked": "Revoked.",
+    "ended": "Ended.",
+    "sent": "Sent.",
+    "begun": "Started. This page shows the progress.",
+    "suspended": "Suspended. Its jobs wait.",
+    "activated": "It sends again.",
+    "tested": "The provider accepted the test message.",
+    "secret-replaced": "The provider accepted the test message. The new secret is in use.",
+    "retrying": "Sending again. This page shows the progress.",
+    "suppressed": "Suppressed. They receive nothing from now on.",
+    "suppressed-many": "Newly suppressed: {count}.",
+    "suppression-deleted": "Lifted.",
+    "forgotten": "Recipient erased from {count} messages.",
+    "forgotten-some": "Recipient erased from {count} messages. There may be more: erase again.",
+    "published": "Published. Subscriptions receive it in a moment.",
+    "retried-of-more": "Tried again: {count}. There are more: press again to retry them.",
+}
+"""What a page says after a form has done its work, by the name that the address has: so nobody's link makes a page say
+anything else."""
 
 
 class PageSet:
@@ -101,7 +140,7 @@ class PageSet:
 
     def form_routes(self) -> list[tuple[FormRoute, Callable[[Visit], Awaitable[Any]]]]:
         """Each form, and the method that answers it."""
-        return [(route, getattr(self, name)) for name, route in self._find_marked(_FORM)]
+        return [(form, getattr(self, name)) for name, forms in self._find_marked(_FORM) for form in forms]
 
     def page_of(self, form: FormRoute) -> tuple[PageRoute, Callable[[Visit], Awaitable[Values]]] | None:
         """The page that bears this form."""

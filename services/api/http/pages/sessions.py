@@ -14,7 +14,7 @@ from litestar import Request
 from msgspec import Struct
 
 from services.api.http.identity import SESSION, Directory, count_sign_in
-from services.api.http.pages.open_sessions import OpenSessions
+from services.api.http.pages.shared_reads import OpenSessions
 from services.api.http.request_ids import header_values
 from shared.domain.accounts.callers import Caller, secret_digest
 from shared.domain.accounts.sessions import LONGEST, WebSession

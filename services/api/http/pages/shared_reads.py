@@ -6,12 +6,12 @@ something.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from itertools import count
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from services.api.http.pages.inner import ApiProblem
 from shared.domain.errors import Unavailable
@@ -20,6 +20,13 @@ SHARED_READS = "shared_reads"
 """The key in the application's state of what its pages have read."""
 
 _REMEMBERED = 300
+
+STALE_SECONDS = 2.0
+"""How long a page may go on to ask for itself when its session has ended."""
+
+_MOST, _OPEN_SECONDS = 2_000, 30.0
+
+Found = TypeVar("Found")
 
 
 class SharedReads:
@@ -66,3 +73,27 @@ class _Kept:
         self.began_at = float("-inf")
         self.value: Any = None
         self.problem: ApiProblem | Unavailable | None = None
+
+
+class OpenSessions(Generic[Found]):
+    """Looks up the sessions of all open pages by one `find`, every two seconds. `find` returns those that are still
+    good, by id, and raises `Unavailable`."""
+
+    def __init__(
+        self, find: Callable[[Sequence[str]], Awaitable[Mapping[str, Found]]], reads: SharedReads | None = None
+    ) -> None:
+        self._find = find
+        self._reads = reads or SharedReads()
+        self._open: TTLCache[str, None] = TTLCache(_MOST, _OPEN_SECONDS)
+
+    async def get(self, session_id: str) -> Found | None:
+        """What there is of this session, or was in the last two seconds. Raises `Unavailable`."""
+        found: Mapping[str, Found] = await self._reads.get("all", self._find_open, seconds=STALE_SECONDS)
+        if session_id not in found:
+            found = await self._find([session_id])
+        if session_id in found:
+            self._open[session_id] = None
+        return found.get(session_id)
+
+    async def _find_open(self) -> Mapping[str, Found]:
+        return await self._find(sorted(self._open)) if self._open else {}

@@ -1,22 +1,27 @@
-"""What was typed into a form, as the API takes it. What no route could take is refused here, beside its field.
+"""What was typed and chosen in a form, as the API takes it. What no route could take is refused here, beside its field.
 
 An empty field is `None`, or an empty list or dictionary. `form` has the last text of each field by its name.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
 from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.routes import Moved
+from services.api.http.pages.visits import Visit
 from shared.domain.plain_words import describe_json_fault
 
 MANY_THINGS, MANY_DEVICES = 1_000, 100_000
 """Whoever ends or sends something that concerns more than these types a name first."""
 
+_MOST_CHOSEN = 1_000
+_SAID_OF_SOME = {"retry": "retried-some", "discard": "discarded-some"}
 _EXACT = 2**53
 """Up to here a float is exact."""
 
@@ -32,6 +37,28 @@ def check_name(form: Form, name: str) -> None:
     """Raise `ApiProblem` unless this name was typed in the question that `ui.ask` puts; any will do for `""`."""
     if name and form.get("named", "").strip() != name:
         raise refuse("named", f"type {name} to confirm")
+
+
+async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[Any]]) -> Moved:
+    """Retry or discard each that was chosen in a list, and go `back`. One that refuses stays as it is.
+
+    Raises:
+        ApiProblem: all refuse; or more are chosen than a form takes, and nothing is done: nobody would know to which.
+    """
+    chosen, refused = visit.lists.get("chosen", []), list[ApiProblem]()
+    if not 1 <= len(chosen) <= _MOST_CHOSEN:
+        why = f"choose up to {_MOST_CHOSEN:,} at a time" if chosen else "choose some of them first"
+        raise refuse("chosen", why)
+    for each in chosen:
+        try:
+            await act(each)
+        except ApiProblem as problem:
+            if not problem.is_refusal and problem.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+                raise
+            refused.append(problem)
+    if len(refused) == len(chosen):
+        raise refused[0]
+    return Moved(back, "letters-left" if refused else _SAID_OF_SOME[visit.act], len(refused) or len(chosen))
 
 
 def read_number(form: Form, field: str) -> int | float | None:

@@ -42,6 +42,11 @@ class Visit:
         """What stands in the path by this name."""
         return str(self.request.path_params[name])
 
+    @property
+    def act(self) -> str:
+        """The verb at the end of a form's address."""
+        return str(self.request.scope["path"]).rpartition("/")[2]
+
     def query(self, name: str) -> str:
         """A parameter of the page's own address, `""` without it."""
         return paging.first(self.request, name)
@@ -130,7 +135,6 @@ class Visit:
         return answer.value
 
     async def read_all(self, *reads: Any) -> Sequence[Any]:
-        """Several reads at the same time."""
         return await asyncio.gather(*reads)
 
     async def read_shared(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:

@@ -88,27 +88,16 @@ class GroupPages(PageSet):
         } | ({"refresh_seconds": 0} if has_ended else {})
 
     @FormRoute(PATH + "/pause", page="show_group")
-    async def pause_group(self, visit: Visit) -> Moved:
-        """Hold all its jobs."""
-        return await self._move(visit, "pause")
-
     @FormRoute(PATH + "/resume", page="show_group")
-    async def resume_group(self, visit: Visit) -> Moved:
-        """Let all its held jobs go on."""
-        return await self._move(visit, "resume")
-
     @FormRoute(PATH + "/stop", page="show_group")
-    async def stop_group(self, visit: Visit) -> Moved:
-        """End all its jobs for good."""
-        app_id, group_id = visit.path("app_id"), visit.path("group_id")
-        group = await visit.read("/apps/{}/groups/{}", app_id, group_id)
-        check_name(visit.form, _name_to_type(group, await visit.try_read("The app", "/apps/{}", app_id)))
-        return await self._move(visit, "stop")
-
-    async def _move(self, visit: Visit, move: str) -> Moved:
+    async def move_group(self, visit: Visit) -> Moved:
+        """Hold all its jobs, let all held ones go on, or end all for good."""
         ids = visit.path("app_id"), visit.path("group_id")
-        await refuse_plainly(visit.send("PUT", "/apps/{}/groups/{}/" + move, *ids))
-        return Moved(address("/groups/{}/{}", *ids), said=SAID[move])
+        if visit.act == "stop":
+            group = await visit.read("/apps/{}/groups/{}", *ids)
+            check_name(visit.form, _name_to_type(group, await visit.try_read("The app", "/apps/{}", ids[0])))
+        await refuse_plainly(visit.send("PUT", f"/apps/{{}}/groups/{{}}/{visit.act}", *ids))
+        return Moved(address("/groups/{}/{}", *ids), SAID[visit.act])
 
 
 def zone_rows(group: Json) -> list[ZoneRow]:

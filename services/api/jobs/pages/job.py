@@ -1,16 +1,19 @@
 """`/ui/jobs/…`: one job, what became of its devices, and what may be done to it."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from msgspec import Struct
+
+from services.api.http.pages.filters import known_time
 from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.pictures import Mark
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
-from services.api.jobs.pages.job_events import chart_of, events_of
 from services.api.jobs.pages.job_words import (
     Json,
     device_pieces,
@@ -20,6 +23,7 @@ from services.api.jobs.pages.job_words import (
     tell_in_zone,
     zone_name,
 )
+from shared.domain.jobs import events
 from shared.domain.jobs.batches import BatchStatus
 
 PATH = "/jobs/{app_id:str}/{job_id:str}"
@@ -27,6 +31,33 @@ SAID = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
 VIEWS = {"": "Progress", "batches": "Batches", "samples": "Sample messages", "details": "Details"}
 _SETTLES = timedelta(seconds=30)
 _SLOW_REFRESH = 5
+
+_FAIL = str(events.EventState.FAIL)
+_LABELS = {
+    events.READ_FILE: "File read",
+    events.PLAN: "Audience split into batches",
+    events.SEND: "Sending",
+    events.SEND_ENDED: "All batches done",
+    events.SEND_DIRECT: "Sending",
+    events.FINISH: "Closed",
+    events.PAUSE: "Paused",
+    events.RESUME: "Resumed",
+    events.STOP: "Stopped",
+    "job_retried": "Retried",
+}
+_BEGUN = {events.READ_FILE: "Reading the file", events.PLAN: "Splitting the audience into batches"}
+_FAILED = {
+    events.READ_FILE: "The file could not be read",
+    events.PLAN: "The audience could not be split",
+    events.SEND: "It failed",
+    events.SEND_DIRECT: "It could not be sent",
+    events.FINISH: "The control group's file could not be written",
+}
+_MARKED = {events.PAUSE: "mark", events.RESUME: "mark", events.STOP: "bad"}
+_MOST_IDLE = 240
+"""So many steps of a chart show at most that a job is held."""
+
+_SILENT = {"starting", "finished", "Finished all batches"}
 
 
 class JobPages(PageSet):
@@ -55,26 +86,16 @@ class JobPages(PageSet):
         return values | await self._fill(visit, values) | _refresh(job, view)
 
     @FormRoute(PATH + "/pause", page="show_job")
-    async def pause_job(self, visit: Visit) -> Moved:
-        """Hold it."""
-        return await self._move(visit, "pause")
-
     @FormRoute(PATH + "/resume", page="show_job")
-    async def resume_job(self, visit: Visit) -> Moved:
-        """Let it go on."""
-        return await self._move(visit, "resume")
-
     @FormRoute(PATH + "/stop", page="show_job")
-    async def stop_job(self, visit: Visit) -> Moved:
-        """End it for good."""
-        job = await visit.read("/apps/{}/jobs/{}", visit.path("app_id"), visit.path("job_id"))
-        check_name(visit.form, _name_to_type(job, show_job(job).left))
-        return await self._move(visit, "stop")
-
-    async def _move(self, visit: Visit, move: str) -> Moved:
+    async def move_job(self, visit: Visit) -> Moved:
+        """Hold it, let it go on, or end it for good."""
         ids = visit.path("app_id"), visit.path("job_id")
-        await refuse_plainly(visit.send("PUT", "/apps/{}/jobs/{}/" + move, *ids))
-        return Moved(address("/jobs/{}/{}", *ids), said=SAID[move])
+        if visit.act == "stop":
+            job = await visit.read("/apps/{}/jobs/{}", *ids)
+            check_name(visit.form, _name_to_type(job, show_job(job).left))
+        await refuse_plainly(visit.send("PUT", f"/apps/{{}}/jobs/{{}}/{visit.act}", *ids))
+        return Moved(address("/jobs/{}/{}", *ids), SAID[visit.act])
 
     async def _fill(self, visit: Visit, values: Values) -> Values:
         match values["view"]:
@@ -90,12 +111,12 @@ class JobPages(PageSet):
     async def _fill_progress(self, visit: Visit, job: Json) -> Values:
         shown = show_job(job)
         told = await visit.try_read("The rate", "/apps/{}/jobs/{}/rate", job["appId"], job["id"])
-        events = events_of(job)
+        happened = events_of(job)
         return {
             "pieces": device_pieces(job, shown.left, has_ended=shown.has_ended),
             "message_pieces": message_pieces(job["messages"]) if "messages" in job else (),
-            "chart": chart_of(told["points"], events) if told else None,
-            "events": events,
+            "chart": chart_of(told["points"], happened) if told else None,
+            "events": happened,
             "mean": mean_rate(job, shown),
         }
 
@@ -136,3 +157,67 @@ def _refresh(job: Json, view: str) -> Values:
     if shown.ended is not None and (is_settled or datetime.now(UTC) - shown.ended > _SETTLES):
         return {"refresh_seconds": 0}
     return {"refresh_seconds": _SLOW_REFRESH} if view == "samples" else {}
+
+
+class TimelineEvent(Struct, frozen=True):
+    """Something that happened: when, what, who did it (`""`: Carillon by itself), and what was said. `tone` is that of
+    its mark on a chart, `""` without one."""
+
+    at: datetime
+    label: str
+    by: str
+    message: str
+    tone: str
+    is_bad: bool
+
+
+def events_of(job: Json) -> Sequence[TimelineEvent]:
+    """What happened to a job, the first first."""
+    told = [
+        _read(stage["name"], event, job["failure"]) for stage in job["statusEvents"] or () for event in stage["events"]
+    ]
+    first = TimelineEvent(known_time(job["createdAt"]), "Created", job["createdBy"], "", "", False)
+    return [first, *sorted(told, key=lambda event: event.at)]
+
+
+class RateChart(Struct, frozen=True):
+    """How fast a job went: recipients a second at even distances from `begin` to `end`, and what happened meanwhile."""
+
+    begin: datetime
+    end: datetime
+    rates: Sequence[float]
+    marks: Sequence[Mark]
+
+
+def chart_of(points: Sequence[Json], told: Sequence[TimelineEvent]) -> RateChart | None:
+    """The chart of these points, as far as the last event that is marked on it: where a job is held, it is flat. `None`
+    where nothing was sent."""
+    times = [known_time(point["at"]) for point in points]
+    if not times or not any(point["perSecond"] for point in points):
+        return None
+    marked = [event for event in told if event.tone]
+    step = times[1] - times[0] if len(times) > 1 else timedelta(seconds=1)
+    idle = max((event.at - times[-1] for event in marked), default=timedelta()) // step
+    rates = [point["perSecond"] for point in points] + [0.0] * min(max(idle, 0), _MOST_IDLE)
+    end = times[0] + step * (len(rates) - 1)
+    length = max(end - times[0], step)
+    marks = [
+        Mark((event.at - times[0]) / length, f"{event.label} at {event.at:%H:%M:%S} UTC", event.tone)
+        for event in marked
+    ]
+    return RateChart(times[0], end, rates, marks)
+
+
+def _read(stage: str, event: dict[str, Any], failure: str) -> TimelineEvent:
+    by, is_bad = event["by"], event["state"] == _FAIL
+    is_begun = event["state"] == events.EventState.RUNNING
+    is_trip = is_bad and stage == events.SEND and (not failure or event["message"] != failure)
+    words = _FAILED if is_bad else _BEGUN if is_begun else _LABELS
+    return TimelineEvent(
+        at=known_time(event["createdAt"]),
+        label="Tripped" if is_trip else words.get(stage) or _LABELS.get(stage, stage),
+        by="" if by is None or by["kind"] == events.BY_ITSELF.kind else by["name"],
+        message="" if event["message"] in _SILENT else event["message"],
+        tone="bad" if is_trip else _MARKED.get(stage, ""),
+        is_bad=is_bad,
+    )

@@ -48,7 +48,6 @@ class JobListPages(PageSet):
 
     @PageRoute("/jobs", template="jobs/jobs.html", refresh_seconds=2, shared_by_roles=True)
     async def show_jobs(self, visit: Visit) -> Values:
-        """All jobs, or those that the filters keep."""
         seen = await read_apps(visit)
         values: Values = {
             "title": "Jobs",

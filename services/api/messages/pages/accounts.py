@@ -1,22 +1,34 @@
 """`/ui/messages`: the accounts of an app as a live picture, and one of them with what is done to it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.api.http.pages.apps import choose_app, read_apps
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name
 from services.api.http.pages.visits import Visit, address
-from services.api.messages.pages.standing import allowed_of, explain_bound, health_of, read_running, speed_of
 
 SECTION = "/messages"
 ACCOUNTS_SHOWN = 6
 """How many accounts are live at once: each is a read of its own."""
 JOBS_SHOWN = 10
-_KEPT_SECONDS = 30
 
+_SAID = {"suspend": "suspended", "activate": "activated", "test": "tested"}
 _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"
+_RUNNING = "running"
+_RUNNING_SHOWN = 4
+"""The most running jobs of which a page asks how far they are."""
+
+Account = Mapping[str, Any]
+JobAnswer = Mapping[str, Any]
+
+_BY_RATE = "rate"
+_BOUNDS = {
+    _BY_RATE: "It sends as fast as its rate allows.",
+    "maxInFlight": "All its parallel calls are in progress: the provider answers slowly.",
+    "clock": "A worker's clock is too far from the database's time.",
+}
 
 
 class AccountPages(PageSet):
@@ -26,7 +38,6 @@ class AccountPages(PageSet):
 
     @PageRoute("/messages", template="messages/accounts.html", refresh_seconds=2, shared_by_roles=True)
     async def show_accounts(self, visit: Visit) -> Values:
-        """All accounts that an app may use."""
         apps = await read_apps(visit)
         app = await choose_app(visit, apps)
         apps = apps if app is None or app in apps else [app, *apps]
@@ -35,7 +46,6 @@ class AccountPages(PageSet):
 
     @PageRoute(_PAGE, template="messages/account.html", refresh_seconds=2, shared_by_roles=True)
     async def show_account(self, visit: Visit) -> Values:
-        """One account."""
         app_id, credential_id = visit.path("app_id"), visit.path("credential_id")
         app, account, listed = await visit.read_all(
             visit.read("/apps/{}", app_id),
@@ -43,48 +53,35 @@ class AccountPages(PageSet):
             visit.read_list("/jobs", app=app_id),
         )
         own = [job for job in listed.value if job.get("credentialId") == credential_id]
-        jobs = await read_running(visit, app_id, own)
+        jobs = await _read_running(visit, app_id, own)
         return {
             "title": account["name"],
             "app": app,
             "account": account,
             "is_own": account["appId"] == app_id,
-            "health": health_of(account),
-            "allowed": allowed_of(account),
-            "bound": explain_bound(account),
-            "speed": speed_of(account, jobs),
+            "health": _health_of(account),
+            "allowed": _allowed_of(account),
+            "bound": _explain_bound(account),
+            "speed": _speed_of(account, jobs),
             "jobs": jobs,
             "next": listed.next,
             "name": _name_to_type(account),
         }
 
     @FormRoute(_PAGE + "/suspend", page="show_account")
-    async def suspend_account(self, visit: Visit) -> Moved:
-        """Have it send nothing."""
-        account = await visit.read(_ACCOUNT, *_ids(visit))
-        check_name(visit.form, _name_to_type(account))
-        return await self._act(visit, "suspend", "suspended")
-
     @FormRoute(_PAGE + "/activate", page="show_account")
-    async def activate_account(self, visit: Visit) -> Moved:
-        """Have it send again."""
-        return await self._act(visit, "activate", "activated")
-
     @FormRoute(_PAGE + "/test", page="show_account")
-    async def test_account(self, visit: Visit) -> Moved:
-        """Send a test message."""
-        await visit.send("POST", f"{_ACCOUNT}/test", *_ids(visit))
-        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "tested")
+    async def move_account(self, visit: Visit) -> Moved:
+        """Have it send nothing, have it send again, or send a test message."""
+        if visit.act == "suspend":
+            check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *_ids(visit))))
+        await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *_ids(visit))
+        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), _SAID[visit.act])
 
     @FormRoute(_PAGE + "/delete", page="show_account")
     async def delete_account(self, visit: Visit) -> Moved:
-        """Delete it."""
         await visit.send("DELETE", _ACCOUNT, *_ids(visit))
         return Moved(f"{SECTION}?app={address('{}', visit.path('app_id'))}", "deleted")
-
-    async def _act(self, visit: Visit, act: str, said: str) -> Moved:
-        await visit.send("POST", f"{_ACCOUNT}/{act}", *_ids(visit))
-        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), said)
 
     async def _read_standing(self, visit: Visit, app_id: str) -> Values:
         listed, jobs = await visit.read_all(
@@ -95,13 +92,13 @@ class AccountPages(PageSet):
             *(visit.try_read(f"The account {each['name']}", _ACCOUNT, app_id, each["id"]) for each in listed.value)
         )
         accounts = [account for account in read if account is not None]
-        sending = await read_running(visit, app_id, [job for job in jobs if job.get("credentialId")])
+        sending = await _read_running(visit, app_id, [job for job in jobs if job.get("credentialId")])
         return {
             "accounts": [
-                (each, health_of(each), explain_bound(each), allowed_of(each), speed_of(each, sending))
+                (each, _health_of(each), _explain_bound(each), _allowed_of(each), _speed_of(each, sending))
                 for each in accounts
             ],
-            "allowed": sum(allowed_of(each) for each in accounts),
+            "allowed": sum(_allowed_of(each) for each in accounts),
             "names": {each["id"]: each["name"] for each in listed.value},
             "jobs": sending[:JOBS_SHOWN],
             "next": listed.next,
@@ -115,3 +112,65 @@ def _ids(visit: Visit) -> tuple[str, str]:
 def _name_to_type(account: Mapping[str, Any]) -> str:
     """What is typed before it is suspended, `""` where few messages wait."""
     return str(account["name"]) if account["queue"]["messages"] > MANY_THINGS else ""
+
+
+def _health_of(account: Account) -> str:
+    """One word for how an account stands."""
+    if account["status"] != "active":
+        return str(account["status"])
+    if account["holdUntil"]:
+        return "held"
+    if account["effectiveRate"] < account["rate"]:
+        return "slowed"
+    return "sending" if _sendable(account) else "ready"
+
+
+def _explain_bound(account: Account) -> str:
+    """What bounds an account now, as a sentence."""
+    match account["status"], account["limitedBy"]:
+        case "rejected", _:
+            return "The provider rejects its secret. Replace the secret."
+        case "suspended", _:
+            return "It was suspended by hand."
+        case _, "provider":
+            held = "The provider asked for a pause."
+            slowed = "The provider said “too fast”. The rate rises by a tenth every ten seconds."
+            return held if account["holdUntil"] else slowed
+        case _, "work":
+            return "Workers are fetching its messages." if _sendable(account) else "Nothing is waiting."
+        case _, bound:
+            return _BOUNDS.get(bound or "", "")
+
+
+async def _read_running(visit: Visit, app_id: str, jobs: Sequence[JobAnswer]) -> list[JobAnswer]:
+    """The same jobs, those that run as a single one is shown: to the message. Of many that run, some stay as they
+    are."""
+    asked = [job["id"] for job in jobs if job["state"] == _RUNNING][:_RUNNING_SHOWN]
+    read = await visit.read_all(
+        *(visit.try_read("The progress of a job", "/apps/{}/jobs/{}", app_id, job_id) for job_id in asked)
+    )
+    exact = {job["id"]: job for job in read if job is not None}
+    return [exact.get(job["id"], job) for job in jobs]
+
+
+def _allowed_of(account: Account) -> float:
+    """How many messages a second an account may send now: none during a pause."""
+    return 0 if account["holdUntil"] else float(account["effectiveRate"])
+
+
+def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
+    """How many messages a second leave: what is allowed where only that bounds it, else what jobs that run tell of the
+    last half minute, in whole batches; `None` where they do not."""
+    if not _sendable(account) or not _allowed_of(account):
+        return 0
+    if account["limitedBy"] == _BY_RATE:
+        return _allowed_of(account)
+    running = [job for job in jobs if job.get("credentialId") == account["id"] and job["state"] == _RUNNING]
+    are_known = all("messages" in job for job in running)
+    return (sum(job["rate"] for job in running) or None) if are_known else None
+
+
+def _sendable(account: Account) -> int:
+    """How many messages wait of jobs that run."""
+    queue = account["queue"]
+    return int(queue["messages"] - queue["held"])

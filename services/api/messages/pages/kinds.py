@@ -1,8 +1,13 @@
-"""What a form asks for an account of each kind. A test holds this against the kinds that there are."""
+"""What a form asks for an account of each kind, and what was typed there. A test holds this against the kinds that
+there are."""
 
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
+
+from services.api.http.pages.typed import read_lines, read_number, read_pairs
+from services.api.http.pages.visits import Visit
 
 
 class FieldShape(StrEnum):
@@ -17,18 +22,18 @@ class FieldShape(StrEnum):
     TEXT = "text"  # many lines that are one value
 
 
-class KindField(Struct, frozen=True, kw_only=True):
+class KindField(Struct, frozen=True):
     """A field of a kind, or a part of its secret. `name` is the API's."""
 
     name: str
     label: str
-    shape: FieldShape = FieldShape.LINE
     hint: str = ""
+    shape: FieldShape = FieldShape.LINE
     needed: bool = False
     choices: tuple[str, ...] = ()
 
 
-class KindForm(Struct, frozen=True, kw_only=True):
+class KindForm(Struct, frozen=True):
     """A kind of account: what people call it, what its recipients are, and what it asks for."""
 
     name: str
@@ -39,146 +44,111 @@ class KindForm(Struct, frozen=True, kw_only=True):
     secret: tuple[KindField, ...] = ()
 
 
-_API_URL = KindField(name="apiUrl", label="API URL", hint="For another region, or a private endpoint.")
-_FROM = KindField(name="from", label="From", hint="The mailbox that mails come from.", needed=True)
-_MAIL = (
-    KindField(name="fromName", label="Name beside it"),
-    KindField(name="replyTo", label="Answers go to"),
-)
+_NUMBER, _FLAG, _LINES = FieldShape.NUMBER, FieldShape.FLAG, FieldShape.LINES
+_CHOICE, _PAIRS, _TEXT = FieldShape.CHOICE, FieldShape.PAIRS, FieldShape.TEXT
+_TLS = ("required", "implicit", "offered", "never")
+_MAIL_ADDRESS = "a mail address"
+
+_API_URL = KindField("apiUrl", "API URL", "For another region, or a private endpoint.")
+_FROM = KindField("from", "From", "The mailbox that mails come from.", needed=True)
+_MAIL = (_FROM, KindField("fromName", "Name beside it"), KindField("replyTo", "Answers go to"))
 _SMTP = (
-    KindField(name="host", label="Host", hint="smtp.example.com", needed=True),
-    KindField(name="port", label="Port", shape=FieldShape.NUMBER, hint="587 unless you say."),
-    KindField(
-        name="tls",
-        label="TLS",
-        shape=FieldShape.CHOICE,
-        choices=("required", "implicit", "offered", "never"),
-        hint="Required is STARTTLS. Implicit is TLS from the first byte.",
-    ),
-    KindField(name="user", label="User"),
-    _FROM,
+    KindField("host", "Host", "smtp.example.com", needed=True),
+    KindField("port", "Port", "587 unless you say.", _NUMBER),
+    KindField("tls", "TLS", "Required is STARTTLS. Implicit is TLS from the first byte.", _CHOICE, choices=_TLS),
+    KindField("user", "User"),
     *_MAIL,
 )
-_PASSWORD = KindField(name="password", label="Password")
+_SMTP_PASSWORD = KindField("password", "Password")
+_SES = (
+    *_SMTP,
+    KindField("configurationSet", "Configuration set"),
+    KindField("topicArns", "SNS topics", "One ARN a line: events come from these only.", _LINES),
+)
+_SES_PASSWORD = KindField("password", "SMTP password", "Not the secret access key.")
+_SENDGRID = (*_MAIL, _API_URL)
+_SENDGRID_SECRET = (KindField("apiKey", "API key", needed=True), KindField("eventKey", "Public key of its events"))
+_TWILIO = (
+    KindField("accountSid", "Account SID", "AC and 32 digits.", needed=True),
+    KindField("from", "From", "A number, a short code, a name or whatsapp:+…; or the next field."),
+    KindField("messagingServiceSid", "Messaging service", "MG and 32 digits."),
+    _API_URL,
+)
+_TWILIO_TOKEN = KindField("authToken", "Auth token", needed=True)
+_APNS = (
+    KindField("teamId", "Team id", needed=True),
+    KindField("keyId", "Key id", needed=True),
+    KindField("topic", "Topic", "The id of the app: com.example.app.", needed=True),
+    KindField("sandbox", "Apple's sandbox", shape=_FLAG),
+    KindField("pushType", "Push type", "alert, background, voip …"),
+    KindField("priority", "Priority", "1, 5 or 10.", _NUMBER),
+    KindField("expirationSeconds", "Kept for", "Seconds at Apple.", _NUMBER),
+    _API_URL,
+)
+_APNS_KEY = KindField("key", "Key", "The text of the .p8 file.", _TEXT, needed=True)
+_FCM_KEY = KindField("serviceAccount", "Service account", "The text of its JSON file.", _TEXT, needed=True)
+_HTTP = (
+    KindField("url", "URL", "https://messages.example.com/send", needed=True),
+    KindField("headers", "Headers", "Name: value, one a line.", _PAIRS),
+    KindField("idempotencyHeader", "Idempotency header", "The header by which your server drops repeats."),
+)
+_HTTP_SECRET = (
+    KindField("signingSecret", "Signing secret", "whsec_…", needed=True),
+    KindField("oldSigningSecret", "Old signing secret", "While one replaces another."),
+    KindField("authorization", "Authorization", "The value of this header."),
+)
+_ANY_TEXT = "any text that your server knows"
+_TRIALS = "any text; +bounce, +slow and +lost in it choose the answer"
+_PHONE = "a phone number with its country code"
 
-KINDS: dict[str, KindForm] = {
-    kind.name: kind
-    for kind in (
-        KindForm(
-            name="smtp",
-            label="SMTP",
-            recipient="a mail address",
-            says="Mail by any server",
-            fields=_SMTP,
-            secret=(_PASSWORD,),
-        ),
-        KindForm(
-            name="ses",
-            label="Amazon SES",
-            recipient="a mail address",
-            says="Mail by SMTP, with events",
-            fields=(
-                *_SMTP,
-                KindField(name="configurationSet", label="Configuration set"),
-                KindField(
-                    name="topicArns",
-                    label="SNS topics",
-                    shape=FieldShape.LINES,
-                    hint="One ARN a line: events come from these only.",
-                ),
-            ),
-            secret=(KindField(name="password", label="SMTP password", hint="Not the secret access key."),),
-        ),
-        KindForm(
-            name="sendgrid",
-            label="SendGrid",
-            recipient="a mail address",
-            says="Mail by its API, with events",
-            fields=(_FROM, *_MAIL, _API_URL),
-            secret=(
-                KindField(name="apiKey", label="API key", needed=True),
-                KindField(name="eventKey", label="Public key of its events"),
-            ),
-        ),
-        KindForm(
-            name="twilio",
-            label="Twilio",
-            recipient="a phone number with its country code",
-            says="SMS and WhatsApp",
-            fields=(
-                KindField(name="accountSid", label="Account SID", hint="AC and 32 digits.", needed=True),
-                KindField(
-                    name="from", label="From", hint="A number, a short code, a name or whatsapp:+…; or the next field."
-                ),
-                KindField(name="messagingServiceSid", label="Messaging service", hint="MG and 32 digits."),
-                _API_URL,
-            ),
-            secret=(KindField(name="authToken", label="Auth token", needed=True),),
-        ),
-        KindForm(
-            name="apns",
-            label="APNs",
-            recipient="a device token",
-            says="Pushes to Apple's devices",
-            fields=(
-                KindField(name="teamId", label="Team id", needed=True),
-                KindField(name="keyId", label="Key id", needed=True),
-                KindField(name="topic", label="Topic", hint="The id of the app: com.example.app.", needed=True),
-                KindField(name="sandbox", label="Apple's sandbox", shape=FieldShape.FLAG),
-                KindField(name="pushType", label="Push type", hint="alert, background, voip …"),
-                KindField(name="priority", label="Priority", shape=FieldShape.NUMBER, hint="1, 5 or 10."),
-                KindField(
-                    name="expirationSeconds", label="Kept for", shape=FieldShape.NUMBER, hint="Seconds at Apple."
-                ),
-                _API_URL,
-            ),
-            secret=(
-                KindField(
-                    name="key", label="Key", shape=FieldShape.TEXT, hint="The text of the .p8 file.", needed=True
-                ),
-            ),
-        ),
-        KindForm(
-            name="fcm",
-            label="FCM",
-            recipient="a registration token",
-            says="Pushes by Firebase",
-            fields=(_API_URL,),
-            secret=(
-                KindField(
-                    name="serviceAccount",
-                    label="Service account",
-                    shape=FieldShape.TEXT,
-                    hint="The text of its JSON file.",
-                    needed=True,
-                ),
-            ),
-        ),
-        KindForm(
-            name="http",
-            label="HTTP",
-            recipient="any text that your server knows",
-            says="Your own server, called with JSON",
-            fields=(
-                KindField(name="url", label="URL", hint="https://messages.example.com/send", needed=True),
-                KindField(name="headers", label="Headers", shape=FieldShape.PAIRS, hint="Name: value, one a line."),
-                KindField(
-                    name="idempotencyHeader",
-                    label="Idempotency header",
-                    hint="The header by which your server drops repeats.",
-                ),
-            ),
-            secret=(
-                KindField(name="signingSecret", label="Signing secret", hint="whsec_…", needed=True),
-                KindField(name="oldSigningSecret", label="Old signing secret", hint="While one replaces another."),
-                KindField(name="authorization", label="Authorization", hint="The value of this header."),
-            ),
-        ),
-        KindForm(
-            name="sandbox",
-            label="Sandbox",
-            recipient="any text; +bounce, +slow and +lost in it choose the answer",
-            says="Sends to nobody: for trials",
-        ),
-    )
-}
+_KINDS = (
+    KindForm("smtp", "SMTP", _MAIL_ADDRESS, "Mail by any server", _SMTP, (_SMTP_PASSWORD,)),
+    KindForm("ses", "Amazon SES", _MAIL_ADDRESS, "Mail by SMTP, with events", _SES, (_SES_PASSWORD,)),
+    KindForm("sendgrid", "SendGrid", _MAIL_ADDRESS, "Mail by its API, with events", _SENDGRID, _SENDGRID_SECRET),
+    KindForm("twilio", "Twilio", _PHONE, "SMS and WhatsApp", _TWILIO, (_TWILIO_TOKEN,)),
+    KindForm("apns", "APNs", "a device token", "Pushes to Apple's devices", _APNS, (_APNS_KEY,)),
+    KindForm("fcm", "FCM", "a registration token", "Pushes by Firebase", (_API_URL,), (_FCM_KEY,)),
+    KindForm("http", "HTTP", _ANY_TEXT, "Your own server, called with JSON", _HTTP, _HTTP_SECRET),
+    KindForm("sandbox", "Sandbox", _TRIALS, "Sends to nobody: for trials"),
+)
+KINDS: dict[str, KindForm] = {kind.name: kind for kind in _KINDS}
+
+
+def read_kind_fields(visit: Visit, fields: tuple[KindField, ...]) -> dict[str, Any]:
+    """The fields of a kind that were filled in, as the API takes them. Raises `ApiProblem`."""
+    read = {field.name: _read_field(visit, field) for field in fields}
+    return {name: value for name, value in read.items() if value not in (None, "", [], {})}
+
+
+def read_secret(visit: Visit, parts: tuple[KindField, ...]) -> dict[str, str]:
+    """The parts of a secret that were filled in."""
+    read = {part.name: visit.read_field(f"secret.{part.name}") for part in parts}
+    return {name: text for name, text in read.items() if text}
+
+
+def show_kind_value(value: Any) -> str:
+    """A stored value as it is typed."""
+    match value:
+        case None | False:
+            return ""
+        case dict():
+            return "\n".join(f"{name}: {text}" for name, text in value.items())
+        case list():
+            return "\n".join(str(line) for line in value)
+        case _:
+            return str(value)
+
+
+def _read_field(visit: Visit, field: KindField) -> Any:
+    name = f"fields.{field.name}"
+    match field.shape:
+        case FieldShape.NUMBER:
+            return read_number(visit.form, name)
+        case FieldShape.FLAG:
+            return bool(visit.read_field(name)) or None
+        case FieldShape.LINES:
+            return read_lines(visit.form, name)
+        case FieldShape.PAIRS:
+            return read_pairs(visit.form, name)
+        case _:
+            return visit.read_field(name)

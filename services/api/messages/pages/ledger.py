@@ -82,7 +82,6 @@ class LedgerPages(PageSet):
 
     @FormRoute(_JOB_PAGE + "/retry", page="show_ledger")
     async def retry_messages(self, visit: Visit) -> Moved:
-        """Send messages of an ended job again."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
         states = [state for state in visit.lists.get("states", []) if state in RETRIED]
         if not states:
@@ -114,7 +113,6 @@ class LedgerPages(PageSet):
 
     @FormRoute(_MESSAGE_PAGE + "/cancel", page="show_message")
     async def cancel_message(self, visit: Visit) -> Moved:
-        """Take back a message that has not been sent."""
         parts = visit.path("app_id"), visit.path("message_id")
         await visit.send("DELETE", _MESSAGE, *parts)
         return Moved(address("/messages/{}/messages/{}", *parts), "cancelled")

@@ -10,7 +10,7 @@ import pytest
 
 from services.api.http.pages.pictures import StripBlock, day_strip
 from services.api.jobs.pages.groups import day_axis, strip_blocks, zone_rows
-from services.api.jobs.pages.job_events import chart_of, events_of
+from services.api.jobs.pages.job import chart_of, events_of
 from services.api.jobs.pages.job_words import show_job, zone_name
 from tests.services.api.client import Client
 from tests.services.api.conftest import House

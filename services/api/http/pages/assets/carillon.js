@@ -94,7 +94,7 @@
   let pointedAt = 0;
   addEventListener("pointermove", () => { pointedAt = Date.now(); }, { capture: true, passive: true });
   const isPointing = () => Date.now() - pointedAt < 1_000 && inside()?.matches(":hover");
-  const isChoosing = () => inside()?.querySelector("dialog[open], details.menu[open], details.ask[open], input[name=chosen]:checked");
+  const isChoosing = () => inside()?.querySelector("details.ask[open], input[name=chosen]:checked");
 
   document.addEventListener("htmx:config:request", (event) => {
     const { ctx } = event.detail;
@@ -177,15 +177,8 @@
   document.addEventListener("click", (event) => {
     const flipper = event.target.closest("[data-flip]");
     if (flipper) flip(flipper.dataset.flip);
-    const opener = event.target.closest("[data-opens]");
-    const dialog = opener && document.getElementById(opener.dataset.opens);
-    if (dialog?.showModal) {
-      event.preventDefault();
-      dialog.showModal();
-    }
-    if (event.target.closest("[data-closes]")) event.target.closest("dialog")?.close();
     const copier = event.target.closest("[data-copies]");
-    if (copier) navigator.clipboard?.writeText(copier.dataset.copies).then(() => copier.classList.add("copied"));
+    if (copier) navigator.clipboard?.writeText(copier.dataset.copies);
   });
 
   document.addEventListener("change", (event) => {

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from services.api.bus.pages.fields import read_condition
-from services.api.bus.pages.history import SLICES, draw_history
-from services.api.bus.pages.standing import stand
+from services.api.bus.pages.standing import SLICES, draw_history, stand
+from services.api.bus.pages.subscriptions import read_condition
 from services.api.http.pages.pictures import Piece, stacked_columns
 from shared.domain.instants import format_instant
 

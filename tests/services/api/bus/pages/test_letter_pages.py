@@ -45,12 +45,12 @@ async def test_all_of_a_subscription_are_delivered_again_or_one_is_given_up(
     assert moved.reply.headers["location"].endswith("&key=all&said=retried-some&count=1")
     await delivered.bus.sent(subscription, 1)
     (letter,) = (await people.operator.get(delivered.about("dead-letters", "key=given-up"))).json
-    nothing = await press(people.operator, "/bus/dead-letters/discard-chosen", about=ABOUT)
+    nothing = await press(people.operator, "/bus/dead-letters/chosen/discard", about=ABOUT)
     assert (nothing.status, "Choose some of them first." in nothing.words) == (422, True)
     form = urlencode([("chosen", "gone"), ("chosen", letter["id"])]).encode()
-    path = f"/ui/bus/dead-letters/discard-chosen?{urlencode(ABOUT)}"
+    path = f"/ui/bus/dead-letters/chosen/discard?{urlencode(ABOUT)}"
     given_up = await people.operator.send("POST", path, form)
-    assert given_up.headers["location"].endswith("said=discarded-some&count=1")
+    assert given_up.headers["location"].endswith("said=letters-left&count=1")
     assert (await people.operator.get(delivered.about("dead-letters", "key=given-up"))).json == []
 
 

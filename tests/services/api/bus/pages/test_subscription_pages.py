@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.api.bus.pages import subscription as subscription_pages
+from services.api.bus.pages import subscriptions as subscription_pages
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.pages.conftest import ABOUT, People
 from tests.services.api.bus.pages.looks import look, press

@@ -17,14 +17,9 @@ Colours = dict[str, str]
 
 
 def themes() -> dict[str, Colours]:
-    """The colours of each theme; what `dark` does not name it shares with `light`."""
-    light, preferred, chosen = (
-        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
-        for block in re.findall(r":root[^{]*\{([^}]*--paper[^}]*)\}", SHEET)
-    )
-    assert preferred == chosen
-    assert set(light) == set(chosen)
-    return {"light": light, "dark": chosen}
+    """The colours of each theme."""
+    pairs = re.findall(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", SHEET)
+    return {"light": {name: light for name, light, _ in pairs}, "dark": {name: dark for name, _, dark in pairs}}
 
 
 def luminance(colour: str) -> float:

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from services.api.http.pages.html import POLICY
-from services.api.http.pages.said import SAID
+from services.api.http.pages.routes import SAID
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 from tests.services.api.client import ADMIN, PROXY, Reply

@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from services.api.http.pages.open_sessions import STALE_SECONDS, OpenSessions
-from services.api.http.pages.shared_reads import SharedReads
+from services.api.http.pages.shared_reads import STALE_SECONDS, OpenSessions, SharedReads
 
 
 async def test_sessions_are_looked_up_together() -> None:

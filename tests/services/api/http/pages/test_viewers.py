@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from services.api import app
-from services.api.http.pages import open_sessions
-from services.api.http.pages.open_sessions import STALE_SECONDS
-from services.api.http.pages.shared_reads import SharedReads
+from services.api.http.pages import shared_reads
+from services.api.http.pages.shared_reads import STALE_SECONDS, SharedReads
 from shared.flow.bus import pressure, standing
 from shared.flow.console import overviews
 from tests.commands import Commands
@@ -35,7 +34,7 @@ async def test_twenty_viewers_ask_the_database_little(
         monkeypatch.setattr(overviews, name, 3_600.0)
     for module in (pressure, standing):
         monkeypatch.setattr(module, "FRESH_SECONDS", 3_600.0)
-    for module in (app, open_sessions):
+    for module in (app, shared_reads):
         monkeypatch.setattr(module, "SharedReads", lambda: SharedReads(lambda: now[0]))
     watched = house.build()
     for number in range(SUBSCRIPTIONS):

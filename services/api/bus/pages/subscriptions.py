@@ -1,0 +1,232 @@
+"""`/ui/bus` and `/ui/bus/subscriptions/…`: how subscriptions stand, what they get, and how one is made and changed.
+
+Each page of the bus is about one namespace: the reader's own, or the one that `?namespace=` names, which every link and
+form hands on.
+"""
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from services.api.bus.pages.standing import DELIVERIES, draw_history, is_success, read_standings, stand
+from services.api.http.pages.filters import query_of
+from services.api.http.pages.inner import ApiProblem
+from services.api.http.pages.namespaces import read_choice
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.typed import MANY_THINGS, check_name, read_lines, read_number, read_pairs, refuse
+from services.api.http.pages.visits import Visit, address
+
+SECTION = NavSection("Bus", "/bus", order=120)
+SUBSCRIPTION = "/bus/subscriptions/{}"
+_AT_ONCE = 20  # the health of each is read by itself
+_SHOWN = 10
+
+_PAGE = "/bus/subscriptions/{key:str}"
+_NEW = "/bus/new-subscription"  # a key `new` may be somebody's
+_SAID = {"pause": "paused", "resume": "resumed"}
+_NUMBERS = ("max_events", "max_bytes", "timeout_ms", "in_flight", "max_attempts", "max_age_hours")
+_TEXTS = ("callback", "uuid", "contact")
+_BLANK: Values = {
+    "key": "", "callback": "", "topics": (), "filter": {"types": (), "url_prefix": "", "data": ()}, "headers": {},
+    "max_events": 100, "max_bytes": 2**20, "timeout_ms": 500, "ordered": False, "in_flight": 8, "max_attempts": 20,
+    "max_age_hours": 72, "uuid": "", "contact": "",
+}  # fmt: skip
+
+
+def read_namespace(visit: Visit) -> str:
+    """The namespace that the address names, `""` for the reader's own."""
+    return visit.query("namespace")
+
+
+def below(visit: Visit, path: str, *parts: str, **query: str) -> str:
+    """An address below `/ui` that is about the same namespace."""
+    return address(path, *parts) + query_of(namespace=read_namespace(visit), **query)
+
+
+def tell_whose(visit: Visit) -> Values:
+    """What every template of the bus needs: whose things it shows, and whether the reader may move and own them."""
+    namespace = read_namespace(visit) or visit.caller.namespace
+    return {
+        "namespace": namespace,
+        "is_own": namespace == visit.caller.namespace,
+        "operates": visit.may("operator", namespace=namespace),
+        "owns": visit.may("admin", namespace=namespace),
+        "where": below(visit, ""),
+        "below": lambda path, *parts, **query: below(visit, path, *parts, **query),
+        "is_success": is_success,
+    }
+
+
+class SubscriptionPages(PageSet):
+    """All subscriptions of a namespace, one of them, and its form."""
+
+    section = SECTION
+
+    @PageRoute("/bus", template="bus/bus.html", refresh_seconds=2)
+    async def show_bus(self, visit: Visit) -> Values:
+        """Subscriptions, the worst of the page first, and what waits on the whole bus."""
+        found = await visit.read_list("/bus/subscriptions", namespace=read_namespace(visit), limit=_AT_ONCE)
+        pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
+        standings = await read_standings(visit, found.value, read_namespace(visit))
+        return tell_whose(visit) | {
+            "title": "Bus",
+            "standings": standings,
+            "troubled": [each for each in standings if each.is_trouble],
+            "pressure": pressure,
+            "next": found.next,
+            "choice": await read_choice(visit, read_namespace(visit) or visit.caller.namespace),
+        }
+
+    @PageRoute(_PAGE, template="bus/subscription.html", refresh_seconds=2)
+    async def show_subscription(self, visit: Visit) -> Values:
+        """Its health, a picture of its last deliveries, its definition."""
+        key, about = visit.path("key"), {"namespace": read_namespace(visit)}
+        subscription = await visit.read(SUBSCRIPTION, key, **about)
+        health, deliveries, replays = await visit.read_all(
+            visit.try_read("Its health", SUBSCRIPTION + "/health", key, **about),
+            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=DELIVERIES, **about),
+            visit.try_read("Its replays", SUBSCRIPTION + "/replays", key, limit=1, **about),
+        )
+        return tell_whose(visit) | {
+            "title": key,
+            "standing": stand(subscription, health),
+            "name": _name_to_type(key, health),
+            "history": draw_history(deliveries or (), datetime.now(UTC)),
+            "deliveries": (deliveries or ())[:_SHOWN],
+            "replays": [each for each in replays or () if each["ended_at"] is None],
+        }
+
+    @FormRoute(_PAGE + "/pause", page="show_subscription")
+    @FormRoute(_PAGE + "/resume", page="show_subscription")
+    async def move_subscription(self, visit: Visit) -> Moved:
+        key, about = visit.path("key"), {"namespace": read_namespace(visit)}
+        await visit.send("POST", f"{SUBSCRIPTION}/{visit.act}", key, query=about)
+        return Moved(below(visit, SUBSCRIPTION, key), _SAID[visit.act])
+
+    @FormRoute(_PAGE + "/test", page="show_subscription", template="bus/tried.html")
+    async def try_receiver(self, visit: Visit) -> Values:
+        """Send the receiver a made-up event, and show what it answered."""
+        key = visit.path("key")
+        attempt = await visit.send("POST", SUBSCRIPTION + "/test", key, query={"namespace": read_namespace(visit)})
+        return tell_whose(visit) | {"title": f"Test of {key}", "key": key, "attempt": attempt}
+
+    @FormRoute(_PAGE + "/secrets", page="show_subscription", template="bus/secret.html")
+    async def rotate_secret(self, visit: Visit) -> Values:
+        """Make a new secret, and show it this once."""
+        key, hours = visit.path("key"), read_number(visit.form, "keep_hours")
+        body, about = {"keep_hours": hours}, {"namespace": read_namespace(visit)}
+        made = await visit.send("POST", SUBSCRIPTION + "/secrets", key, body=body, query=about)
+        return _show_secret(visit, made) | {"hours": hours}
+
+    @FormRoute(_PAGE + "/delete", page="show_subscription")
+    async def delete_subscription(self, visit: Visit) -> Moved:
+        key, about = visit.path("key"), {"namespace": read_namespace(visit)}
+        check_name(visit.form, _name_to_type(key, await visit.read(SUBSCRIPTION + "/health", key, **about)))
+        await visit.send("DELETE", SUBSCRIPTION, key, query=about)
+        return Moved(below(visit, "/bus"), "deleted")
+
+    @PageRoute(_NEW, template="bus/definition.html")
+    async def show_new(self, visit: Visit) -> Values:
+        """The form of a new one, in the reader's own namespace."""
+        return tell_whose(visit) | {"title": "New subscription", "is_new": True} | _fill_in(visit, _BLANK)
+
+    @FormRoute(_NEW, page="show_new", template="bus/secret.html")
+    async def make_subscription(self, visit: Visit) -> Values:
+        """Make it, and show its secret this once."""
+        key = visit.read_field("subscription_key")  # a form's field `key` is that of its idempotency
+        await _check_key(visit, key)
+        return _show_secret(visit, await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit)))
+
+    @PageRoute(_PAGE + "/edit", template="bus/definition.html")
+    async def show_edit(self, visit: Visit) -> Values:
+        subscription = await visit.read(SUBSCRIPTION, visit.path("key"))
+        title = f"Change {subscription['key']}"
+        return tell_whose(visit) | {"title": title, "is_new": False} | _fill_in(visit, subscription)
+
+    @FormRoute(_PAGE + "/edit", page="show_edit")
+    async def change_subscription(self, visit: Visit) -> Moved:
+        key = visit.path("key")
+        await visit.read(SUBSCRIPTION, key)  # the route would make one that is not there
+        await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit))
+        return Moved(below(visit, SUBSCRIPTION, key), "saved")
+
+
+def read_condition(line: str) -> Values:
+    """`/total gt 10`, as the API takes it. The value is JSON; what is none is a text."""
+    path, _, rest = line.strip().partition(" ")
+    op, _, text = rest.strip().partition(" ")
+    return {"path": path, "op": op, "value": _read_value(text.strip()) if text.strip() else True}
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+
+
+def _write_condition(condition: Values) -> str:
+    return f"{condition['path']} {condition['op']} {msgspec.json.encode(condition['value']).decode()}"
+
+
+async def _check_key(visit: Visit, key: str) -> None:
+    """Raise `ApiProblem` for a key that is taken or that no path can have: the route would change that one."""
+    if not key or key in {".", ".."} or "/" in key:
+        raise refuse("key", "a key has 1 to 255 of letters, digits and - _ . ~ :")
+    try:
+        await visit.read(SUBSCRIPTION, key)
+    except ApiProblem as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+    else:
+        raise refuse("key", f"there is a subscription {key} already")
+
+
+def _read_body(visit: Visit) -> Values:
+    """What was typed, as the body of the API. Raises `ApiProblem`."""
+    body: Values = {name: visit.read_field(name) for name in _TEXTS}
+    body |= {name: number for name in _NUMBERS if (number := read_number(visit.form, name)) is not None}
+    body["topics"] = visit.read_field("topics").split()
+    body["ordered"] = "ordered" in visit.form
+    body["filter"] = {
+        "types": visit.read_field("types").split(),
+        "url_prefix": visit.read_field("url_prefix"),
+        "data": [read_condition(line) for line in read_lines(visit.form, "conditions")],
+    }
+    if "no_headers" in visit.form:
+        body["headers"] = {}
+    elif headers := read_pairs(visit.form, "headers"):
+        body["headers"] = headers
+    return body
+
+
+def _fill_in(visit: Visit, stands: Values) -> Values:
+    """What the fields hold: what was typed, else how it stands. Values of headers are never shown."""
+    wanted = stands["filter"]
+    shown = {name: stands[name] for name in (*_TEXTS, *_NUMBERS)} | {
+        "subscription_key": stands["key"],
+        "topics": " ".join(stands["topics"]),
+        "types": " ".join(wanted["types"]),
+        "url_prefix": wanted["url_prefix"],
+        "conditions": "\n".join(_write_condition(each) for each in wanted["data"]),
+        "headers": "",
+    }
+    return {
+        "fields": shown | {name: typed for name, typed in visit.form.items() if name in shown},
+        "ordered": "ordered" in visit.form if visit.form else stands["ordered"],
+        "headers": sorted(stands["headers"]),
+        "key": stands["key"],
+    }
+
+
+def _show_secret(visit: Visit, made: Values) -> Values:
+    """What the page tells that shows a secret for this one time."""
+    told = {"title": made["key"], "key": made["key"], "secret": made.get("secret", ""), "hours": None}
+    return tell_whose(visit) | told
+
+
+def _name_to_type(key: str, health: Values | None) -> str:
+    """What is typed before it is deleted: nothing where few events wait, or nobody knows how many."""
+    return key if health and health["queued"] > MANY_THINGS else ""
