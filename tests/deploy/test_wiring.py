@@ -172,7 +172,7 @@ async def test_a_caller_does_one_of_each_thing(
         app = (await there.call("POST", "/apps", {"name": "shop", "bundleId": "com.example.shop"}, expected=201))["id"]
         async with calling() as outgoing:
             account = NETWORK["smtp"](post_office, outgoing, 1.0)
-            credential = await make_credential(there, app, account)
+            credential = await make_credential(there, app, "mail", account)
         await post_office.forget()
         path = await upload(there, b"Recipient,Name\nana@example.com,Ana\n")
         await send_mails(there, app, credential, path)
@@ -191,15 +191,14 @@ async def test_a_credential_of_each_kind_is_made(
         app = (await there.call("POST", "/apps", {"name": "shop", "bundleId": "com.example.shop"}, expected=201))["id"]
         for kind in NETWORK:
             async with fake_process(NETWORK[kind].fake_module) as fake:
-                await make_credential(there, app, NETWORK[kind](fake, outgoing, 1.0))
+                await make_credential(there, app, kind, NETWORK[kind](fake, outgoing, 1.0))
                 assert len((await fake.tell()).arrived) == 1
 
 
-async def make_credential(there: Deployed, app: str, account: NetworkAccount) -> str:
+async def make_credential(there: Deployed, app: str, name: str, account: NetworkAccount) -> str:
     """A credential of the account's kind, whose test message has arrived."""
     await account.have_said("accepted")
-    kind = account.kind.name
-    body = {"name": kind, "kind": kind, "fields": dict(account.fields), "secret": dict(account.secret)}
+    body = {"name": name, "kind": account.kind.name, "fields": dict(account.fields), "secret": dict(account.secret)}
     made = await there.call("POST", f"/apps/{app}/credentials", body | {"testRecipient": account.to}, expected=201)
     return str(made["id"])
 

@@ -212,18 +212,22 @@ async def mails_have_their_states(terminal: Terminal) -> None:
     told = {"ana@example.com", "bob+bounce@example.com", "eve@example.com"}
     notes = terminal.folder / ".carillon/sandbox.ndjson"
     await until(lambda: {json.loads(line)["to"] for line in notes.read_text().splitlines()} == told, "all mails")
-    assert await states_of(terminal, "ana@example.com") == {("sent", "")}
-    assert await states_of(terminal, "bob+bounce@example.com") == {("invalid", "hard-bounce")}
+    await come_to(terminal, "ana@example.com", {("sent", "")})
+    await come_to(terminal, "bob+bounce@example.com", {("invalid", "hard-bounce")})
     accounts = await terminal.list_all(f"/apps/{terminal.variables['APP']}/credentials")
     assert {(each["kind"], each["status"]) for each in accounts} == {("sandbox", "active"), ("smtp", "active")}
 
 
-async def states_of(terminal: Terminal, recipient: str) -> set[tuple[str, str]]:
-    """The states and reasons of all messages to an address."""
-    async with customer_of(terminal.house) as customer:
-        path = f"/apps/{terminal.variables['APP']}/messages"
-        messages = await customer._call("GET", path, params={"recipient": recipient})
-    return {(message["state"], message["reason"]) for message in messages}
+async def come_to(terminal: Terminal, recipient: str, states: set[tuple[str, str]]) -> None:
+    """Wait until these are the states and reasons of all messages to an address."""
+
+    async def have_come() -> bool:
+        async with customer_of(terminal.house) as customer:
+            path = f"/apps/{terminal.variables['APP']}/messages"
+            messages = await customer._call("GET", path, params={"recipient": recipient})
+        return {(message["state"], message["reason"]) for message in messages} == states
+
+    await until(have_come, f"{states} of {recipient}")
 
 
 async def one_mailing_is_stored(terminal: Terminal) -> None:
@@ -232,11 +236,11 @@ async def one_mailing_is_stored(terminal: Terminal) -> None:
 
 
 async def a_message_is_taken_back(terminal: Terminal) -> None:
-    assert await states_of(terminal, "ana@example.com") == {("sent", ""), ("failed", "cancelled")}
+    await come_to(terminal, "ana@example.com", {("sent", ""), ("failed", "cancelled")})
 
 
 async def a_recipient_is_forgotten(terminal: Terminal) -> None:
-    assert await states_of(terminal, "eve@example.com") == set()
+    await come_to(terminal, "eve@example.com", set())
 
 
 async def addresses_are_suppressed(terminal: Terminal) -> None:
