@@ -7,7 +7,7 @@ has tests of its own.
 import re
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from services.parts import Parts
 from tests.browser.conftest import Instance
@@ -120,6 +120,23 @@ async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(adm
         await instance.start()
     await expect(told).to_have_class("live", timeout=BACK_MS)
     assert all("ERR_CONNECTION" in fault or "Failed to fetch" in fault for fault in admin.take_faults())
+
+
+async def test_an_answer_that_is_no_page_replaces_none(admin: Screen) -> None:
+    async def answer(route: Route) -> None:
+        if "hx-request" in route.request.headers:
+            await route.fulfill(status=200, content_type="text/html", body="<h1>Sign in to the proxy</h1>")
+        else:
+            await route.continue_()
+
+    told = admin.page.locator("#refresh")
+    await admin.page.route("**/ui/processes*", answer)
+    await admin.open("/processes")
+    await expect(told).to_have_class("stale", timeout=TOLD_MS)
+    await expect(admin.page.locator("#inside h1")).to_have_text("Processes")
+    await admin.page.unroute_all()
+    await expect(told).to_have_class("live", timeout=BACK_MS)
+    assert admin.take_faults() == []
 
 
 async def test_new_entries_of_a_list_do_not_move_it(admin: Screen, instance: Instance) -> None:

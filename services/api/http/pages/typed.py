@@ -7,8 +7,9 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -124,8 +125,12 @@ def read_pairs(form: Form, field: str, between: str = ":") -> dict[str, str]:
 
 def _decode(text: str, field: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=partial(_refuse_constant, field))
     except json.JSONDecodeError as error:
         raise refuse(field, f"this is not JSON: {describe_json_fault(error)}") from None
     except (ValueError, RecursionError):
         raise refuse(field, "this is nested too deep, or has too long a number") from None
+
+
+def _refuse_constant(field: str, name: str) -> NoReturn:
+    raise refuse(field, f"this is not JSON: {name} is not a value of JSON")

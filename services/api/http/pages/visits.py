@@ -1,6 +1,7 @@
 """One person's look at one page: who they are, what they typed, and what the API tells them."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -23,6 +24,7 @@ SHOWN = 50
 """How many things a list shows at once."""
 
 _MOST_FIELDS = 2_000
+_CHARSET = re.compile(rb"charset\s*\*?=", re.IGNORECASE)
 
 
 class Visit:
@@ -45,7 +47,7 @@ class Visit:
     @property
     def act(self) -> str:
         """The verb at the end of a form's address."""
-        return str(self.request.scope["path"]).rpartition("/")[2]
+        return str(self.request.scope["path"]).rstrip("/").rpartition("/")[2]
 
     def query(self, name: str) -> str:
         """A parameter of the page's own address, `""` without it."""
@@ -60,6 +62,8 @@ class Visit:
             is_too_large = error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
             rule = f"a form with its files may have {FORM_BYTES:,} bytes" if is_too_large else error.detail
             raise ApiProblem(error.status_code, rule) from error
+        except UnicodeError as error:
+            raise ApiProblem(HTTPStatus.BAD_REQUEST, "the texts of a form must be UTF-8") from error
         except ValueError as error:
             raise ApiProblem(HTTPStatus.BAD_REQUEST, f"a form may have {_MOST_FIELDS:,} fields") from error
         for name, value in fields:
@@ -70,6 +74,8 @@ class Visit:
         if self.request.content_type[0] != RequestEncodingType.MULTI_PART:
             text = (await self.request.body()).decode("utf-8", "replace")
             return parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        if _names_encoding(await self.request.body(), self.request.content_type[1].get("boundary", "")):
+            raise UnicodeError
         fields = []
         for name, value in (await self.request.form()).multi_items():
             if not isinstance(value, UploadFile):
@@ -153,6 +159,14 @@ class Visit:
         else:
             held = self.caller.role_over_everything
         return held is not None and held.covers(Role(role))
+
+
+def _names_encoding(body: bytes, boundary: str) -> bool:
+    """Whether a part says how its text is encoded. No browser does, and some of Python's codecs are slow, or give what
+    is no text."""
+    parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode())
+    heads = (part.partition(b"\r\n\r\n")[0] for part in parts)
+    return any(_CHARSET.search(head) and b"content-type" in head.lower() for head in heads)
 
 
 def fill(path: str, parts: Sequence[str]) -> str:

@@ -104,11 +104,15 @@ def _read_columns(visit: Visit) -> dict[str, str]:
     return columns
 
 
-def _read_metadata(visit: Visit) -> msgspec.Raw | dict[str, Any]:
+def _read_metadata(visit: Visit) -> msgspec.Raw:
     metadata = read_object_or_empty(visit, "metadata")
     if not visit.read_field(_DRY_RUN):
         return metadata
-    return {**json.loads(bytes(metadata)), _DRY_RUN: True}
+    if json.loads(bytes(metadata)).get(_DRY_RUN) is True:
+        return metadata
+    # Put in as text: the API refuses what is wrong in the rest.
+    rest = bytes(metadata).removeprefix(b"{").lstrip()
+    return msgspec.Raw(b'{"%s": true%s' % (_DRY_RUN.encode(), rest if rest == b"}" else b", " + rest))
 
 
 def _read_share(visit: Visit) -> float:

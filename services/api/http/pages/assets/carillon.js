@@ -145,7 +145,14 @@
 
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
-    if (ctx.sourceElement === main() && ctx.response.status === 200) ctx.text = holdNewer(ctx.text);
+    if (ctx.sourceElement !== main() || ctx.response.status !== 200) return;
+    // A proxy in between may answer with a page of its own, such as its sign-in.
+    if (ctx.text && !ctx.text.startsWith('<div id="inside"')) {
+      event.preventDefault();
+      answered(599);
+    } else {
+      ctx.text = holdNewer(ctx.text);
+    }
   });
 
   document.addEventListener("htmx:error", () => answered(599));

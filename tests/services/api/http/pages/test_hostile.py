@@ -43,6 +43,10 @@ class MadePages(PageSet):
     async def go_where_typed(self, visit: Visit) -> Moved:
         return Moved(visit.form["to"], "saved")
 
+    @FormRoute("/made/{name:str}/retry", page="show_made")
+    async def tell_act(self, visit: Visit) -> Moved:
+        return Moved(f"/made/{visit.act}")
+
     @FormRoute("/made/{name:str}/user", page="show_made")
     async def add_user(self, visit: Visit) -> Moved:
         await visit.send("POST", "/users", body={"email": visit.read_field("email")})
@@ -162,6 +166,31 @@ async def test_bytes_that_are_no_text_are_no_fault_of_ours(admin: Browser) -> No
     for browser in (admin, Browser(admin.app)):
         reply = await browser.get("/made/x?a=%FF&%FE=%C0")
         assert reply.status in {200, 303}
+
+
+@pytest.mark.parametrize("encoding", ["=nope", "=utf-16", "\r\n =punycode", '="unicode_escape"'])
+@pytest.mark.parametrize("before", ["", "preamble\r\n", "--of-it\r\n\r\n--of-it\r\n"])
+async def test_a_part_of_a_form_chooses_no_encoding(admin: Browser, encoding: str, before: str) -> None:
+    part = f'content-disposition: form-data; name="to"\r\nContent-Type: text/plain;\r\n CHARSET{encoding}'
+    body = f"{before}--of-it\r\n{part}\r\n\r\n\\ud800\r\n--of-it--\r\n".encode()
+    headers = {"content_type": "multipart/form-data; boundary=of-it", "sec_fetch_site": "same-origin"}
+    reply = await admin._send("POST", "/ui/made/x", body, headers)
+    assert reply.status == 400
+    assert "The texts of a form must be UTF-8" in text_of(reply)
+
+
+async def test_a_file_may_hold_what_looks_like_a_part(admin: Browser) -> None:
+    to = b'content-disposition: form-data; name="to"\r\n\r\n/a'
+    file = b'content-disposition: form-data; name="f"; filename="charset"\r\ncontent-type: text/csv\r\n\r\n'
+    file += b"content-type: text/plain; charset=x"
+    body = b"--of-it\r\n%s\r\n--of-it\r\n%s\r\n--of-it--\r\n" % (to, file)
+    headers = {"content_type": "multipart/form-data; boundary=of-it", "sec_fetch_site": "same-origin"}
+    assert (await admin._send("POST", "/ui/made/x", body, headers)).headers["location"] == "/ui/a?said=saved"
+
+
+@pytest.mark.parametrize("end", ["", "/", "//", "%2F"])
+async def test_a_slash_at_the_end_hides_no_verb(admin: Browser, end: str) -> None:
+    assert (await admin.post(f"/made/x/retry{end}")).headers["location"] == "/ui/made/retry"
 
 
 async def test_a_page_acts_however_slow_the_process_is(admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

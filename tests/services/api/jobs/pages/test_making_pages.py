@@ -97,7 +97,10 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
         ({"template": ""}, "choose one template"),
         ({"context": '{"user": }'}, "not JSON"),
         ({"context": '{"n": ' + "9" * 5_000 + "}"}, "too long a number"),
+        ({"context": '{"n": NaN}'}, "NaN is not a value of JSON"),
         ({"metadata": "3", "dryRun": "1"}, "an object is needed"),
+        ({"metadata": '{"a": "\\ud800"}', "dryRun": "1"}, "half of a surrogate pair"),
+        ({"metadata": '{"a": 1, "a": 2}', "dryRun": "1"}, "twice"),
         ({"controlGroup": "100"}, "less than 100"),
         ({"when": "at"}, "say when it starts"),
         ({"when": "at", "startsAt": "soon"}, "an instant is needed"),
@@ -116,6 +119,14 @@ async def test_a_refusal_keeps_what_was_typed(house: House, changes: dict[str, A
     for name in ("startsAt", "controlGroup", "context", "csvPath"):
         if name in changes:
             assert page.fields[name] == [changes[name]]
+
+
+@pytest.mark.parametrize("metadata", ["", " { } ", '{"dryRun": true}'])
+async def test_a_tick_makes_a_dry_run(house: House, metadata: str) -> None:
+    app_id = await house.app_with_template()
+    assert (await send_form(house.admin, "/jobs/new", typed(app_id, metadata=metadata, dryRun="1"))).status == 303
+    [job] = await jobs_of(house, app_id)
+    assert job["metadata"] == {"dryRun": True}
 
 
 async def test_many_devices_want_a_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
