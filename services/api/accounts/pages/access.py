@@ -18,13 +18,13 @@ _ADMIN, _APP = "admin", "app/"
 
 
 class AccessPages(PageSet):
-    """Who may do what."""
+    """Users, tokens and their grants."""
 
     section = NavSection("Access", _ACCESS, order=300)
 
     @PageRoute("/access", template="accounts/access.html")
     async def show_access(self, visit: Visit) -> Values:
-        """Who the reader is, and where they are signed in; for admins also all users and tokens."""
+        """The reader's rights and sessions; for admins also all users and tokens."""
         who, sessions = await visit.read_all(visit.read("/whoami"), visit.read("/sessions"))
         values: dict[str, Any] = {"title": "Access", "who": who, "sessions": sessions, "users": [], "tokens": []}
         values |= {"next": "", "user_next": "", "own_grants": write_grants(who).splitlines(), "grants": write_grants}
@@ -37,7 +37,6 @@ class AccessPages(PageSet):
 
     @PageRoute("/access/users/{user_id:str}", template="accounts/user.html")
     async def show_user(self, visit: Visit) -> Values:
-        """What one person may do."""
         user = await visit.read(_USER, visit.path("user_id"))
         acts = await visit.read("/audit", on=user["id"], limit=SHOWN // 5)
         return {"title": user["email"], "user": user, "grants": write_grants(user), "acts": acts}

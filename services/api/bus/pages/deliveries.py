@@ -1,4 +1,4 @@
-"""What a subscription was sent: deliveries and what came of them, replays, and dead letters."""
+"""The deliveries of a subscription with their calls, its replays, and dead letters."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -136,7 +136,8 @@ class BusDeadLetterPages(PageSet):
 
     @FormRoute(_LETTER_PAGE + "/retry", page="show_dead_letter")
     async def retry_dead_letter(self, visit: Visit) -> Moved:
-        """Deliver it again. Of a loss the events are replayed: that page tells how far it is."""
+        """Deliver it again. If it stands for lost events, they are replayed, and the page of replays shows the
+        progress."""
         letter = await _read_letter(visit)
         await _act(visit, letter["id"])
         if letter["last_at"] is not None:

@@ -84,8 +84,7 @@ async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _read_definition(form: Fields) -> dict[str, Any]:
-    """What was typed, as the API takes it. What is left empty is left out. Raises `ApiProblem` for what would not
-    become the body of a request."""
+    """The body of the API's request, without empty fields. Raises `ApiProblem` for fields that make no body."""
     body = _read_when(form)
     body |= {name: form[name].strip() for name in _TIMES if form.get(name, "").strip()}
     body |= _read_numbers(form, _NUMBERS)

@@ -36,7 +36,7 @@ def tell_when(definition: Definition) -> str:
 
 
 def tell_callback(callback: Mapping[str, Any]) -> str:
-    """What is done then."""
+    """The request or the message that a schedule sends, in words."""
     data = callback["data"]
     match callback["type"]:
         case "http":
@@ -50,7 +50,7 @@ def tell_callback(callback: Mapping[str, Any]) -> str:
 
 
 def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
-    """What is done with an instant that comes late."""
+    """The policy for late instants, in words."""
     if isinstance(misfire, str):
         return _MISFIRE[misfire]
     return f"They fire if they are at most {span(misfire['fire_within_seconds'])} late, and are skipped otherwise."
@@ -98,8 +98,8 @@ def _tell_days(day: str, weekday: str) -> str | None:
 
 
 class DuePicture(Struct, frozen=True):
-    """What fires between two moments, a column for each `step_seconds`, and how many that are together. `is_whole`
-    tells that this is all of it: the API ends at 50 instants."""
+    """The instants between two moments: a column for each `step_seconds`, and their number. `is_whole` is false if the
+    API has left some out: it ends at 50."""
 
     columns: list[Piece]
     begin: datetime

@@ -50,5 +50,5 @@ class DeadTaskPages(PageSet):
 
 
 def _name_to_type(shown: Values) -> str:
-    """What is typed before all are discarded, `""` where these are not many."""
+    """The word that confirms discarding all, `""` for a few."""
     return str(shown["queue"]) if shown["dead"] > MANY_THINGS else ""

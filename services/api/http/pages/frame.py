@@ -136,7 +136,7 @@ class PageFrame:
         return take
 
     async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
-        """What a form shows instead of moving on."""
+        """Answer a form that shows something instead of moving on."""
         if form.fragment and REFRESH in visit.request.headers:
             return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
         bearer = pages.page_of(form)
@@ -253,7 +253,8 @@ def _section_of(pages: PageSet, route: PageRoute) -> str:
 
 
 async def _read_values(visit: Visit, route: PageRoute, method: Method) -> Values:
-    """What the page shows. A refresh takes what was read for somebody who sees the same, since the last one was due."""
+    """The page's values. A refresh takes values that were read for another reader of the same page within
+    `refresh_seconds`."""
     if not route.refresh_seconds:
         return await method(visit)  # type: ignore[no-any-return]
 

@@ -140,5 +140,5 @@ async def compress(request: Request[Any, Any, Any], answer: Response[bytes]) -> 
 
 
 def digest_of(html: str) -> str:
-    """What tells one state of a page from another."""
+    """A digest that differs between two states of a page."""
     return hashlib.sha256(html.encode()).hexdigest()[:_DIGEST_CHARACTERS]

@@ -1,4 +1,4 @@
-"""What was typed and chosen in a form, as the API takes it. What no route could take is refused here, beside its field.
+"""Fields of a form as values of the API. A value that no route can take is refused here, beside its field.
 
 An empty field is `None`, or an empty list or dictionary. `form` has the last text of each field by its name.
 """
@@ -105,7 +105,7 @@ def read_object(form: Form, field: str) -> msgspec.Raw | None:
 
 
 def read_lines(form: Form, field: str) -> list[str]:
-    """What stands on each line that is not blank."""
+    """The lines that are not blank, stripped."""
     return [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
 
 

@@ -44,7 +44,7 @@ class DayAxis(Struct, frozen=True):
     length: timedelta
 
     def place(self, at: datetime) -> float:
-        """Where this instant is on the axis: 0 is its begin, 1 its end."""
+        """The position of an instant on the axis: 0 at its begin, 1 at its end."""
         return (at - self.begin) / self.length
 
     @property
@@ -116,8 +116,8 @@ def day_axis(rows: Sequence[ZoneRow]) -> DayAxis:
 
 
 def strip_blocks(rows: Sequence[ZoneRow], axis: DayAxis) -> list[StripBlock]:
-    """A block for each zone, where it starts: those east of Greenwich above the others, since a day's turn can bring
-    one of each to the same moment. What a zone's job has done fills it from below."""
+    """A block for each zone at its start: zones east of Greenwich above the others, since the date line can bring two
+    zones to the same moment. The progress of the zone's job fills it from below."""
     return [
         StripBlock(
             at=axis.place(row.starts),
@@ -162,8 +162,8 @@ def _count_movable(rows: Sequence[ZoneRow], move: str) -> int:
 
 
 def _name_to_type(group: Json, app: Json | None) -> str:
-    """What is typed before all is stopped. Zones that have not started are not counted yet, so it is asked for while
-    there are such."""
+    """The name that confirms stopping all. Zones that have not started are not counted yet, so any such zone asks for
+    it."""
     is_large = group["totalTokens"] - group["completedTokens"] > MANY_DEVICES
     waits = any(row.shown.waits for row in zone_rows(group))
     return str(app["name"]) if app and (is_large or waits) else ""

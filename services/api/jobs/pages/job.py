@@ -141,7 +141,7 @@ async def refuse_plainly(move: Awaitable[Any]) -> None:
 
 
 def _name_to_type(job: Json, left: int) -> str:
-    """What is typed before it is stopped, `""` for what concerns few devices."""
+    """The name that confirms a stop, `""` for few devices."""
     return str(job["app"]["name"]) if left > MANY_DEVICES else ""
 
 
@@ -172,7 +172,7 @@ class TimelineEvent(Struct, frozen=True):
 
 
 def events_of(job: Json) -> Sequence[TimelineEvent]:
-    """What happened to a job, the first first."""
+    """The events of a job, oldest first."""
     told = [
         _read(stage["name"], event, job["failure"]) for stage in job["statusEvents"] or () for event in stage["events"]
     ]

@@ -91,5 +91,5 @@ def _row(job: Json) -> ListedJobRow:
 
 
 def _as_instant(typed: str) -> str:
-    """What a field for date and time holds, which names no zone, as an instant in UTC."""
+    """The value of a field for date and time, which has no zone, as an instant in UTC."""
     return f"{typed}:00Z" if len(typed) == _MINUTES else typed

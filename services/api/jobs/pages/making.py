@@ -43,7 +43,7 @@ class JobMakingPages(PageSet):
 
     @FormRoute("/jobs/new/preview", page=_PAGE)
     async def preview_job(self, visit: Visit) -> Values:
-        """Who would get it and what, after the chosen file has been brought to where a job finds it."""
+        """The audience and the texts of the job, after the chosen file has been uploaded."""
         await self._bring_file(visit)
         return await self._foresee(visit) | {"key": secrets.token_urlsafe(16)}
 
@@ -63,7 +63,6 @@ class JobMakingPages(PageSet):
         return Moved(address("/jobs/{}/{}", app["id"], job["id"]), "made")
 
     async def _read_choices(self, visit: Visit, app: ShownApp) -> Values:
-        """What can be chosen for the app, and what is."""
         answer = await visit.read_list("/apps/{}/templates", app["id"], limit=READ_AT_ONCE, cursor="")
         accounts = await visit.try_read("Provider accounts", "/apps/{}/credentials", app["id"], limit=SHOWN_ACCOUNTS)
         account = visit.read_field("credential") or visit.query("credential")

@@ -1,4 +1,4 @@
-"""What a reader is told of a template's texts: which locales there are, and what is missing in one of them."""
+"""The state of a template's texts: its locales, and the tags that one of them lacks."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -31,7 +31,7 @@ _FIRST_DEFAULTS = {"user": "you"}
 
 
 class TemplatePages(PageSet):
-    """What messages say."""
+    """Templates and their editor."""
 
     section = SECTION
 
@@ -133,7 +133,7 @@ class TemplateEditorPages(PageSet):
         return await self._try(visit, visit.path("app_id"), {})
 
     async def _try(self, visit: Visit, app_id: str, template: TemplateItem) -> Values:
-        """What the template becomes, or what was typed in its place; or what is wrong with it."""
+        """The rendered template, stored or as typed; or its error."""
         try:
             tried = _read_texts(visit) if visit.form else {part: template[part] for part in ("body", "defaults")}
             context = read_object_or_empty(visit, "context")

@@ -110,7 +110,7 @@ def _ids(visit: Visit) -> tuple[str, str]:
 
 
 def _name_to_type(account: Mapping[str, Any]) -> str:
-    """What is typed before it is suspended, `""` where few messages wait."""
+    """The name that confirms suspending, `""` if few messages wait."""
     return str(account["name"]) if account["queue"]["messages"] > MANY_THINGS else ""
 
 
@@ -126,7 +126,7 @@ def _health_of(account: Account) -> str:
 
 
 def _explain_bound(account: Account) -> str:
-    """What bounds an account now, as a sentence."""
+    """The bound of an account's rate now, as a sentence."""
     match account["status"], account["limitedBy"]:
         case "rejected", _:
             return "The provider rejects its secret. Replace the secret."
@@ -143,8 +143,7 @@ def _explain_bound(account: Account) -> str:
 
 
 async def _read_running(visit: Visit, app_id: str, jobs: Sequence[JobAnswer]) -> list[JobAnswer]:
-    """The same jobs, those that run as a single one is shown: to the message. Of many that run, some stay as they
-    are."""
+    """The same jobs. The first running ones are read alone, because only that counts to the message."""
     asked = [job["id"] for job in jobs if job["state"] == _RUNNING][:_RUNNING_SHOWN]
     read = await visit.read_all(
         *(visit.try_read("The progress of a job", "/apps/{}/jobs/{}", app_id, job_id) for job_id in asked)

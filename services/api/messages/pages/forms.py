@@ -1,5 +1,4 @@
-"""Forms: an account is made, changed, or given another secret, and one message is sent. What is typed as a secret is
-never sent back."""
+"""Forms that create or change an account, replace its secret, or send one message. No page contains a typed secret."""
 
 import uuid
 from typing import Any
@@ -52,7 +51,6 @@ class AccountFormPages(PageSet):
 
     @PageRoute(_CHANGE, template="messages/change.html", section=SECTION)
     async def show_account_change(self, visit: Visit) -> Values:
-        """What can be changed of an account at any time."""
         app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
         return {"title": f"Change {account['name']}", "app": app, "account": account, "kind": KINDS[account["kind"]]}
 
@@ -116,7 +114,7 @@ class SendPages(PageSet):
 
 
 def _read_settings(visit: Visit) -> dict[str, Any]:
-    """What accounts of every kind have; what was left empty is left out. Raises `ApiProblem`."""
+    """The settings of every kind without empty fields. Raises `ApiProblem`."""
     retry = {name: read_number(visit.form, f"retry.{name}") for name in _RETRY}
     given: dict[str, Any] = {
         "name": visit.read_field("name"),

@@ -1,5 +1,4 @@
-"""What a form asks for an account of each kind, and what was typed there. A test holds this against the kinds that
-there are."""
+"""The fields of each kind of account, and how they are read. A test compares them with the kinds of the domain."""
 
 from enum import StrEnum
 from typing import Any

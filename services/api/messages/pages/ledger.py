@@ -1,4 +1,4 @@
-"""What became of a job's messages, and of one message."""
+"""The messages of a job, and one message with its events."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
