@@ -54,7 +54,6 @@ class PageRoute(Struct, frozen=True):
     path: str
     template: str
     refresh_seconds: float = 0
-    section: str = ""
     shared_by_roles: bool = False
 
     def __call__(self, function: Function) -> Function:
@@ -127,8 +126,8 @@ anything else."""
 
 
 class PageSet:
-    """Pages that belong together. `section` is their entry in the navigation, and `tab` the one in a section that
-    several sets fill, if they have such."""
+    """Pages that belong together. `section` is their entry in the navigation, which several sets may share. `tab` is
+    their entry beside those of other subjects in one section."""
 
     section: NavSection | None = None
     tab: NavTab | None = None

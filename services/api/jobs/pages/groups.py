@@ -12,6 +12,7 @@ from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet,
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
 from services.api.jobs.pages.job import SAID, refuse_plainly
+from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.job_words import Json, Shown, device_pieces, show_job, zone_name
 
 PATH = "/groups/{app_id:str}/{group_id:str}"
@@ -56,7 +57,9 @@ class DayAxis(Struct, frozen=True):
 class GroupPages(PageSet):
     """A localized push."""
 
-    @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, section="/jobs", shared_by_roles=True)
+    section = SECTION
+
+    @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, shared_by_roles=True)
     async def show_group(self, visit: Visit) -> Values:
         """The zones, their sums, and what may be done to all of them."""
         app_id, group_id = visit.path("app_id"), visit.path("group_id")

@@ -14,6 +14,7 @@ from services.api.http.pages.pictures import Mark
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
+from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.job_words import (
     Json,
     device_pieces,
@@ -63,7 +64,9 @@ _SILENT = {"starting", "finished", "Finished all batches"}
 class JobPages(PageSet):
     """A job."""
 
-    @PageRoute(PATH, template="jobs/job.html", refresh_seconds=1, section="/jobs", shared_by_roles=True)
+    section = SECTION
+
+    @PageRoute(PATH, template="jobs/job.html", refresh_seconds=1, shared_by_roles=True)
     async def show_job(self, visit: Visit) -> Values:
         """A job: how far it is, or its batches, or what devices get, or what it was made with."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")

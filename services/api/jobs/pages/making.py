@@ -21,6 +21,7 @@ from services.api.jobs.pages.job_form import (
     read_job,
     read_names,
 )
+from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.template_texts import group_by_name, message_of, notification_of
 from services.api.jobs.pages.templates import READ_AT_ONCE
 from shared.domain.push.records import SERVICES
@@ -32,7 +33,9 @@ _PAGE = "show_form"
 class JobMakingPages(PageSet):
     """Makes jobs."""
 
-    @PageRoute("/jobs/new", template="jobs/making.html", section="/jobs")
+    section = SECTION
+
+    @PageRoute("/jobs/new", template="jobs/making.html")
     async def show_form(self, visit: Visit) -> Values:
         """The form, with what was typed."""
         app_id = visit.form.get("app") or visit.query("app")

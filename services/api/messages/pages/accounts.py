@@ -8,11 +8,11 @@ from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRou
 from services.api.http.pages.typed import MANY_THINGS, check_name
 from services.api.http.pages.visits import Visit, address
 
-SECTION = "/messages"
 ACCOUNTS_SHOWN = 6
 """How many accounts are live at once: each is a read of its own."""
 JOBS_SHOWN = 10
 
+SECTION = NavSection("Messages", "/messages", order=110)
 _SAID = {"suspend": "suspended", "activate": "activated", "test": "tested"}
 _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"
@@ -34,7 +34,7 @@ _BOUNDS = {
 class AccountPages(PageSet):
     """Accounts that send messages."""
 
-    section = NavSection("Messages", SECTION, order=110)
+    section = SECTION
 
     @PageRoute("/messages", template="messages/accounts.html", refresh_seconds=2, shared_by_roles=True)
     async def show_accounts(self, visit: Visit) -> Values:
@@ -81,7 +81,7 @@ class AccountPages(PageSet):
     @FormRoute(_PAGE + "/delete", page="show_account")
     async def delete_account(self, visit: Visit) -> Moved:
         await visit.send("DELETE", _ACCOUNT, *_ids(visit))
-        return Moved(f"{SECTION}?app={address('{}', visit.path('app_id'))}", "deleted")
+        return Moved(f"/messages?app={address('{}', visit.path('app_id'))}", "deleted")
 
     async def _read_standing(self, visit: Visit, app_id: str) -> Values:
         listed, jobs = await visit.read_all(

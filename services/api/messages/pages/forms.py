@@ -23,7 +23,9 @@ _RETRY = ("attempts", "firstDelaySeconds", "factor", "capSeconds")
 class AccountFormPages(PageSet):
     """Forms over accounts."""
 
-    @PageRoute(_NEW, template="messages/new.html", section=SECTION)
+    section = SECTION
+
+    @PageRoute(_NEW, template="messages/new.html")
     async def show_new_account(self, visit: Visit) -> Values:
         """A new account: its kind first, then what that kind needs."""
         app = await require_app(visit, visit.path("app_id"), "admin")
@@ -49,7 +51,7 @@ class AccountFormPages(PageSet):
         made = await visit.send("POST", "/apps/{}/credentials", app_id, body=body)
         return Moved(address("/messages/{}/credentials/{}", app_id, made["id"]), "made")
 
-    @PageRoute(_CHANGE, template="messages/change.html", section=SECTION)
+    @PageRoute(_CHANGE, template="messages/change.html")
     async def show_account_change(self, visit: Visit) -> Values:
         app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
         return {"title": f"Change {account['name']}", "app": app, "account": account, "kind": KINDS[account["kind"]]}
@@ -59,7 +61,7 @@ class AccountFormPages(PageSet):
         await visit.send("PUT", _ACCOUNT, *_ids(visit), body=_read_settings(visit))
         return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "saved")
 
-    @PageRoute(_SECRET, template="messages/secret.html", section=SECTION)
+    @PageRoute(_SECRET, template="messages/secret.html")
     async def show_secret_form(self, visit: Visit) -> Values:
         """Another secret for an account, and the fields that go with it."""
         app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
@@ -79,7 +81,9 @@ class AccountFormPages(PageSet):
 class SendPages(PageSet):
     """A form that sends one message."""
 
-    @PageRoute(_SEND, template="messages/send.html", section=SECTION)
+    section = SECTION
+
+    @PageRoute(_SEND, template="messages/send.html")
     async def show_send_form(self, visit: Visit) -> Values:
         app_id = visit.path("app_id")
         app, accounts, templates = await visit.read_all(

@@ -47,7 +47,9 @@ Answer = Mapping[str, Any]
 class LedgerPages(PageSet):
     """The ledger."""
 
-    @PageRoute(_JOB_PAGE, template="messages/ledger.html", refresh_seconds=2, section=SECTION)
+    section = SECTION
+
+    @PageRoute(_JOB_PAGE, template="messages/ledger.html", refresh_seconds=2)
     async def show_ledger(self, visit: Visit) -> Values:
         """A job's messages: how many stand where, and which."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
@@ -93,7 +95,7 @@ class LedgerPages(PageSet):
         await visit.send("POST", f"{_JOB}/retry", app_id, job_id, body={"states": states})
         return Moved(address("/messages/jobs/{}/{}", app_id, job_id), "retrying")
 
-    @PageRoute(_MESSAGE_PAGE, template="messages/message.html", refresh_seconds=2, section=SECTION)
+    @PageRoute(_MESSAGE_PAGE, template="messages/message.html", refresh_seconds=2)
     async def show_message(self, visit: Visit) -> Values:
         """A message with its attempts, and what the provider said."""
         app_id = visit.path("app_id")

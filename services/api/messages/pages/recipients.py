@@ -32,7 +32,9 @@ _NAMES_READ = 200
 class RecipientPages(PageSet):
     """Recipients of an app."""
 
-    @PageRoute(_PAGE, template="messages/recipients.html", section=SECTION)
+    section = SECTION
+
+    @PageRoute(_PAGE, template="messages/recipients.html")
     async def show_recipients(self, visit: Visit) -> Values:
         """One recipient, if somebody looks for one, else all who get nothing more."""
         app_id, wanted = visit.path("app_id"), visit.query("address").strip()
