@@ -116,7 +116,7 @@ class DeliveryHistory(Struct, frozen=True):
 
     @property
     def taken(self) -> int:
-        """How many calls were answered well."""
+        """The accepted calls."""
         return int(sum(pieces[0].size for pieces in self.calls))
 
     @property
@@ -126,7 +126,7 @@ class DeliveryHistory(Struct, frozen=True):
 
 
 def is_success(attempt: Shown) -> bool:
-    """Whether the receiver took what it was called with."""
+    """Whether the receiver accepted the call."""
     return attempt["status"] in _SUCCESSES
 
 

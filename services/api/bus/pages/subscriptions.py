@@ -154,7 +154,7 @@ class SubscriptionPages(PageSet):
 
 
 def read_condition(line: str) -> Values:
-    """`/total gt 10`, as the API takes it. The value is JSON; what is none is a text."""
+    """`/total gt 10` as the API takes it. The value is JSON, else a text."""
     path, _, rest = line.strip().partition(" ")
     op, _, text = rest.strip().partition(" ")
     return {"path": path, "op": op, "value": _read_value(text.strip()) if text.strip() else True}

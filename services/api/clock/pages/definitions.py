@@ -96,7 +96,7 @@ def _read_definition(form: Fields) -> dict[str, Any]:
 
 
 def _fill_form(schedule: Mapping[str, Any]) -> dict[str, str]:
-    """The fields that say what the schedule says."""
+    """The fields of a stored schedule."""
     form = {"when": next((kind for kind in ("cron", "every") if kind in schedule), "schedules")}
     form["schedules"] = "\n".join(schedule.get("schedules", ()))
     for name in ("cron", "timezone", "every", *_TIMES, "max_occurrences"):

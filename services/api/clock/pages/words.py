@@ -110,8 +110,8 @@ class DuePicture(Struct, frozen=True):
 
 
 def picture_due(due: Mapping[str, Any], *, hours: int = 24) -> DuePicture:
-    """The picture of what `GET /schedules/due` told. Columns begin at round times, so it stays still between two
-    looks."""
+    """The picture of an answer of `GET /schedules/due`. Columns begin at round times, so it does not move between two
+    refreshes."""
     now, until = known_time(due["as_of"]), known_time(due["until"])
     step = next((step for step in _STEPS if until - now <= (_SLOTS - 2) * step), _STEPS[-1])
     begin = _round_down(now, step)
@@ -125,7 +125,7 @@ def picture_due(due: Mapping[str, Any], *, hours: int = 24) -> DuePicture:
 
 
 def picture_lateness(outcomes: Sequence[Mapping[str, Any]]) -> list[Piece]:
-    """How late attempts were, by bucket; empty where nothing fired. A retry's delay is no lateness of ours."""
+    """First attempts by delay; empty if nothing fired. Retries are left out, because they are late on purpose."""
     late = [outcome["late_ms"] for outcome in outcomes if outcome["attempt"] == 1]
     if not late:
         return []

@@ -21,7 +21,7 @@ SHARED_READS = "shared_reads"
 _REMEMBERED = 300
 
 STALE_SECONDS = 2.0
-"""How long a page may go on to ask for itself when its session has ended."""
+"""How long a page may go on refreshing after its session has ended."""
 
 _MOST, _OPEN_SECONDS = 2_000, 30.0
 

@@ -40,10 +40,10 @@ def check_name(form: Form, name: str) -> None:
 
 
 async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[Any]]) -> Moved:
-    """Retry or discard each that was chosen in a list, and go `back`. One that refuses stays as it is.
+    """Retry or discard the chosen rows of a list, and go `back`. A row that the API refuses does not stop the others.
 
     Raises:
-        ApiProblem: all refuse; or more are chosen than a form takes, and nothing is done: nobody would know to which.
+        ApiProblem: all refuse; or too many are chosen, and nothing is done.
     """
     chosen, refused = visit.lists.get("chosen", []), list[ApiProblem]()
     if not 1 <= len(chosen) <= _MOST_CHOSEN:

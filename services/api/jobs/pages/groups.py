@@ -94,7 +94,7 @@ class GroupPages(PageSet):
     @FormRoute(PATH + "/resume", page="show_group")
     @FormRoute(PATH + "/stop", page="show_group")
     async def move_group(self, visit: Visit) -> Moved:
-        """Hold all its jobs, let all held ones go on, or end all for good."""
+        """Pause, resume or stop all its jobs."""
         ids = visit.path("app_id"), visit.path("group_id")
         if visit.act == "stop":
             group = await visit.read("/apps/{}/groups/{}", *ids)

@@ -56,7 +56,7 @@ _FAILED = {
 }
 _MARKED = {events.PAUSE: "mark", events.RESUME: "mark", events.STOP: "bad"}
 _MOST_IDLE = 240
-"""So many steps of a chart show at most that a job is held."""
+"""The most steps of a chart in which a held job sends nothing."""
 
 _SILENT = {"starting", "finished", "Finished all batches"}
 
@@ -92,7 +92,7 @@ class JobPages(PageSet):
     @FormRoute(PATH + "/resume", page="show_job")
     @FormRoute(PATH + "/stop", page="show_job")
     async def move_job(self, visit: Visit) -> Moved:
-        """Hold it, let it go on, or end it for good."""
+        """Pause, resume or stop it."""
         ids = visit.path("app_id"), visit.path("job_id")
         if visit.act == "stop":
             job = await visit.read("/apps/{}/jobs/{}", *ids)
@@ -163,8 +163,7 @@ def _refresh(job: Json, view: str) -> Values:
 
 
 class TimelineEvent(Struct, frozen=True):
-    """Something that happened: when, what, who did it (`""`: Carillon by itself), and what was said. `tone` is that of
-    its mark on a chart, `""` without one."""
+    """An event of a job. `by` is `""` for Carillon itself; `tone` is `""` for an event without a mark on the chart."""
 
     at: datetime
     label: str
@@ -184,7 +183,7 @@ def events_of(job: Json) -> Sequence[TimelineEvent]:
 
 
 class RateChart(Struct, frozen=True):
-    """How fast a job went: recipients a second at even distances from `begin` to `end`, and what happened meanwhile."""
+    """The recipients per second of a job at even distances from `begin` to `end`, and the events between."""
 
     begin: datetime
     end: datetime
@@ -193,8 +192,8 @@ class RateChart(Struct, frozen=True):
 
 
 def chart_of(points: Sequence[Json], told: Sequence[TimelineEvent]) -> RateChart | None:
-    """The chart of these points, as far as the last event that is marked on it: where a job is held, it is flat. `None`
-    where nothing was sent."""
+    """The chart of these points up to the last marked event; it is flat while the job is held. `None` if nothing was
+    sent."""
     times = [known_time(point["at"]) for point in points]
     if not times or not any(point["perSecond"] for point in points):
         return None

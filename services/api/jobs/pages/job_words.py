@@ -90,7 +90,7 @@ def zone_name(zone: str) -> str:
 
 
 def tell_in_zone(zone: str, value: Any) -> str:
-    """A time by the clocks of a job's zone; `""` for a job without one, and for no time."""
+    """A time in a job's zone; `""` without a zone or a time."""
     at = read_time(value)
     if at is None or not zone or zone == REST:
         return ""

@@ -94,13 +94,13 @@ async def read_named(visit: Visit, app_id: str, name: str) -> tuple[list[Templat
 
 
 class TemplateEditorPages(PageSet):
-    """The editor: one locale at a time, and beside it what becomes of the text."""
+    """The editor of one locale, with the rendered text beside it."""
 
     section = SECTION
 
     @PageRoute(_NEW, template=_PAGE)
     async def show_new(self, visit: Visit) -> Values:
-        """A template that is not there yet: a first one, or another locale of one that is."""
+        """The form of a new template, or of another locale of a stored one."""
         app = await require_app(visit, visit.path("app_id"))
         name = visit.form.get("name") or visit.query("name")
         siblings = (await read_named(visit, app["id"], name))[0] if name else []

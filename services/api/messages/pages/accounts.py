@@ -18,7 +18,7 @@ _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"
 _RUNNING = "running"
 _RUNNING_SHOWN = 4
-"""The most running jobs of which a page asks how far they are."""
+"""The most running jobs that a page reads alone."""
 
 Account = Mapping[str, Any]
 JobAnswer = Mapping[str, Any]
@@ -72,7 +72,7 @@ class AccountPages(PageSet):
     @FormRoute(_PAGE + "/activate", page="show_account")
     @FormRoute(_PAGE + "/test", page="show_account")
     async def move_account(self, visit: Visit) -> Moved:
-        """Have it send nothing, have it send again, or send a test message."""
+        """Suspend or activate it, or send a test message."""
         if visit.act == "suspend":
             check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *_ids(visit))))
         await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *_ids(visit))
@@ -115,7 +115,7 @@ def _name_to_type(account: Mapping[str, Any]) -> str:
 
 
 def _health_of(account: Account) -> str:
-    """One word for how an account stands."""
+    """The state of an account in one word."""
     if account["status"] != "active":
         return str(account["status"])
     if account["holdUntil"]:
@@ -158,8 +158,8 @@ def _allowed_of(account: Account) -> float:
 
 
 def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
-    """How many messages a second leave: what is allowed where only that bounds it, else what jobs that run tell of the
-    last half minute, in whole batches; `None` where they do not."""
+    """The messages per second: the allowed rate if nothing else bounds it, else the rate of running jobs in the last
+    half minute, in whole batches; `None` if unknown."""
     if not _sendable(account) or not _allowed_of(account):
         return 0
     if account["limitedBy"] == _BY_RATE:
@@ -170,6 +170,6 @@ def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
 
 
 def _sendable(account: Account) -> int:
-    """How many messages wait of jobs that run."""
+    """The waiting messages of running jobs."""
     queue = account["queue"]
     return int(queue["messages"] - queue["held"])

@@ -27,7 +27,7 @@ class AccountFormPages(PageSet):
 
     @PageRoute(_NEW, template="messages/new.html")
     async def show_new_account(self, visit: Visit) -> Values:
-        """A new account: its kind first, then what that kind needs."""
+        """A new account: first its kind, then the fields of that kind."""
         app = await require_app(visit, visit.path("app_id"), "admin")
         kind = KINDS.get(visit.read_field("kind") or visit.query("kind"))
         return {

@@ -16,9 +16,9 @@ from services.api.messages.pages.ledger import REASONS
 
 CHANNELS = {"mail": "mail address", "sms": "phone number", "push": "device token", "other": "other"}
 CAUSES = {
-    "hand": "by hand: nothing passes",
-    "complaint": "a complaint: nothing passes",
-    "bounce": "a bounce: nothing passes",
+    "hand": "by hand: no message passes",
+    "complaint": "a complaint: no message passes",
+    "bounce": "a bounce: no message passes",
     "unsubscribe": "an unsubscription: only transactional messages pass",
 }
 _PAGE = "/messages/{app_id:str}/recipients"
@@ -61,7 +61,7 @@ class RecipientPages(PageSet):
         """Have these get nothing more. Those that cannot be read stay in the form; the others are done."""
         app_id, lines = visit.path("app_id"), read_lines(visit.form, "addresses")
         if not 1 <= len(lines) <= _MOST_ADDRESSES:
-            raise refuse("addresses", f"type 1 to {_MOST_ADDRESSES:,} addresses, one a line")
+            raise refuse("addresses", f"type 1 to {_MOST_ADDRESSES:,} addresses, one per line")
         shared = {name: visit.read_field(name) for name in ("channel", "list", "cause", "defaultRegion")}
         given = {name: value for name, value in shared.items() if value}
         if len(lines) == 1:

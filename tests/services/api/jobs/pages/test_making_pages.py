@@ -99,7 +99,7 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
         ({"context": '{"n": ' + "9" * 5_000 + "}"}, "too long a number"),
         ({"metadata": "3", "dryRun": "1"}, "an object is needed"),
         ({"controlGroup": "100"}, "less than 100"),
-        ({"when": "at"}, "say when it starts"),
+        ({"when": "at"}, "type the time of the start"),
         ({"when": "at", "startsAt": "soon"}, "an instant is needed"),
         ({"when": "at", "startsAt": "2001-01-01T00:00"}, "lie in the future"),
         ({"filter-column": ["", ""], "filter-value": ["en", ""]}, "name the column"),
