@@ -94,7 +94,7 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"template": ""}, "choose one template"),
+        ({"template": ""}, "choose at least one template"),
         ({"context": '{"user": }'}, "not JSON"),
         ({"context": '{"n": ' + "9" * 5_000 + "}"}, "too long a number"),
         ({"metadata": "3", "dryRun": "1"}, "an object is needed"),

@@ -164,7 +164,7 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     admin, page = campaign.desk.admin, f"/messages/jobs/{campaign.app_id}/{job.id}"
     sheet = await look(admin, page)
     assert sheet.status == 200
-    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider does not take", "4 unsent"):
+    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider rejects", "4 unsent"):
         assert part in sheet.words
     assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
     failed = await look(admin, f"{page}?state=failed")
@@ -298,7 +298,7 @@ async def test_one_box_finds_what_was_sent_what_will_be_and_why_not(campaign: Ca
     come = sheet.words.index("To come")
     sent = sheet.words.index("Sent", come)
     assert sheet.words.index("to be sent 2036") > come
-    assert sheet.words.index("refused: the provider does not take") > sent > come
+    assert sheet.words.index("refused: the provider rejects") > sent > come
     assert "news: a complaint: no message passes" in sheet.words
     assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
     assert sheet.does(f"/messages/{app_id}/recipients")
