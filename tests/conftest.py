@@ -39,7 +39,7 @@ _MISSED = "missing server"
 
 @pytest.fixture(scope="session")
 def stack(pytestconfig: pytest.Config) -> Iterator[Endpoints]:
-    """Where the servers are. A stack that this session started ends with the last session that uses it."""
+    """The servers' addresses. A stack that this session started ends with the last session that uses it."""
     session = side_by_side.session_of(pytestconfig)
     yield session.endpoints
     session.close()
@@ -99,7 +99,7 @@ def _have_leaders(stack: Endpoints, vhost: str) -> bool:
     """Whether all quorum queues of a vhost have a leader, if RabbitMQ was restarted of late: its version 3.10 loses the
     supervisor of all dead-letter workers, and with it every test that follows, where a vhost goes that has one without.
 
-    What it tells of leaders is no proof: a queue names one that has not been elected yet. Only a leader purges.
+    Its answer about leaders is no proof: a queue names one that has not been elected yet. Only a leader purges.
     """
     [node] = json.loads(_manage(stack, "GET", "nodes?columns=uptime"))
     if node and node["uptime"] > _LONG_UP_SECONDS * 1_000:  # it knows nothing of itself right after its start
@@ -192,7 +192,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until the tests are collected
-    # What a shell starts in the background ignores Ctrl-C, and so would all processes that tests start.
+    # A process that a shell starts in the background ignores Ctrl-C, and so would all processes that tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Rich would show the variables of every frame of each exception that is logged, which takes a tenth of a second.

@@ -36,7 +36,7 @@ _shown = pytest.StashKey[int]()
 
 
 def workers_here() -> int | None:
-    """What `-n auto` means: more than there are cores, as half of a test is waiting. Each has 1 GB of servers."""
+    """The processes of `-n auto`: more than there are cores, as half of a test is waiting. Each has 1 GB of servers."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None  # xdist reads it
     return min((os.cpu_count() or 1) + 2, _MOST)
@@ -50,7 +50,7 @@ def settle_in(config: pytest.Config) -> None:
     if name := _worker(config):
         config.stash[_turns] = places.home()
         os.environ[QUICK_VARIABLE] = "yes"
-        # What one test has found free is not yet taken when another one looks.
+        # A port that one test has found free is not yet taken when another one looks.
         processes._PORTS = processes._PORTS[int(name.removeprefix("gw")) % _PORT_RANGES :: _PORT_RANGES]
         if name != "gw0":
             shared = tiers.chosen(config) is tiers.Tier.GATE

@@ -75,7 +75,6 @@ _FEW_EXAMPLES = 10
 
 
 def tier_of(item: pytest.Item) -> Tier:
-    """Where a test belongs."""
     if item.get_closest_marker("storm"):
         return Tier.STORM
     if any(item.get_closest_marker(mark) for mark in LATER_MARKS):

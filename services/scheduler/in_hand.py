@@ -1,8 +1,8 @@
-"""How many HTTP calls of each namespace are in workers' hands, handed over by this process and not ended.
+"""Counts the HTTP calls of each namespace that this process has handed to workers and that have not ended.
 
-The count is kept in memory. Where it reaches the bound, the store tells which of the calls have ended, which costs a
-query, at most four times a second. A call whose lease is over is in nobody's hands. So the count needs no message from
-the workers, and it becomes right again by itself whichever of them is killed.
+The count is kept in memory. If it reaches the bound, a query to the store tells which of the calls have ended, at most
+four times a second. A call whose lease is over no longer counts. So the count needs no message from the workers, and it
+becomes right again after any of them is killed.
 
 Calls over the bound get turns later on, one behind the other, as fast as the calls of that namespace have ended of
 late. So an occurrence comes back about when there is room for it, and thousands that wait for a silent target cost the

@@ -278,6 +278,6 @@ class TracingSettings(Section, frozen=True):
 
     @property
     def collector(self) -> str:
-        """Where spans are posted to."""
+        """The address that receives spans."""
         bare = urlsplit(self.endpoint).path in {"", "/"}
         return self.endpoint.rstrip("/") + "/v1/traces" if bare else self.endpoint

@@ -20,7 +20,7 @@ _FOCUS = """[
     document.activeElement.outerHTML.slice(0, 200), getComputedStyle(document.activeElement).outlineStyle,
     document.activeElement.getBoundingClientRect().width,
 ]"""
-# What another shape of the page may break; the rest has been asked about the wide one.
+# Rules that another shape of the page may break; the wide one has been checked for all of them.
 _OF_SHAPE = ("aria-hidden-focus", "label", "link-name", "list", "region", "scrollable-region-focusable", "target-size")
 TOLD_MS = 50_000
 BACK_MS = 60_000
@@ -46,7 +46,7 @@ async def test_every_page_is_readable_by_everybody(house: House, admin: Screen, 
 
 
 async def barriers(shown: Screen, axe: str) -> list[str]:
-    """What is wrong with a page for some, at each width and in each light."""
+    """Barriers of a page at each width and in each light."""
     found = [f"light: {each}" for each in await shown.find_barriers(axe)]
     await shown.show_as(WIDE, "dark")
     found += [f"dark: {each}" for each in await shown.find_barriers(axe, "color-contrast")]

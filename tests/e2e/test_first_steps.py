@@ -1,4 +1,4 @@
-"""What the documentation tells a newcomer to type, typed into `carillon up` as it stands there."""
+"""The documentation's commands for a newcomer, typed into `carillon up` in the order of the pages."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ TABS = ("curl", "CLI", "Python")
 DEVICES, LINES = 1_000, 2**20
 ANSWERED = {"JOB": "id", "URL": "url", "CSV": "csvPath", "GROUP": "jobGroupId", "UPLOAD": "uploadId"}
 ANSWERED |= dict.fromkeys(("MESSAGE", "SUPPRESSION"), "id")
-"""What an answer calls that which the next commands need."""
+"""The field of an answer that later commands need."""
 
 _CARILLON, _PYTHON = ".venv/bin/carillon", ".venv/bin/python"
 _COMMAND = "|".join(
@@ -40,7 +40,7 @@ _COMMAND = "|".join(
 )
 _BEGINNING = re.compile(rf"^(?=(?:{_COMMAND}) |[A-Z_]+=)", re.MULTILINE)
 _ELSEWHERE = re.compile(r"\b(?:make|aws|seed)\b")
-"""What is no command to a deployment that runs, or is the fixture's here."""
+"""Commands that need no running deployment, or that the fixture runs here."""
 
 _TAB = re.compile(r"^/// tab \| (\w+)\n(.*?)^///\n", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)

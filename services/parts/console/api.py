@@ -1,4 +1,4 @@
-"""What the API serves of the console."""
+"""The console in the API's process."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What the API serves of jobs."""
+"""Jobs in the API's process."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -36,7 +36,6 @@ class JobsApi(Part):
 
     @cached_property
     def accounts(self) -> AccountJobs:
-        """What jobs by provider accounts have of their own."""
         return self.parts.account_jobs or NoAccountJobs()
 
     @cached_property

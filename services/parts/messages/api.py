@@ -1,4 +1,4 @@
-"""What the API serves of messages."""
+"""Messages in the API's process."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""The overview: what is known of the whole deployment at one moment, and whether all is well.
+"""The state of the whole deployment at one moment, and whether all is well.
 
-`judge` holds what is known against the signs of trouble (`SIGNS`) that the database and the broker can show; what only
-Prometheus can see over time is left to its alerts. What cannot be read is unknown, and where something is unknown, the
-verdict is never `well`.
+`judge` looks for the signs of trouble (`SIGNS`) that the database and the broker can show. Signs that only Prometheus
+can see over time are left to its alerts. A part that cannot be read is unknown, and with an unknown part the verdict is
+never `well`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ class UnknownPart(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """What is known of the deployment. A part that is `None` stands among the `unknown` ones. `roles` are those that a
+    """The known state of the deployment. A part that is `None` is among the `unknown` ones. `roles` are those that the
     deployment needs processes for."""
 
     as_of: datetime

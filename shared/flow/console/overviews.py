@@ -39,7 +39,7 @@ class OverviewReader:
         self._unknown_since: dict[str, datetime] = {}
 
     async def read(self) -> Overview:
-        """What is known now. Raises `Unavailable` where not even the time is: the database is away."""
+        """Read the present state. Raises `Unavailable` if the database does not even tell the time."""
         return await self._overview.get()
 
     async def _look(self) -> Overview:

@@ -44,8 +44,8 @@ class Suppressions:
         await self._suppressions.create_index(_BY_ADDRESS)
 
     async def add(self, suppressions: Sequence[Suppression]) -> set[int]:
-        """Insert those that are not there; returns the positions of the others. Of these, a bar takes the place of an
-        unsubscription, and an unsubscription is noted in a bar."""
+        """Insert the new ones; returns the positions of the others. A bar replaces an unsubscription, and an
+        unsubscription is noted in a bar."""
         there = await insert_new(self._suppressions, [_codec.document(each) for each in suppressions])
         changes = [_strengthen(suppressions[position]) for position in sorted(there)]
         if changes:
@@ -106,8 +106,8 @@ class Suppressions:
         )
 
     async def remove(self, app_id: str, suppression_id: str) -> Suppression | None:
-        """Forget the app's suppression; returns what it was, `None` when there is none. Where it is a bar and the
-        recipient has unsubscribed too, the unsubscription is what stays."""
+        """Delete the app's suppression; returns it as it was, `None` if there is none. If it is a bar and the recipient
+        has unsubscribed too, the unsubscription stays."""
         while found := await self.get(app_id, suppression_id):
             as_read = {"_id": found.id, "cause": found.cause.value, "unsubscribed_at": found.unsubscribed_at}
             with translate_errors():
@@ -147,7 +147,6 @@ class Suppressions:
 
 
 def _strengthen(suppression: Suppression) -> UpdateOne:
-    """What adding it changes of one that is there."""
     if not suppression.is_bar:
         unknown = {"_id": suppression.id, "unsubscribed_at": None}
         return UpdateOne(unknown, {"$set": {"unsubscribed_at": suppression.unsubscribed_at}})

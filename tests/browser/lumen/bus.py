@@ -1,4 +1,4 @@
-"""Who subscribes to Lumen's events: all is well with three of them, and one does not answer."""
+"""Subscribers to Lumen's events: three are well, and one does not answer."""
 
 import random
 from collections.abc import Sequence

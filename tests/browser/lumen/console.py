@@ -1,4 +1,4 @@
-"""What Lumen's deployment has done in the last hour, and the processes that did it."""
+"""The last hour of Lumen's deployment, and its processes."""
 
 from datetime import datetime, timedelta
 from math import sin
@@ -26,7 +26,7 @@ _ACTIONS: tuple[tuple[BulkAct, BulkFilter, str, int], ...] = (
         2_310,
     ),
 )
-"""What each did, to what, why, and how many that were: the last one is under way."""
+"""Act, filter, reason and count of each; the last one is running."""
 
 
 async def add_hour(store: Store, now: datetime) -> None:

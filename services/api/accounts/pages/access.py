@@ -18,13 +18,13 @@ _ADMIN, _APP = "admin", "app/"
 
 
 class AccessPages(PageSet):
-    """Who may do what."""
+    """Users, tokens and their grants."""
 
     section = NavSection("Access", _ACCESS, order=300)
 
     @PageRoute("/access", template="accounts/access.html")
     async def show_access(self, visit: Visit) -> Values:
-        """Who the reader is, and where they are signed in; for admins also all users and tokens."""
+        """The reader's rights and sessions; for admins also all users and tokens."""
         who, sessions = await visit.read_all(visit.read("/whoami"), visit.read("/sessions"))
         values: dict[str, Any] = {"title": "Access", "who": who, "sessions": sessions, "users": [], "tokens": []}
         values |= {"next": "", "user_next": "", "own_grants": write_grants(who).splitlines(), "grants": write_grants}
@@ -37,7 +37,6 @@ class AccessPages(PageSet):
 
     @PageRoute("/access/users/{user_id:str}", template="accounts/user.html")
     async def show_user(self, visit: Visit) -> Values:
-        """What one person may do."""
         user = await visit.read(_USER, visit.path("user_id"))
         acts = await visit.read("/audit", on=user["id"], limit=SHOWN // 5)
         return {"title": user["email"], "user": user, "grants": write_grants(user), "acts": acts}
@@ -110,14 +109,14 @@ def _show_secret(issued: Any) -> Values:
 
 
 def write_grants(holder: Mapping[str, Any]) -> str:
-    """The grants of a user or a token, a line each: `app/<id> operator`."""
+    """The grants of a user or a token, one per line: `app/<id> operator`."""
     apps = [f"{_APP}{app} {_ADMIN}" for app in holder.get("allowedApps") or ()]
     return "\n".join(apps + [f"{over} {role}" for over, role in (holder.get("roles") or {}).items()])
 
 
 def read_grants(text: str) -> tuple[list[str], dict[str, str]]:
-    """The apps whose admin somebody is, as the API calls them apart, and what else they may do. Raises `ApiProblem` for
-    a line that is no grant."""
+    """The apps that these grants administer, and the other grants: the API takes them in two fields. Raises
+    `ApiProblem` for an invalid line."""
     apps: list[str] = []
     roles: dict[str, str] = {}
     for line in text.splitlines():
@@ -125,7 +124,9 @@ def read_grants(text: str) -> tuple[list[str], dict[str, str]]:
             continue
         words: Sequence[str] = line.split()
         if len(words) != 2:
-            raise refuse("roles", f"a line is what it is over, a space and a role: not {line!r}")
+            raise refuse(
+                "roles", f"a line is an object, a space and a role, for example app/<id> operator: not {line!r}"
+            )
         over, role = words
         if over.startswith(_APP) and role == _ADMIN:
             apps.append(over.removeprefix(_APP))

@@ -13,7 +13,7 @@ COUNTED = 100
 
 
 class AppPages(PageSet):
-    """What jobs are made for."""
+    """Apps and their limits."""
 
     section = NavSection("Apps", "/apps", order=21)
 

@@ -1,4 +1,4 @@
-"""What a subscription was sent: deliveries and what came of them, replays, and dead letters."""
+"""The deliveries of a subscription with their calls, its replays, and dead letters."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -70,7 +70,7 @@ class DeliveryPages(PageSet):
 
     @PageRoute(_REPLAYS_PAGE, template="bus/replays.html", refresh_seconds=2)
     async def show_replays(self, visit: Visit) -> Values:
-        """Replays and how far they are, and a form that begins one."""
+        """Replays with their progress, and a form that starts one."""
         key = visit.path("key")
         subscription = await visit.read(SUBSCRIPTION, key, namespace=read_namespace(visit))
         found = await visit.read_list(_REPLAYS, key, namespace=read_namespace(visit))
@@ -102,7 +102,7 @@ class DeliveryPages(PageSet):
 
 
 class BusDeadLetterPages(PageSet):
-    """Events that no receiver has taken, to be tried again or discarded."""
+    """Events that a receiver has not accepted, and the acts to retry or discard them."""
 
     section = SECTION
     tab = NavTab("Bus", _LETTERS, under="/dead-letters", order=10)
@@ -136,7 +136,8 @@ class BusDeadLetterPages(PageSet):
 
     @FormRoute(_LETTER_PAGE + "/retry", page="show_dead_letter")
     async def retry_dead_letter(self, visit: Visit) -> Moved:
-        """Deliver it again. Of a loss the events are replayed: that page tells how far it is."""
+        """Deliver it again. If it stands for lost events, they are replayed, and the page of replays shows the
+        progress."""
         letter = await _read_letter(visit)
         await _act(visit, letter["id"])
         if letter["last_at"] is not None:
@@ -156,7 +157,7 @@ class BusDeadLetterPages(PageSet):
 
     @FormRoute(_LETTERS + "/retry", page="show_dead_letters")
     async def retry_dead_letters(self, visit: Visit) -> Moved:
-        """Deliver those of a subscription again, or all: as many as one request of the API does."""
+        """Retry those of a subscription, or all: as many as one request of the API does."""
         key, about = visit.query("key"), {"namespace": read_namespace(visit)}
         done = await visit.send("POST", _LETTERS + "/retry", body={"key": key}, query=about)
         said = "retried-of-more" if done["more"] else "retried-some"
@@ -173,7 +174,7 @@ async def _act(visit: Visit, letter_id: str) -> None:
 
 
 def _count_reasons(letters: list[Values]) -> dict[str, int]:
-    """How many events these letters hold, by why nobody has taken them."""
+    """The events of these letters, counted by the reason of their failure."""
     counts: dict[str, int] = {}
     for letter in letters:
         counts[letter["reason"]] = counts.get(letter["reason"], 0) + letter["count"]

@@ -15,7 +15,7 @@ from services.api.http.pages.pictures import Piece
 from services.api.http.pages.visits import Visit
 
 Shown = Mapping[str, Any]
-"""What the API answers: a subscription, its health, or a delivery."""
+"""A subscription, its health, or a delivery, as the API answers."""
 Deliveries = Sequence[Shown]
 
 ALL_POINTS = 100
@@ -105,9 +105,9 @@ async def read_standings(visit: Visit, subscriptions: Sequence[Shown], namespace
 
 
 class DeliveryHistory(Struct, frozen=True):
-    """From `begins` to now in slices of one length. `calls` has those of each slice that were taken and that failed,
-    `waits` how old, in seconds, the oldest event was of these deliveries that waited in it. Of each delivery the first
-    and the last calls are known; so many in between are `unknown`."""
+    """Slices of equal length from `begins` to now. `calls` counts the successful and the failed calls of each slice,
+    and `waits` is the age in seconds of its oldest waiting event. The API keeps the first and the last calls of a
+    delivery; `unknown` counts those in between."""
 
     begins: datetime
     calls: Sequence[Sequence[Piece]]
@@ -116,7 +116,7 @@ class DeliveryHistory(Struct, frozen=True):
 
     @property
     def taken(self) -> int:
-        """How many calls were answered well."""
+        """The accepted calls."""
         return int(sum(pieces[0].size for pieces in self.calls))
 
     @property
@@ -126,13 +126,13 @@ class DeliveryHistory(Struct, frozen=True):
 
 
 def is_success(attempt: Shown) -> bool:
-    """Whether the receiver took what it was called with."""
+    """Whether the receiver accepted the call."""
     return attempt["status"] in _SUCCESSES
 
 
 def draw_history(deliveries: Deliveries, now: datetime) -> DeliveryHistory | None:
-    """What these deliveries tell; `None` where there are none. The picture ends at the next whole step of time: while
-    nothing happens, it stays as it is, and a page that asks for itself is told so."""
+    """The history of these deliveries, `None` without any. It ends at the next multiple of a step, so the page does not
+    change while nothing happens."""
     if not deliveries:
         return None
     now += -(now - datetime.min.replace(tzinfo=UTC)) % _STEP

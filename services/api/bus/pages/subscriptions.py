@@ -46,7 +46,7 @@ def below(visit: Visit, path: str, *parts: str, **query: str) -> str:
 
 
 def tell_whose(visit: Visit) -> Values:
-    """What every template of the bus needs: whose things it shows, and whether the reader may move and own them."""
+    """The values of every template of the bus: the namespace, and whether the reader may operate or own it."""
     namespace = read_namespace(visit) or visit.caller.namespace
     return {
         "namespace": namespace,
@@ -154,7 +154,7 @@ class SubscriptionPages(PageSet):
 
 
 def read_condition(line: str) -> Values:
-    """`/total gt 10`, as the API takes it. The value is JSON; what is none is a text."""
+    """`/total gt 10` as the API takes it. The value is JSON, else a text."""
     path, _, rest = line.strip().partition(" ")
     op, _, text = rest.strip().partition(" ")
     return {"path": path, "op": op, "value": _read_value(text.strip()) if text.strip() else True}
@@ -185,7 +185,7 @@ async def _check_key(visit: Visit, key: str) -> None:
 
 
 def _read_body(visit: Visit) -> Values:
-    """What was typed, as the body of the API. Raises `ApiProblem`."""
+    """The body of the API's request. Raises `ApiProblem`."""
     body: Values = {name: visit.read_field(name) for name in _TEXTS}
     body |= {name: number for name in _NUMBERS if (number := read_number(visit.form, name)) is not None}
     body["topics"] = visit.read_field("topics").split()
@@ -203,7 +203,7 @@ def _read_body(visit: Visit) -> Values:
 
 
 def _fill_in(visit: Visit, stands: Values) -> Values:
-    """What the fields hold: what was typed, else how it stands. Values of headers are never shown."""
+    """The fields' values: as typed, else as stored. Values of headers are never shown."""
     wanted = stands["filter"]
     shown = {name: stands[name] for name in (*_TEXTS, *_NUMBERS)} | {
         "subscription_key": stands["key"],
@@ -222,11 +222,10 @@ def _fill_in(visit: Visit, stands: Values) -> Values:
 
 
 def _show_secret(visit: Visit, made: Values) -> Values:
-    """What the page tells that shows a secret for this one time."""
     told = {"title": made["key"], "key": made["key"], "secret": made.get("secret", ""), "hours": None}
     return tell_whose(visit) | told
 
 
 def _name_to_type(key: str, health: Values | None) -> str:
-    """What is typed before it is deleted: nothing where few events wait, or nobody knows how many."""
+    """The key that confirms a deletion, `""` if few events wait, or if their number is unknown."""
     return key if health and health["queued"] > MANY_THINGS else ""

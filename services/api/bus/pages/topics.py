@@ -84,5 +84,5 @@ class BusTopicPages(PageSet):
 
 
 def _name_to_type(topic: Mapping[str, Any]) -> str:
-    """What is typed before it is deleted, `""` where little was published on it."""
+    """The name that confirms a deletion, `""` for a topic with few events."""
     return str(topic["name"]) if topic["events"] > MANY_THINGS else ""

@@ -44,7 +44,7 @@ class DeadLetterPages(PageSet):
     @FormRoute(LETTERS + "/retry", page="show_letters")
     @FormRoute(LETTERS + "/discard", page="show_letters")
     async def act_on_letters(self, visit: Visit) -> Moved:
-        """Do it to those that were chosen: each by its namespace and its id."""
+        """Retry or discard the chosen ones. A value is a namespace and an id."""
         return await act_on_chosen(visit, _back(visit), lambda chosen: _act(visit, *chosen.split(" ", 1)))
 
     @PageRoute(_ONE, template="clock/dead-letter.html", refresh_seconds=5)

@@ -84,8 +84,7 @@ async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _read_definition(form: Fields) -> dict[str, Any]:
-    """What was typed, as the API takes it. What is left empty is left out. Raises `ApiProblem` for what would not
-    become the body of a request."""
+    """The body of the API's request, without empty fields. Raises `ApiProblem` for fields that make no body."""
     body = _read_when(form)
     body |= {name: form[name].strip() for name in _TIMES if form.get(name, "").strip()}
     body |= _read_numbers(form, _NUMBERS)
@@ -97,7 +96,7 @@ def _read_definition(form: Fields) -> dict[str, Any]:
 
 
 def _fill_form(schedule: Mapping[str, Any]) -> dict[str, str]:
-    """The fields that say what the schedule says."""
+    """The fields of a stored schedule."""
     form = {"when": next((kind for kind in ("cron", "every") if kind in schedule), "schedules")}
     form["schedules"] = "\n".join(schedule.get("schedules", ()))
     for name in ("cron", "timezone", "every", *_TIMES, "max_occurrences"):

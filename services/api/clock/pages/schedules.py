@@ -27,7 +27,7 @@ class SchedulePages(PageSet):
 
     @PageRoute(_SCHEDULES, template="clock/schedules.html", refresh_seconds=5)
     async def show_schedules(self, visit: Visit) -> Values:
-        """What fires next, and a search. Never more than a page of a namespace is listed."""
+        """The next instants, and a search. It never lists more than one page of a namespace."""
         chosen = chosen_namespace(visit)
         is_one = chosen != EVERY
         cursor = "" if is_one else visit.query("cursor")
@@ -73,7 +73,7 @@ class SchedulePages(PageSet):
 
 
 async def describe_schedule(visit: Visit, key: str) -> Values:
-    """What the page of a schedule shows. Raises `ApiProblem`."""
+    """The values of a schedule's page. Raises `ApiProblem`."""
     namespace = visit.query("namespace") or visit.caller.namespace
     schedule, names = await visit.read_all(visit.read("/schedules/{}", key, namespace=namespace), read_names(visit))
     letters = await visit.try_read("Its dead letters", "/dead-letters", key=key, namespace=namespace, limit=1)
@@ -100,7 +100,7 @@ def link_schedule(namespace: str, key: str) -> str:
 
 
 async def _read_due(visit: Visit, namespace: str) -> Any:
-    """What fires next, as all see it who look at this namespace: the looks for it are many."""
+    """The next instants, shared by all readers of this namespace, because their pages ask often."""
     read = partial(visit.read, "/schedules/due", namespace=namespace)
     may_see = visit.may("viewer") if namespace == EVERY else visit.may("viewer", namespace=namespace)
     if not may_see:

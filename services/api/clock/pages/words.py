@@ -36,7 +36,7 @@ def tell_when(definition: Definition) -> str:
 
 
 def tell_callback(callback: Mapping[str, Any]) -> str:
-    """What is done then."""
+    """The request or the message that a schedule sends, in words."""
     data = callback["data"]
     match callback["type"]:
         case "http":
@@ -50,7 +50,7 @@ def tell_callback(callback: Mapping[str, Any]) -> str:
 
 
 def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
-    """What is done with an instant that comes late."""
+    """The policy for late instants, in words."""
     if isinstance(misfire, str):
         return _MISFIRE[misfire]
     return f"They fire if they are at most {span(misfire['fire_within_seconds'])} late, and are skipped otherwise."
@@ -98,8 +98,8 @@ def _tell_days(day: str, weekday: str) -> str | None:
 
 
 class DuePicture(Struct, frozen=True):
-    """What fires between two moments, a column for each `step_seconds`, and how many that are together. `is_whole`
-    tells that this is all of it: the API ends at 50 instants."""
+    """The instants between two moments: a column for each `step_seconds`, and their number. `is_whole` is false if the
+    API has left some out: it ends at 50."""
 
     columns: list[Piece]
     begin: datetime
@@ -110,8 +110,8 @@ class DuePicture(Struct, frozen=True):
 
 
 def picture_due(due: Mapping[str, Any], *, hours: int = 24) -> DuePicture:
-    """The picture of what `GET /schedules/due` told. Columns begin at round times, so it stays still between two
-    looks."""
+    """The picture of an answer of `GET /schedules/due`. Columns begin at round times, so it does not move between two
+    refreshes."""
     now, until = known_time(due["as_of"]), known_time(due["until"])
     step = next((step for step in _STEPS if until - now <= (_SLOTS - 2) * step), _STEPS[-1])
     begin = _round_down(now, step)
@@ -125,7 +125,7 @@ def picture_due(due: Mapping[str, Any], *, hours: int = 24) -> DuePicture:
 
 
 def picture_lateness(outcomes: Sequence[Mapping[str, Any]]) -> list[Piece]:
-    """How late attempts were, by bucket; empty where nothing fired. A retry's delay is no lateness of ours."""
+    """First attempts by delay; empty if nothing fired. Retries are left out, because they are late on purpose."""
     late = [outcome["late_ms"] for outcome in outcomes if outcome["attempt"] == 1]
     if not late:
         return []

@@ -12,7 +12,7 @@ Record = Mapping[str, Any]
 
 
 class AuditPages(PageSet):
-    """What is written down."""
+    """The audit."""
 
     section = NavSection("Audit", "/audit", order=310, is_seen=lambda visit: visit.caller.is_admin)
 

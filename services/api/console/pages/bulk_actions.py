@@ -38,7 +38,7 @@ class BulkActionPages(PageSet):
 
     @PageRoute(_NEW, template="console/bulk-action-new.html")
     async def show_new(self, visit: Visit) -> Values:
-        """What an act would do to what a filter matches. Without an act, which ones there are."""
+        """The preview of an act over a filter. Without an act, the choice of acts."""
         act = _read(visit, "act")
         if act not in ACTS:
             return {"title": "New bulk action", "act": "", "acts": ACTS}
@@ -67,7 +67,7 @@ class BulkActionPages(PageSet):
 
     @FormRoute(_NEW, page="show_new")
     async def begin_action(self, visit: Visit) -> Moved:
-        """Begin it. Where more match than was told, the API refuses, and the page tells the new figure."""
+        """Start it. If more things match than in the preview, the API refuses, and the page shows the new figure."""
         act = _read(visit, "act")
         filter = {name: visit.read_field(f"filter.{name}") for name in FIELDS.get(act.partition(".")[0], ())}
         await _check_typed_name(visit, act, filter)
@@ -92,8 +92,8 @@ class BulkActionPages(PageSet):
 
 
 def _read(visit: Visit, name: str) -> str:
-    """What was typed, or what the address says. A form has its filter's fields by names of their own: `key` is that of
-    its idempotency there."""
+    """The typed value, else that of the address. Fields of the filter have a prefix, because the form's own `key` is
+    its idempotency key."""
     return visit.read_field(name) or visit.query(name.removeprefix("filter.")).replace("\r\n", "\n")
 
 
@@ -160,7 +160,7 @@ def _is_much(figures: Mapping[str, Any]) -> bool:
 def _name_to_type(
     figures: Mapping[str, Any], filter: Mapping[str, str], choice: NamespaceChoice, apps: Mapping[str, str]
 ) -> str:
-    """What has to be typed before so much is done; `""` where it is not much."""
+    """The word that confirms a large action; `""` for a small one."""
     if not _is_much(figures):
         return ""
     named = next((filter[name] for name in ("key", "prefix", "template", "by") if filter.get(name)), "")

@@ -12,7 +12,7 @@ _COUNTED = 1_000_000
 
 
 class ActWords(Struct, frozen=True):
-    """What an act is called, what its things are, one and many, and what becomes of them."""
+    """The names of an act, of one and of many of its things, and of their state after it."""
 
     label: str
     one: str
@@ -68,7 +68,7 @@ _WORDS = {
 
 
 def tell_figures(act: str, figures: Mapping[str, Any]) -> str:
-    """What would be done, in figures."""
+    """The figures of a preview as a sentence."""
     words, matched = ACTS[act], figures["matched"]
     count = f"{number(matched)} or more" if matched >= _COUNTED else number(matched)
     told = f"{count} {words.one} is {words.does}" if matched == 1 else f"{count} {words.many} are {words.does}"
@@ -81,7 +81,7 @@ def tell_figures(act: str, figures: Mapping[str, Any]) -> str:
 
 
 def tell_filter(filter: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """What an action is about, in words."""
+    """The filter of an action in words."""
     parts = [words.format(filter[name]) for name, words in _WORDS.items() if filter.get(name)]
     namespace = filter.get("namespace")
     if namespace:

@@ -17,9 +17,7 @@ class DeadTaskPages(PageSet):
 
     tab = NavTab("Tasks", TASKS, under="/dead-letters", order=20, is_seen=lambda visit: visit.caller.is_admin)
 
-    @PageRoute(
-        TASKS, template="console/dead-tasks.html", section="/dead-letters", refresh_seconds=5, shared_by_roles=True
-    )
+    @PageRoute(TASKS, template="console/dead-tasks.html", refresh_seconds=5, shared_by_roles=True)
     async def show_tasks(self, visit: Visit) -> Values:
         """Which queues have some; of the one in the address, the first."""
         queue = visit.query("queue")
@@ -50,5 +48,5 @@ class DeadTaskPages(PageSet):
 
 
 def _name_to_type(shown: Values) -> str:
-    """What is typed before all are discarded, `""` where these are not many."""
+    """The word that confirms discarding all, `""` for a few."""
     return str(shown["queue"]) if shown["dead"] > MANY_THINGS else ""

@@ -51,7 +51,7 @@ class OverviewPages(PageSet):
 
 
 async def _read_failed(visit: Visit, since: str) -> Any:
-    """The newest failed jobs made since then; whoever has the same roles shares them for a while."""
+    """The newest failed jobs since then, shared by readers with the same roles."""
 
     async def read() -> Any:
         return await visit.read("/jobs", status=_FAILED, since=f"{since}:00Z", limit=_SHOWN)

@@ -74,7 +74,7 @@ class Doors:
 
 
 def _inside(after: str) -> str:
-    """Where to go on, below `/ui`: nowhere else, whatever the form says."""
+    """The page to open after signing in: below `/ui`, whatever the form says."""
     path = after.removeprefix(ROOT)
     is_below = after.startswith(f"{ROOT}/") and not path.startswith(("//", "/sign-", "/welcome")) and "\\" not in path
     return path if is_below and path.isascii() and path.isprintable() else ""

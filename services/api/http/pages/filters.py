@@ -1,4 +1,4 @@
-"""How values are written on a page: numbers, times, spans and JSON. What is not known is written as a dash."""
+"""How values are written on a page: numbers, times, spans and JSON. An unknown value is a dash."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +32,7 @@ def compact(value: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A part of a whole. What is not nothing is not written as nothing, and what is not all not as all."""
+    """A part of a whole. Only zero is written as 0 %, and only the whole as 100 %."""
     if not whole:
         return UNKNOWN
     share = 100 * part / whole

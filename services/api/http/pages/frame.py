@@ -117,7 +117,7 @@ class PageFrame:
             try:
                 values = await _read_values(visit, route, method)
             except ApiProblem as problem:
-                return self._show_problem(visit, problem, _section_of(pages, route))
+                return self._show_problem(visit, problem, _section_of(pages))
             return self._show_page(visit, pages, route, values)
 
         return show
@@ -136,14 +136,14 @@ class PageFrame:
         return take
 
     async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
-        """What a form shows instead of moving on."""
+        """Answer a form that shows something instead of moving on."""
         if form.fragment and REFRESH in visit.request.headers:
             return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
         bearer = pages.page_of(form)
         assert bearer is not None, "a form that shows something is on a page"
         route, method = bearer
         if form.template:
-            context = self._context(visit) | {"here": _section_of(pages, route)}
+            context = self._context(visit) | {"here": _section_of(pages)}
             return self._show(visit, form.template, context | done, HTTPStatus.OK)
         try:
             values = await method(visit)
@@ -158,17 +158,17 @@ class PageFrame:
             return self._show_problem(visit, problem)
         route, method = bearer
         if not problem.is_refusal:
-            return self._show_problem(visit, problem, _section_of(pages, route))
+            return self._show_problem(visit, problem, _section_of(pages))
         try:
             values = await method(visit)
         except ApiProblem as other:
-            return self._show_problem(visit, other, _section_of(pages, route))
+            return self._show_problem(visit, other, _section_of(pages))
         return self._show_page(visit, pages, route, values, problem=problem)
 
     def _show_page(
         self, visit: Visit, pages: PageSet, route: PageRoute, values: Values, *, problem: ApiProblem | None = None
     ) -> Response[Any]:
-        context = {"here": _section_of(pages, route), "refresh_seconds": route.refresh_seconds}
+        context = {"here": _section_of(pages), "refresh_seconds": route.refresh_seconds}
         shown, status = self._context(visit) | context | values, HTTPStatus.OK
         if problem is not None:
             # A refresh would take away what is told here, and what was typed.
@@ -247,13 +247,15 @@ class PageFrame:
         return f"{request.app.state[PUBLIC_PATH]}{ROOT}"
 
 
-def _section_of(pages: PageSet, route: PageRoute) -> str:
-    """The path of the section that a page belongs to, `""` for none."""
-    return route.section or (pages.section.path if pages.section else "")
+def _section_of(pages: PageSet) -> str:
+    if pages.section:
+        return pages.section.path
+    return pages.tab.under if pages.tab else ""
 
 
 async def _read_values(visit: Visit, route: PageRoute, method: Method) -> Values:
-    """What the page shows. A refresh takes what was read for somebody who sees the same, since the last one was due."""
+    """The page's values. A refresh takes values that were read for another reader of the same page within
+    `refresh_seconds`."""
     if not route.refresh_seconds:
         return await method(visit)  # type: ignore[no-any-return]
 

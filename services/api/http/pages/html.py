@@ -52,7 +52,7 @@ _PACKED = _KEPT | {"content-encoding": "gzip"}
 
 class PageFiles:
     """`/ui/files/…`: styles, scripts and icons. A file's address has its digest, so a browser keeps it for a year.
-    They are compressed once, for all who read that."""
+    Each is compressed once."""
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
@@ -140,5 +140,5 @@ async def compress(request: Request[Any, Any, Any], answer: Response[bytes]) -> 
 
 
 def digest_of(html: str) -> str:
-    """What tells one state of a page from another."""
+    """A digest that differs between two states of a page."""
     return hashlib.sha256(html.encode()).hexdigest()[:_DIGEST_CHARACTERS]

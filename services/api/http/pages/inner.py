@@ -47,7 +47,7 @@ class ApiProblem(Exception):
 
 
 class ApiAnswer(Struct, frozen=True):
-    """What a route answered: its JSON, and where the next page of a list begins, `""` for the last one."""
+    """The JSON of a route's answer, and the cursor of a list's next page, `""` after the last one."""
 
     status: int
     value: Any

@@ -17,8 +17,8 @@ _CHOICES = 20
 
 
 class NamespaceChoice(Struct, frozen=True):
-    """What a page needs to let its reader choose: the namespaces, a page of them, `next` where that ends, and `names`
-    of their tokens, as far as this reader may know them. Only where it shows them, `all` tells what each has."""
+    """The namespaces that a reader can choose: one page of them, the `next` cursor, and the `names` of their tokens
+    that this reader may see. `all` has counts only if the page shows them."""
 
     chosen: str
     own: str
@@ -44,7 +44,7 @@ def chosen_namespace(visit: Visit) -> str:
 
 
 async def read_choice(visit: Visit, chosen: str, *, cursor: str = "", counts: bool = False) -> NamespaceChoice:
-    """What there is to choose from; with `counts`, what each has. Raises `ApiProblem`."""
+    """Read the choice; with `counts`, also the number of things in each. Raises `ApiProblem`."""
     listed, names = await visit.read_all(_read_namespaces(visit, cursor, counts=counts), read_names(visit))
     found: ApiAnswer = listed
     return NamespaceChoice(

@@ -31,8 +31,8 @@ class Mark(Struct, frozen=True):
 
 
 class StripBlock(Struct, frozen=True):
-    """What begins at a moment of a day, as a share of its length from 0 to 1; `share` of it is done. Blocks of two
-    lanes do not cover each other."""
+    """A block that begins at a moment of a day, as a share of its length from 0 to 1; `share` of the block is done.
+    Blocks in different lanes do not cover each other."""
 
     at: float
     share: float
@@ -49,7 +49,7 @@ def stacked_bar(parts: Sequence[Piece], *, whole: float | None = None, says: str
     for part in parts:
         width = WIDTH * part.size / total
         if part.size and width:
-            # What is there is seen, however little it is.
+            # Even the smallest part is visible.
             shown = max(width, 2.0)
             drawn.append(_rect(begin, 0, min(shown, WIDTH - begin), 20, part.tone, f"{part.label}: {part.size:,.0f}"))
             begin += width

@@ -1,4 +1,4 @@
-"""What a page is, and what a form does. Each stands over the method that answers it.
+"""The routes of pages and forms, as decorators of the methods that answer them.
 
     class JobPages(PageSet):
         section = NavSection("Jobs", "/jobs", order=20)
@@ -9,8 +9,8 @@
         @FormRoute("/jobs/{job_id:str}/stop", page="show_job")
         async def stop_job(self, visit: Visit) -> Moved: ...
 
-A page's method returns what its template shows. A form's method does one thing by the API's routes, and says where to
-go on. Where the API refuses, the page named by `page` is shown again with the refusal, and with what was typed.
+A page's method returns what its template shows. A form's method calls the API's routes and returns
+the next page. If the API refuses, the page named by `page` is shown again with the refusal and the typed values.
 """
 
 from collections.abc import Awaitable, Callable
@@ -54,7 +54,6 @@ class PageRoute(Struct, frozen=True):
     path: str
     template: str
     refresh_seconds: float = 0
-    section: str = ""
     shared_by_roles: bool = False
 
     def __call__(self, function: Function) -> Function:
@@ -63,11 +62,11 @@ class PageRoute(Struct, frozen=True):
 
 
 class FormRoute(Struct, frozen=True):
-    """What a form does. `page` names the method of the page that bears it. A method of several says by `Visit.act`
-    which one was sent.
+    """The route of a form. `page` names the method of the page that contains it. A method with several routes reads
+    `Visit.act`.
 
-    One that shows something instead of moving on returns values. Its `template` is a page of its own with these; or, as
-    a preview, a script gets a `fragment` with them, and a browser without scripts its page with them.
+    A method that returns values shows them instead of moving on. `template` is a page of its own with them. With
+    `fragment`, a preview, a script gets the fragment, and a browser without scripts gets the page.
     """
 
     path: str
@@ -81,8 +80,7 @@ class FormRoute(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """Where to go on after a form has done its work, and what to say there: the name of a sentence in `SAID`, and a
-    number for it."""
+    """The page that follows a form, a sentence of `SAID` that it shows, and a number for that sentence."""
 
     to: str
     said: str = ""
@@ -123,13 +121,13 @@ SAID = {
     "published": "Published. Subscriptions receive it in a moment.",
     "retried-of-more": "Tried again: {count}. There are more: press again to retry them.",
 }
-"""What a page says after a form has done its work, by the name that the address has: so nobody's link makes a page say
+"""The sentences that a page can show after a form, by name. The address has the name, so no link can make a page say
 anything else."""
 
 
 class PageSet:
-    """Pages that belong together. `section` is their entry in the navigation, and `tab` the one in a section that
-    several sets fill, if they have such."""
+    """Pages that belong together. `section` is their entry in the navigation, which several sets may share. `tab` is
+    their entry beside those of other subjects in one section."""
 
     section: NavSection | None = None
     tab: NavTab | None = None

@@ -1,7 +1,7 @@
-"""Who is looking: a browser that is signed in, or the person whom a trusted proxy names.
+"""The reader of a page: a signed-in browser, or the person whom a trusted proxy names.
 
-Somebody signs in with a token. The cookie holds 256 random bits, of which the store knows the SHA-256. It opens pages
-only: the API's own routes do not look at it.
+A person signs in with a token. The cookie has 256 random bits; the store has their SHA-256. The cookie opens pages
+only: the API's own routes ignore it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _AGENT_CHARACTERS, _COOKIE_CHARACTERS = 200, 100
 
 
 class Visitor(Struct, frozen=True):
-    """Who is looking. `session_id` is `""` for whom a proxy names."""
+    """The reader of a page. `session_id` is `""` for a person whom a proxy names."""
 
     caller: Caller
     session_id: str = ""
@@ -57,8 +57,7 @@ class Visitors:
         self._open_sessions = OpenSessions(self._find_all)
 
     async def find(self, request: Request[Any, Any, Any]) -> Visitor | None:
-        """Who is looking; `None` for a stranger, who has to sign in. A session whose token or user is gone is none.
-        Raises `Unavailable`."""
+        """The reader; `None` for a stranger, or if the session's token or user is gone. Raises `Unavailable`."""
         shown = _read_cookie(request)
         found = await self._find_signed_in(request, secret_digest(shown)) if shown else None
         if found is not None:
@@ -72,7 +71,7 @@ class Visitors:
     async def _find_signed_in(self, request: Request[Any, Any, Any], session_id: str) -> SignedIn | None:
         if is_refresh(request):
             found = await self._open_sessions.get(session_id)
-            # What we remember may be old: another window may have prolonged the session.
+            # This copy may be old: another window may have prolonged the session.
             if found is None or not found.session.is_over(self._clock.now()):
                 return found
         return (await self._find_all([session_id])).get(session_id)
@@ -174,7 +173,7 @@ def _cookie(request: Request[Any, Any, Any], value: str, seconds: int) -> str:
 
 
 def _read_cookie(request: Request[Any, Any, Any]) -> str:
-    """What the cookie holds; `""` without one. Where several have its name, somebody else may have set one of them."""
+    """The cookie's value; `""` without one, and if several have its name: another site may have set one of them."""
     name = _SECURE if _is_https(request) else _PLAIN
     pairs = [pair.strip() for header in header_values(request.scope, b"cookie") for pair in header.split(";")]
     found = [value for pair in pairs for cookie, _, value in [pair.partition("=")] if cookie == name]

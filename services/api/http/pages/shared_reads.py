@@ -1,7 +1,6 @@
-"""What all who look at a page share: however many have it open, a reading is made once in a while.
+"""Readings that all readers of a page share, so their cost does not grow with the number of open pages.
 
-Only refreshes take what was read for somebody else. Whoever opens a page sees it as it is: they may have just changed
-something.
+Only refreshes take a shared reading. A reader who opens a page gets a new one: they may have just changed something.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ SHARED_READS = "shared_reads"
 _REMEMBERED = 300
 
 STALE_SECONDS = 2.0
-"""How long a page may go on to ask for itself when its session has ended."""
+"""How long a page may go on refreshing after its session has ended."""
 
 _MOST, _OPEN_SECONDS = 2_000, 30.0
 
@@ -38,9 +37,8 @@ class SharedReads:
         self._kept: LRUCache[Hashable, _Kept] = LRUCache(_REMEMBERED)
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:
-        """What `read` gives, or gave at most so many seconds ago: 0 for a new reading. Who comes while it is read waits
-        for that, and shares what comes next, be it that a server is away. Nobody may change it. Raises what `read`
-        raises."""
+        """A value of `read`, at most `seconds` old; 0 reads a new one. Callers that come during a reading wait for it
+        and share the next one, and its error too. Nobody may change the value. Raises what `read` raises."""
         asked, kept = next(self._turns), self._kept.setdefault(key, _Kept())
         if self._is_fresh(kept, seconds):
             return kept.value
@@ -87,7 +85,7 @@ class OpenSessions(Generic[Found]):
         self._open: TTLCache[str, None] = TTLCache(_MOST, _OPEN_SECONDS)
 
     async def get(self, session_id: str) -> Found | None:
-        """What there is of this session, or was in the last two seconds. Raises `Unavailable`."""
+        """This session, at most two seconds old. Raises `Unavailable`."""
         found: Mapping[str, Found] = await self._reads.get("all", self._find_open, seconds=STALE_SECONDS)
         if session_id not in found:
             found = await self._find([session_id])

@@ -1,4 +1,4 @@
-"""What was typed and chosen in a form, as the API takes it. What no route could take is refused here, beside its field.
+"""Fields of a form as values of the API. A value that no route can take is refused here, beside its field.
 
 An empty field is `None`, or an empty list or dictionary. `form` has the last text of each field by its name.
 """
@@ -41,10 +41,10 @@ def check_name(form: Form, name: str) -> None:
 
 
 async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[Any]]) -> Moved:
-    """Retry or discard each that was chosen in a list, and go `back`. One that refuses stays as it is.
+    """Retry or discard the chosen rows of a list, and go `back`. A row that the API refuses does not stop the others.
 
     Raises:
-        ApiProblem: all refuse; or more are chosen than a form takes, and nothing is done: nobody would know to which.
+        ApiProblem: all refuse; or too many are chosen, and nothing is done.
     """
     chosen, refused = visit.lists.get("chosen", []), list[ApiProblem]()
     if not 1 <= len(chosen) <= _MOST_CHOSEN:
@@ -106,7 +106,7 @@ def read_object(form: Form, field: str) -> msgspec.Raw | None:
 
 
 def read_lines(form: Form, field: str) -> list[str]:
-    """What stands on each line that is not blank."""
+    """The lines that are not blank, stripped."""
     return [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
 
 

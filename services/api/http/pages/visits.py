@@ -41,7 +41,7 @@ class Visit:
         self._api = InnerApi(request, caller, session_id)
 
     def path(self, name: str) -> str:
-        """What stands in the path by this name."""
+        """A parameter of the path."""
         return str(self.request.path_params[name])
 
     @property
@@ -85,14 +85,14 @@ class Visit:
         return fields
 
     def read_field(self, name: str) -> str:
-        """What was typed into this field, without spaces around it."""
+        """A field of the form, stripped."""
         return self.form.get(name, "").strip()
 
     async def read(self, path: str, *parts: str, **query: Any) -> Any:
-        """What GET answers. Each `{}` in the path takes one of the parts, whatever characters it has.
+        """The JSON of a GET. Each `{}` in the path takes one of the parts, whatever characters it has.
 
         Raises:
-            ApiProblem: the API refuses, or does not know.
+            ApiProblem: the API refuses, or it does not answer.
         """
         return (await self._api.ask("GET", fill(path, parts), query=query)).value
 
@@ -107,9 +107,9 @@ class Visit:
         return await self.attempt(what, self.read(path, *parts, **query))
 
     async def attempt(self, what: str, reading: Awaitable[Any]) -> Any:
-        """What a reading gives that the page can do without: `None`, and the page tells that `what` is unknown and why,
-        while a server is away; `None` alone for what is not there, or not for this reader. Raises `ApiProblem` where
-        this reader asks too often."""
+        """A reading that the page can do without. `None` while a server is away, and the page says that `what` is
+        unknown and why; `None` also for a thing that is missing or hidden from this reader. Raises `ApiProblem` if this
+        reader asks too often."""
         try:
             return await reading
         except ApiProblem as problem:
@@ -144,9 +144,8 @@ class Visit:
         return await asyncio.gather(*reads)
 
     async def read_shared(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:
-        """What `read` gives: where the page only asks for itself, what it gave to somebody at most so many seconds ago.
-        All who have the same `key` share it, so their rights must be the same, as far as it goes by them. Nobody may
-        change it."""
+        """A value of `read`; for a refresh, one that was read at most `seconds` ago, also for another reader. Readers
+        with the same `key` share it, so `key` must contain every right that changes it. Nobody may change the value."""
         reads: SharedReads = self.request.app.state[SHARED_READS]
         return await reads.get(key, read, seconds=seconds if is_refresh(self.request) else 0)
 

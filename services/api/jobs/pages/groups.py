@@ -12,6 +12,7 @@ from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet,
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
 from services.api.jobs.pages.job import SAID, refuse_plainly
+from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.job_words import Json, Shown, device_pieces, show_job, zone_name
 
 PATH = "/groups/{app_id:str}/{group_id:str}"
@@ -44,7 +45,7 @@ class DayAxis(Struct, frozen=True):
     length: timedelta
 
     def place(self, at: datetime) -> float:
-        """Where this instant is on the axis: 0 is its begin, 1 its end."""
+        """The position of an instant on the axis: 0 at its begin, 1 at its end."""
         return (at - self.begin) / self.length
 
     @property
@@ -56,7 +57,9 @@ class DayAxis(Struct, frozen=True):
 class GroupPages(PageSet):
     """A localized push."""
 
-    @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, section="/jobs", shared_by_roles=True)
+    section = SECTION
+
+    @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, shared_by_roles=True)
     async def show_group(self, visit: Visit) -> Values:
         """The zones, their sums, and what may be done to all of them."""
         app_id, group_id = visit.path("app_id"), visit.path("group_id")
@@ -91,7 +94,7 @@ class GroupPages(PageSet):
     @FormRoute(PATH + "/resume", page="show_group")
     @FormRoute(PATH + "/stop", page="show_group")
     async def move_group(self, visit: Visit) -> Moved:
-        """Hold all its jobs, let all held ones go on, or end all for good."""
+        """Pause, resume or stop all its jobs."""
         ids = visit.path("app_id"), visit.path("group_id")
         if visit.act == "stop":
             group = await visit.read("/apps/{}/groups/{}", *ids)
@@ -116,8 +119,8 @@ def day_axis(rows: Sequence[ZoneRow]) -> DayAxis:
 
 
 def strip_blocks(rows: Sequence[ZoneRow], axis: DayAxis) -> list[StripBlock]:
-    """A block for each zone, where it starts: those east of Greenwich above the others, since a day's turn can bring
-    one of each to the same moment. What a zone's job has done fills it from below."""
+    """A block for each zone at its start: zones east of Greenwich above the others, since the date line can bring two
+    zones to the same moment. The progress of the zone's job fills it from below."""
     return [
         StripBlock(
             at=axis.place(row.starts),
@@ -162,8 +165,8 @@ def _count_movable(rows: Sequence[ZoneRow], move: str) -> int:
 
 
 def _name_to_type(group: Json, app: Json | None) -> str:
-    """What is typed before all is stopped. Zones that have not started are not counted yet, so it is asked for while
-    there are such."""
+    """The name that confirms stopping all. Zones that have not started are not counted yet, so any such zone asks for
+    it."""
     is_large = group["totalTokens"] - group["completedTokens"] > MANY_DEVICES
     waits = any(row.shown.waits for row in zone_rows(group))
     return str(app["name"]) if app and (is_large or waits) else ""

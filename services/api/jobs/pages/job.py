@@ -14,6 +14,7 @@ from services.api.http.pages.pictures import Mark
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
+from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.job_words import (
     Json,
     device_pieces,
@@ -55,7 +56,7 @@ _FAILED = {
 }
 _MARKED = {events.PAUSE: "mark", events.RESUME: "mark", events.STOP: "bad"}
 _MOST_IDLE = 240
-"""So many steps of a chart show at most that a job is held."""
+"""The most steps of a chart in which a held job sends nothing."""
 
 _SILENT = {"starting", "finished", "Finished all batches"}
 
@@ -63,7 +64,9 @@ _SILENT = {"starting", "finished", "Finished all batches"}
 class JobPages(PageSet):
     """A job."""
 
-    @PageRoute(PATH, template="jobs/job.html", refresh_seconds=1, section="/jobs", shared_by_roles=True)
+    section = SECTION
+
+    @PageRoute(PATH, template="jobs/job.html", refresh_seconds=1, shared_by_roles=True)
     async def show_job(self, visit: Visit) -> Values:
         """A job: how far it is, or its batches, or what devices get, or what it was made with."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
@@ -89,7 +92,7 @@ class JobPages(PageSet):
     @FormRoute(PATH + "/resume", page="show_job")
     @FormRoute(PATH + "/stop", page="show_job")
     async def move_job(self, visit: Visit) -> Moved:
-        """Hold it, let it go on, or end it for good."""
+        """Pause, resume or stop it."""
         ids = visit.path("app_id"), visit.path("job_id")
         if visit.act == "stop":
             job = await visit.read("/apps/{}/jobs/{}", *ids)
@@ -141,7 +144,7 @@ async def refuse_plainly(move: Awaitable[Any]) -> None:
 
 
 def _name_to_type(job: Json, left: int) -> str:
-    """What is typed before it is stopped, `""` for what concerns few devices."""
+    """The name that confirms a stop, `""` for few devices."""
     return str(job["app"]["name"]) if left > MANY_DEVICES else ""
 
 
@@ -160,8 +163,7 @@ def _refresh(job: Json, view: str) -> Values:
 
 
 class TimelineEvent(Struct, frozen=True):
-    """Something that happened: when, what, who did it (`""`: Carillon by itself), and what was said. `tone` is that of
-    its mark on a chart, `""` without one."""
+    """An event of a job. `by` is `""` for Carillon itself; `tone` is `""` for an event without a mark on the chart."""
 
     at: datetime
     label: str
@@ -172,7 +174,7 @@ class TimelineEvent(Struct, frozen=True):
 
 
 def events_of(job: Json) -> Sequence[TimelineEvent]:
-    """What happened to a job, the first first."""
+    """The events of a job, oldest first."""
     told = [
         _read(stage["name"], event, job["failure"]) for stage in job["statusEvents"] or () for event in stage["events"]
     ]
@@ -181,7 +183,7 @@ def events_of(job: Json) -> Sequence[TimelineEvent]:
 
 
 class RateChart(Struct, frozen=True):
-    """How fast a job went: recipients a second at even distances from `begin` to `end`, and what happened meanwhile."""
+    """The recipients per second of a job at even distances from `begin` to `end`, and the events between."""
 
     begin: datetime
     end: datetime
@@ -190,8 +192,8 @@ class RateChart(Struct, frozen=True):
 
 
 def chart_of(points: Sequence[Json], told: Sequence[TimelineEvent]) -> RateChart | None:
-    """The chart of these points, as far as the last event that is marked on it: where a job is held, it is flat. `None`
-    where nothing was sent."""
+    """The chart of these points up to the last marked event; it is flat while the job is held. `None` if nothing was
+    sent."""
     times = [known_time(point["at"]) for point in points]
     if not times or not any(point["perSecond"] for point in points):
         return None

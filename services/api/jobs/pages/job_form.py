@@ -31,7 +31,7 @@ def read_names(visit: Visit) -> str:
     names = [*visit.lists.get("template", ()), *visit.read_field("templates").split(",")]
     chosen = [name for name in dict.fromkeys(names) if name]
     if not chosen:
-        raise refuse("template", "choose one template or more")
+        raise refuse("template", "choose at least one template")
     if any("," in name for name in visit.lists.get("template", ())):
         raise refuse("template", "a template with a comma in its name cannot be sent")
     return ",".join(chosen)
@@ -63,7 +63,7 @@ def read_job(visit: Visit) -> dict[str, Any]:
         "expiresAt": read_instant_ns(visit, "expiresAt"),
     }
     if when != NOW and not body["startsAt"]:
-        raise refuse("startsAt", "say when it starts")
+        raise refuse("startsAt", "type the time of the start")
     return body
 
 
@@ -75,7 +75,7 @@ def keep_typed(visit: Visit) -> Iterable[tuple[str, str]]:
 
 
 def count_reached(preview: dict[str, Any]) -> int | None:
-    """About how many devices, or recipients of an account, a job would reach; `None` where nobody can tell."""
+    """The estimated devices of a push, or recipients of an account's job; `None` if unknown."""
     for part, things, estimate in _COUNTS:
         if counted := preview[part]:
             reached: int | None = counted[things if counted["exact"] else estimate]
@@ -84,7 +84,7 @@ def count_reached(preview: dict[str, Any]) -> int | None:
 
 
 def _read_sender(visit: Visit) -> dict[str, Any]:
-    """A push service or an account, and the fields of its kind of job alone."""
+    """The sender and its fields. Fields of the other kind of sender are left out."""
     if visit.read_field("sender") != BY_ACCOUNT:
         return {"service": visit.read_field("service"), "controlGroup": _read_share(visit)}
     given: dict[str, Any] = {name: visit.read_field(name) for name in _ACCOUNT_TEXTS}
@@ -97,9 +97,9 @@ def _read_columns(visit: Visit) -> dict[str, str]:
     columns: dict[str, str] = {}
     for column, value in read_filters(visit):
         if not column:
-            raise refuse("filters", f"name the column that has to be {value!r}")
+            raise refuse("filters", f"name the column of {value!r}")
         if column in columns:
-            raise refuse("filters", f"{column} stands twice: write its values in one row, joined by commas")
+            raise refuse("filters", f"{column} has two rows: write its values in one row, separated by commas")
         columns[column] = value
     return columns
 

@@ -13,6 +13,7 @@ from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Value
 from services.api.http.pages.visits import Visit
 from services.api.jobs.pages.job_words import STATES, Json, Shown, mean_rate, show_job
 
+SECTION = NavSection("Jobs", "/jobs", order=10)
 _FILTERS, _TIMES = ("app", "status", "template", "by"), ("since", "until")
 _MINUTES = len("2026-11-25T19:00")
 
@@ -44,7 +45,7 @@ class ListedJobRow(Struct, frozen=True):
 class JobListPages(PageSet):
     """The list of jobs."""
 
-    section = NavSection("Jobs", "/jobs", order=10)
+    section = SECTION
 
     @PageRoute("/jobs", template="jobs/jobs.html", refresh_seconds=2, shared_by_roles=True)
     async def show_jobs(self, visit: Visit) -> Values:
@@ -91,5 +92,5 @@ def _row(job: Json) -> ListedJobRow:
 
 
 def _as_instant(typed: str) -> str:
-    """What a field for date and time holds, which names no zone, as an instant in UTC."""
+    """The value of a field for date and time, which has no zone, as an instant in UTC."""
     return f"{typed}:00Z" if len(typed) == _MINUTES else typed

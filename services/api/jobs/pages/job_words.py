@@ -24,7 +24,7 @@ STATES = {
     JobState.EXPIRED: "expired",
     JobState.COMPLETED: "completed",
 }
-"""What each state is called on a page."""
+"""The word of each state on pages."""
 
 MESSAGE_STATES = {
     "read": "accent",
@@ -82,7 +82,7 @@ def show_job(job: Json) -> Shown:
 
 
 def zone_name(zone: str) -> str:
-    """What a zone is called: `+0545` is `UTC+05:45`."""
+    """The name of a zone: `UTC+05:45` for `+0545`."""
     if zone == REST:
         return "no zone"
     sign = zone[:1].replace("-", "\N{MINUS SIGN}")
@@ -90,7 +90,7 @@ def zone_name(zone: str) -> str:
 
 
 def tell_in_zone(zone: str, value: Any) -> str:
-    """A time by the clocks of a job's zone; `""` for a job without one, and for no time."""
+    """A time in a job's zone; `""` without a zone or a time."""
     at = read_time(value)
     if at is None or not zone or zone == REST:
         return ""
@@ -107,7 +107,7 @@ def mean_rate(job: Json, shown: Shown) -> float | None:
 
 
 def device_pieces(sums: Json, left: int, *, has_ended: bool) -> Sequence[Piece]:
-    """What became of each device: `sums` are those of a job, or of many."""
+    """The devices of a job, or of many jobs, by outcome."""
     return (
         Piece("sent", sums["sent"], "good"),
         Piece("failed", sums["failed"], "bad"),
@@ -118,5 +118,5 @@ def device_pieces(sums: Json, left: int, *, has_ended: bool) -> Sequence[Piece]:
 
 
 def message_pieces(counts: Mapping[str, int]) -> list[Piece]:
-    """What became of each message of a job that sends by a provider account."""
+    """The messages of an account's job by outcome."""
     return [Piece(state, counts.get(state, 0), tone) for state, tone in MESSAGE_STATES.items()]

@@ -21,6 +21,7 @@ from services.api.jobs.pages.job_form import (
     read_job,
     read_names,
 )
+from services.api.jobs.pages.job_list import SECTION
 from services.api.jobs.pages.template_texts import group_by_name, message_of, notification_of
 from services.api.jobs.pages.templates import READ_AT_ONCE
 from shared.domain.push.records import SERVICES
@@ -32,7 +33,9 @@ _PAGE = "show_form"
 class JobMakingPages(PageSet):
     """Makes jobs."""
 
-    @PageRoute("/jobs/new", template="jobs/making.html", section="/jobs")
+    section = SECTION
+
+    @PageRoute("/jobs/new", template="jobs/making.html")
     async def show_form(self, visit: Visit) -> Values:
         """The form, with what was typed."""
         app_id = visit.form.get("app") or visit.query("app")
@@ -43,7 +46,7 @@ class JobMakingPages(PageSet):
 
     @FormRoute("/jobs/new/preview", page=_PAGE)
     async def preview_job(self, visit: Visit) -> Values:
-        """Who would get it and what, after the chosen file has been brought to where a job finds it."""
+        """The audience and the texts of the job, after the chosen file has been uploaded."""
         await self._bring_file(visit)
         return await self._foresee(visit) | {"key": secrets.token_urlsafe(16)}
 
@@ -63,7 +66,6 @@ class JobMakingPages(PageSet):
         return Moved(address("/jobs/{}/{}", app["id"], job["id"]), "made")
 
     async def _read_choices(self, visit: Visit, app: ShownApp) -> Values:
-        """What can be chosen for the app, and what is."""
         answer = await visit.read_list("/apps/{}/templates", app["id"], limit=READ_AT_ONCE, cursor="")
         accounts = await visit.try_read("Provider accounts", "/apps/{}/credentials", app["id"], limit=SHOWN_ACCOUNTS)
         account = visit.read_field("credential") or visit.query("credential")

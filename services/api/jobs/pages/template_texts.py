@@ -1,4 +1,4 @@
-"""What a reader is told of a template's texts: which locales there are, and what is missing in one of them."""
+"""The state of a template's texts: its locales, and the tags that one of them lacks."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -113,7 +113,7 @@ def notification_of(record: Any) -> dict[str, str] | None:
 
 
 def message_of(content: Any) -> dict[str, str] | None:
-    """The same of a message that an account sends, such as the subject and the text of a mail."""
+    """The title and body of an account's message, such as the subject and text of a mail; `None` for neither."""
     if not isinstance(content, dict):
         return None
     if isinstance(content.get("text") or content.get("subject"), str):

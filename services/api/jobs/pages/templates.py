@@ -31,7 +31,7 @@ _FIRST_DEFAULTS = {"user": "you"}
 
 
 class TemplatePages(PageSet):
-    """What messages say."""
+    """Templates and their editor."""
 
     section = SECTION
 
@@ -94,13 +94,13 @@ async def read_named(visit: Visit, app_id: str, name: str) -> tuple[list[Templat
 
 
 class TemplateEditorPages(PageSet):
-    """The editor: one locale at a time, and beside it what becomes of the text."""
+    """The editor of one locale, with the rendered text beside it."""
 
     section = SECTION
 
     @PageRoute(_NEW, template=_PAGE)
     async def show_new(self, visit: Visit) -> Values:
-        """A template that is not there yet: a first one, or another locale of one that is."""
+        """The form of a new template, or of another locale of a stored one."""
         app = await require_app(visit, visit.path("app_id"))
         name = visit.form.get("name") or visit.query("name")
         siblings = (await read_named(visit, app["id"], name))[0] if name else []
@@ -133,7 +133,7 @@ class TemplateEditorPages(PageSet):
         return await self._try(visit, visit.path("app_id"), {})
 
     async def _try(self, visit: Visit, app_id: str, template: TemplateItem) -> Values:
-        """What the template becomes, or what was typed in its place; or what is wrong with it."""
+        """The rendered template, stored or as typed; or its error."""
         try:
             tried = _read_texts(visit) if visit.form else {part: template[part] for part in ("body", "defaults")}
             context = read_object_or_empty(visit, "context")

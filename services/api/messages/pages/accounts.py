@@ -8,17 +8,17 @@ from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRou
 from services.api.http.pages.typed import MANY_THINGS, check_name
 from services.api.http.pages.visits import Visit, address
 
-SECTION = "/messages"
 ACCOUNTS_SHOWN = 6
 """How many accounts are live at once: each is a read of its own."""
 JOBS_SHOWN = 10
 
+SECTION = NavSection("Messages", "/messages", order=110)
 _SAID = {"suspend": "suspended", "activate": "activated", "test": "tested"}
 _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"
 _RUNNING = "running"
 _RUNNING_SHOWN = 4
-"""The most running jobs of which a page asks how far they are."""
+"""The most running jobs that a page reads alone."""
 
 Account = Mapping[str, Any]
 JobAnswer = Mapping[str, Any]
@@ -34,7 +34,7 @@ _BOUNDS = {
 class AccountPages(PageSet):
     """Accounts that send messages."""
 
-    section = NavSection("Messages", SECTION, order=110)
+    section = SECTION
 
     @PageRoute("/messages", template="messages/accounts.html", refresh_seconds=2, shared_by_roles=True)
     async def show_accounts(self, visit: Visit) -> Values:
@@ -72,7 +72,7 @@ class AccountPages(PageSet):
     @FormRoute(_PAGE + "/activate", page="show_account")
     @FormRoute(_PAGE + "/test", page="show_account")
     async def move_account(self, visit: Visit) -> Moved:
-        """Have it send nothing, have it send again, or send a test message."""
+        """Suspend or activate it, or send a test message."""
         if visit.act == "suspend":
             check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *_ids(visit))))
         await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *_ids(visit))
@@ -81,7 +81,7 @@ class AccountPages(PageSet):
     @FormRoute(_PAGE + "/delete", page="show_account")
     async def delete_account(self, visit: Visit) -> Moved:
         await visit.send("DELETE", _ACCOUNT, *_ids(visit))
-        return Moved(f"{SECTION}?app={address('{}', visit.path('app_id'))}", "deleted")
+        return Moved(f"/messages?app={address('{}', visit.path('app_id'))}", "deleted")
 
     async def _read_standing(self, visit: Visit, app_id: str) -> Values:
         listed, jobs = await visit.read_all(
@@ -110,12 +110,12 @@ def _ids(visit: Visit) -> tuple[str, str]:
 
 
 def _name_to_type(account: Mapping[str, Any]) -> str:
-    """What is typed before it is suspended, `""` where few messages wait."""
+    """The name that confirms suspending, `""` if few messages wait."""
     return str(account["name"]) if account["queue"]["messages"] > MANY_THINGS else ""
 
 
 def _health_of(account: Account) -> str:
-    """One word for how an account stands."""
+    """The state of an account in one word."""
     if account["status"] != "active":
         return str(account["status"])
     if account["holdUntil"]:
@@ -126,7 +126,7 @@ def _health_of(account: Account) -> str:
 
 
 def _explain_bound(account: Account) -> str:
-    """What bounds an account now, as a sentence."""
+    """The bound of an account's rate now, as a sentence."""
     match account["status"], account["limitedBy"]:
         case "rejected", _:
             return "The provider rejects its secret. Replace the secret."
@@ -143,8 +143,7 @@ def _explain_bound(account: Account) -> str:
 
 
 async def _read_running(visit: Visit, app_id: str, jobs: Sequence[JobAnswer]) -> list[JobAnswer]:
-    """The same jobs, those that run as a single one is shown: to the message. Of many that run, some stay as they
-    are."""
+    """The same jobs. The first running ones are read alone, because only that counts to the message."""
     asked = [job["id"] for job in jobs if job["state"] == _RUNNING][:_RUNNING_SHOWN]
     read = await visit.read_all(
         *(visit.try_read("The progress of a job", "/apps/{}/jobs/{}", app_id, job_id) for job_id in asked)
@@ -159,8 +158,8 @@ def _allowed_of(account: Account) -> float:
 
 
 def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
-    """How many messages a second leave: what is allowed where only that bounds it, else what jobs that run tell of the
-    last half minute, in whole batches; `None` where they do not."""
+    """The messages per second: the allowed rate if nothing else bounds it, else the rate of running jobs in the last
+    half minute, in whole batches; `None` if unknown."""
     if not _sendable(account) or not _allowed_of(account):
         return 0
     if account["limitedBy"] == _BY_RATE:
@@ -171,6 +170,6 @@ def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
 
 
 def _sendable(account: Account) -> int:
-    """How many messages wait of jobs that run."""
+    """The waiting messages of running jobs."""
     queue = account["queue"]
     return int(queue["messages"] - queue["held"])

@@ -1,5 +1,4 @@
-"""Forms: an account is made, changed, or given another secret, and one message is sent. What is typed as a secret is
-never sent back."""
+"""Forms that create or change an account, replace its secret, or send one message. No page contains a typed secret."""
 
 import uuid
 from typing import Any
@@ -24,9 +23,11 @@ _RETRY = ("attempts", "firstDelaySeconds", "factor", "capSeconds")
 class AccountFormPages(PageSet):
     """Forms over accounts."""
 
-    @PageRoute(_NEW, template="messages/new.html", section=SECTION)
+    section = SECTION
+
+    @PageRoute(_NEW, template="messages/new.html")
     async def show_new_account(self, visit: Visit) -> Values:
-        """A new account: its kind first, then what that kind needs."""
+        """A new account: first its kind, then the fields of that kind."""
         app = await require_app(visit, visit.path("app_id"), "admin")
         kind = KINDS.get(visit.read_field("kind") or visit.query("kind"))
         return {
@@ -50,9 +51,8 @@ class AccountFormPages(PageSet):
         made = await visit.send("POST", "/apps/{}/credentials", app_id, body=body)
         return Moved(address("/messages/{}/credentials/{}", app_id, made["id"]), "made")
 
-    @PageRoute(_CHANGE, template="messages/change.html", section=SECTION)
+    @PageRoute(_CHANGE, template="messages/change.html")
     async def show_account_change(self, visit: Visit) -> Values:
-        """What can be changed of an account at any time."""
         app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
         return {"title": f"Change {account['name']}", "app": app, "account": account, "kind": KINDS[account["kind"]]}
 
@@ -61,7 +61,7 @@ class AccountFormPages(PageSet):
         await visit.send("PUT", _ACCOUNT, *_ids(visit), body=_read_settings(visit))
         return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "saved")
 
-    @PageRoute(_SECRET, template="messages/secret.html", section=SECTION)
+    @PageRoute(_SECRET, template="messages/secret.html")
     async def show_secret_form(self, visit: Visit) -> Values:
         """Another secret for an account, and the fields that go with it."""
         app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
@@ -81,7 +81,9 @@ class AccountFormPages(PageSet):
 class SendPages(PageSet):
     """A form that sends one message."""
 
-    @PageRoute(_SEND, template="messages/send.html", section=SECTION)
+    section = SECTION
+
+    @PageRoute(_SEND, template="messages/send.html")
     async def show_send_form(self, visit: Visit) -> Values:
         app_id = visit.path("app_id")
         app, accounts, templates = await visit.read_all(
@@ -116,7 +118,7 @@ class SendPages(PageSet):
 
 
 def _read_settings(visit: Visit) -> dict[str, Any]:
-    """What accounts of every kind have; what was left empty is left out. Raises `ApiProblem`."""
+    """The settings of every kind without empty fields. Raises `ApiProblem`."""
     retry = {name: read_number(visit.form, f"retry.{name}") for name in _RETRY}
     given: dict[str, Any] = {
         "name": visit.read_field("name"),

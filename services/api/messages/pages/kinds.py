@@ -1,5 +1,4 @@
-"""What a form asks for an account of each kind, and what was typed there. A test holds this against the kinds that
-there are."""
+"""The fields of each kind of account, and how they are read. A test compares them with the kinds of the domain."""
 
 from enum import StrEnum
 from typing import Any
@@ -51,10 +50,10 @@ _MAIL_ADDRESS = "a mail address"
 
 _API_URL = KindField("apiUrl", "API URL", "For another region, or a private endpoint.")
 _FROM = KindField("from", "From", "The mailbox that mails come from.", needed=True)
-_MAIL = (_FROM, KindField("fromName", "Name beside it"), KindField("replyTo", "Answers go to"))
+_MAIL = (_FROM, KindField("fromName", "Sender name"), KindField("replyTo", "Reply to"))
 _SMTP = (
     KindField("host", "Host", "smtp.example.com", needed=True),
-    KindField("port", "Port", "587 unless you say.", _NUMBER),
+    KindField("port", "Port", "Default: 587.", _NUMBER),
     KindField("tls", "TLS", "Required is STARTTLS. Implicit is TLS from the first byte.", _CHOICE, choices=_TLS),
     KindField("user", "User"),
     *_MAIL,
@@ -63,7 +62,7 @@ _SMTP_PASSWORD = KindField("password", "Password")
 _SES = (
     *_SMTP,
     KindField("configurationSet", "Configuration set"),
-    KindField("topicArns", "SNS topics", "One ARN a line: events come from these only.", _LINES),
+    KindField("topicArns", "SNS topics", "One ARN per line: only their events count.", _LINES),
 )
 _SES_PASSWORD = KindField("password", "SMTP password", "Not the secret access key.")
 _SENDGRID = (*_MAIL, _API_URL)
@@ -89,12 +88,12 @@ _APNS_KEY = KindField("key", "Key", "The text of the .p8 file.", _TEXT, needed=T
 _FCM_KEY = KindField("serviceAccount", "Service account", "The text of its JSON file.", _TEXT, needed=True)
 _HTTP = (
     KindField("url", "URL", "https://messages.example.com/send", needed=True),
-    KindField("headers", "Headers", "Name: value, one a line.", _PAIRS),
+    KindField("headers", "Headers", "Name: value, one per line.", _PAIRS),
     KindField("idempotencyHeader", "Idempotency header", "The header by which your server drops repeats."),
 )
 _HTTP_SECRET = (
     KindField("signingSecret", "Signing secret", "whsec_…", needed=True),
-    KindField("oldSigningSecret", "Old signing secret", "While one replaces another."),
+    KindField("oldSigningSecret", "Old signing secret", "While the new one replaces it."),
     KindField("authorization", "Authorization", "The value of this header."),
 )
 _ANY_TEXT = "any text that your server knows"

@@ -1,4 +1,4 @@
-"""What became of a job's messages, and of one message."""
+"""The messages of a job, and one message with its events."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,27 +11,27 @@ from services.api.jobs.pages.job_words import MESSAGE_STATES, message_pieces
 from services.api.messages.pages.accounts import SECTION
 
 REASONS = {
-    "malformed": "no address of this kind",
-    "suppressed": "a bar stands against it",
-    "unsubscribed": "the recipient wants no more of these",
-    "refused": "the provider does not take this content or this recipient",
-    "unregistered": "the address is nobody's any more",
-    "hard-bounce": "the recipient's server will never take it",
-    "soft-bounce": "the recipient's server did not take it this time",
-    "complaint": "the recipient called it spam",
-    "undelivered": "the provider took it and could not deliver it",
-    "address-changed": "the recipient's row has another address by now",
-    "unrendered": "what the template makes of it cannot be sent",
-    "gave-up": "not taken in any of its attempts",
-    "expired": "it was to be sent by an instant that has passed",
-    "cancelled": "taken back before it was sent",
-    "unknown": "nobody can tell whether the provider took it",
-    "other": "the provider's own words are with each message",
+    "malformed": "not an address of this kind",
+    "suppressed": "a suppression bars it",
+    "unsubscribed": "the recipient has unsubscribed",
+    "refused": "the provider rejects this content or this recipient",
+    "unregistered": "the address no longer exists",
+    "hard-bounce": "the recipient's server rejects it for good",
+    "soft-bounce": "the recipient's server rejected it this time",
+    "complaint": "the recipient marked it as spam",
+    "undelivered": "the provider accepted it, but could not deliver it",
+    "address-changed": "the recipient's row has another address now",
+    "unrendered": "the rendered template cannot be sent",
+    "gave-up": "no attempt succeeded",
+    "expired": "its expiry has passed",
+    "cancelled": "cancelled before it was sent",
+    "unknown": "the provider may or may not have accepted it",
+    "other": "each message has the provider's words",
 }
 RETRIED = {
     "failed": "failed: refused, not delivered, or given up",
-    "unsent": "unsent: what a stop has left",
-    "unknown": "unknown: these may reach somebody a second time",
+    "unsent": "unsent: left by a stop",
+    "unknown": "unknown: some recipients may receive it twice",
 }
 FOUND = 200
 """How many messages to one recipient are searched for those of a job."""
@@ -47,7 +47,9 @@ Answer = Mapping[str, Any]
 class LedgerPages(PageSet):
     """The ledger."""
 
-    @PageRoute(_JOB_PAGE, template="messages/ledger.html", refresh_seconds=2, section=SECTION)
+    section = SECTION
+
+    @PageRoute(_JOB_PAGE, template="messages/ledger.html", refresh_seconds=2)
     async def show_ledger(self, visit: Visit) -> Values:
         """A job's messages: how many stand where, and which."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
@@ -85,7 +87,7 @@ class LedgerPages(PageSet):
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
         states = [state for state in visit.lists.get("states", []) if state in RETRIED]
         if not states:
-            raise refuse("states", "choose which messages are sent again")
+            raise refuse("states", "choose the messages to send again")
         job = await visit.read(_JOB, app_id, job_id, exact=True)
         counts = job.get("messages") or {}
         count = sum(counts.get(state, 0) for state in states)
@@ -93,7 +95,7 @@ class LedgerPages(PageSet):
         await visit.send("POST", f"{_JOB}/retry", app_id, job_id, body={"states": states})
         return Moved(address("/messages/jobs/{}/{}", app_id, job_id), "retrying")
 
-    @PageRoute(_MESSAGE_PAGE, template="messages/message.html", refresh_seconds=2, section=SECTION)
+    @PageRoute(_MESSAGE_PAGE, template="messages/message.html", refresh_seconds=2)
     async def show_message(self, visit: Visit) -> Values:
         """A message with its attempts, and what the provider said."""
         app_id = visit.path("app_id")

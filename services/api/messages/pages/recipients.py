@@ -16,9 +16,9 @@ from services.api.messages.pages.ledger import REASONS
 
 CHANNELS = {"mail": "mail address", "sms": "phone number", "push": "device token", "other": "other"}
 CAUSES = {
-    "hand": "by hand: nothing passes",
-    "complaint": "a complaint: nothing passes",
-    "bounce": "a bounce: nothing passes",
+    "hand": "by hand: no message passes",
+    "complaint": "a complaint: no message passes",
+    "bounce": "a bounce: no message passes",
     "unsubscribe": "an unsubscription: only transactional messages pass",
 }
 _PAGE = "/messages/{app_id:str}/recipients"
@@ -32,7 +32,9 @@ _NAMES_READ = 200
 class RecipientPages(PageSet):
     """Recipients of an app."""
 
-    @PageRoute(_PAGE, template="messages/recipients.html", section=SECTION)
+    section = SECTION
+
+    @PageRoute(_PAGE, template="messages/recipients.html")
     async def show_recipients(self, visit: Visit) -> Values:
         """One recipient, if somebody looks for one, else all who get nothing more."""
         app_id, wanted = visit.path("app_id"), visit.query("address").strip()
@@ -59,7 +61,7 @@ class RecipientPages(PageSet):
         """Have these get nothing more. Those that cannot be read stay in the form; the others are done."""
         app_id, lines = visit.path("app_id"), read_lines(visit.form, "addresses")
         if not 1 <= len(lines) <= _MOST_ADDRESSES:
-            raise refuse("addresses", f"type 1 to {_MOST_ADDRESSES:,} addresses, one a line")
+            raise refuse("addresses", f"type 1 to {_MOST_ADDRESSES:,} addresses, one per line")
         shared = {name: visit.read_field(name) for name in ("channel", "list", "cause", "defaultRegion")}
         given = {name: value for name, value in shared.items() if value}
         if len(lines) == 1:
@@ -91,7 +93,7 @@ class RecipientPages(PageSet):
         return Moved(address("/messages/{}/recipients", app_id), said, answer["redacted"])
 
     async def _look_for(self, visit: Visit, app_id: str, wanted: str) -> Values:
-        """What is known of one recipient; `wrong` says why an address is none."""
+        """The values of one recipient; `wrong` says why the address is invalid."""
         try:
             found, suppressions, accounts = await visit.read_all(
                 visit.read_list("/apps/{}/messages", app_id, recipient=wanted),

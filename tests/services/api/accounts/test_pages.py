@@ -25,7 +25,7 @@ async def test_an_admin_makes_a_user_changes_and_deletes_them(house: House, admi
     email = f"{app_id}@example.com"
     refused = await admin.post("/access/users", {"email": email, "roles": "everything"})
     assert (refused.status, email in refused.body.decode()) == (422, True)
-    assert "a line is what it is over" in text_of(refused)
+    assert "a line is an object, a space and a role" in text_of(refused)
     made = await admin.post("/access/users", {"email": email, "roles": f"app/{app_id} admin\r\n* viewer\r\n"})
     page = made.headers["location"].removeprefix("/ui")
     assert made.status == 303

@@ -36,7 +36,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def grounds_of(name: str) -> tuple[str, ...]:
-    """What a colour of text stands on."""
+    """The backgrounds of a colour of text."""
     return (*GROUNDS, f"{name}-soft") if name in TONES else GROUNDS
 
 

@@ -1,4 +1,4 @@
-"""What every page has: headers, refreshes, problems and sentences."""
+"""The frame of every page: headers, refreshes, problems and sentences."""
 
 import gc
 import warnings

@@ -1,4 +1,4 @@
-"""What many who have a page open cost together."""
+"""The cost of many readers with a page open."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What pages of templates and new jobs make of what the API answers."""
+"""Words and figures on pages of templates and new jobs."""
 
 from typing import Any
 

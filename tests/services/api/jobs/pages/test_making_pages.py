@@ -94,7 +94,7 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"template": ""}, "choose one template"),
+        ({"template": ""}, "choose at least one template"),
         ({"context": '{"user": }'}, "not JSON"),
         ({"context": '{"n": ' + "9" * 5_000 + "}"}, "too long a number"),
         ({"context": '{"n": NaN}'}, "NaN is not a value of JSON"),
@@ -102,7 +102,7 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
         ({"metadata": '{"a": "\\ud800"}', "dryRun": "1"}, "half of a surrogate pair"),
         ({"metadata": '{"a": 1, "a": 2}', "dryRun": "1"}, "twice"),
         ({"controlGroup": "100"}, "less than 100"),
-        ({"when": "at"}, "say when it starts"),
+        ({"when": "at"}, "type the time of the start"),
         ({"when": "at", "startsAt": "soon"}, "an instant is needed"),
         ({"when": "at", "startsAt": "2001-01-01T00:00"}, "lie in the future"),
         ({"filter-column": ["", ""], "filter-value": ["en", ""]}, "name the column"),

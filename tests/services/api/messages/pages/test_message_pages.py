@@ -164,7 +164,7 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     admin, page = campaign.desk.admin, f"/messages/jobs/{campaign.app_id}/{job.id}"
     sheet = await look(admin, page)
     assert sheet.status == 200
-    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider does not take", "4 unsent"):
+    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider rejects", "4 unsent"):
         assert part in sheet.words
     assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
     failed = await look(admin, f"{page}?state=failed")
@@ -197,7 +197,7 @@ async def test_messages_are_sent_again_as_chosen(campaign: Campaign) -> None:
     await campaign.close(job, days_ago=0)
     assert (await look(campaign.desk.admin, page)).does("/retry")
     refused = read_sheet(await send(campaign.desk.admin, f"{page}/retry"))
-    assert refused.status == 422 and "Choose which messages are sent again" in refused.words
+    assert refused.status == 422 and "Choose the messages to send again" in refused.words
     moved = await send(campaign.desk.admin, f"{page}/retry", ("states", "failed"), ("states", "unsent"))
     assert moved.status == 303, moved.body
     assert (await campaign.shown(job))["state"] == "running"
@@ -298,12 +298,12 @@ async def test_one_box_finds_what_was_sent_what_will_be_and_why_not(campaign: Ca
     come = sheet.words.index("To come")
     sent = sheet.words.index("Sent", come)
     assert sheet.words.index("to be sent 2036") > come
-    assert sheet.words.index("refused: the provider does not take") > sent > come
-    assert "news: a complaint: nothing passes" in sheet.words
+    assert sheet.words.index("refused: the provider rejects") > sent > come
+    assert "news: a complaint: no message passes" in sheet.words
     assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
     assert sheet.does(f"/messages/{app_id}/recipients")
     nobody = await look(admin, f"/find?q=nobody@example.com&app={app_id}")
-    assert "Nothing is known of nobody@example.com" in nobody.words
+    assert "Carillon knows nothing of nobody@example.com" in nobody.words
     assert "at most 1,024" in (await look(admin, f"/find?q={'x' * 1_025}")).wrong["q"]
 
 
@@ -328,7 +328,9 @@ async def test_nobody_finds_recipients_of_apps_that_are_not_theirs(campaign: Cam
     for person in (await person_of(campaign, "viewer"), await person_of(other, "operator")):
         for app in ("", f"&app={campaign.app_id}"):
             sheet = await look(person, f"/find?q=ana1@example.com{app}")
-            assert (sheet.status, "Nothing is known of ana1@example.com" in sheet.words) == (200, True), sheet.words
+            assert (sheet.status, "Carillon knows nothing of ana1@example.com" in sheet.words) == (200, True), (
+                sheet.words
+            )
     found = await look(await person_of(campaign, "viewer"), f"/find?q={job.id}")
     assert found.does(f"/jobs/{campaign.app_id}/{job.id}"), found.words
     assert not (await look(await person_of(other, "operator"), f"/find?q={job.id}")).does(
