@@ -31,11 +31,6 @@ class ListedJobRow(Struct, frozen=True):
         """How many of the zones stand how."""
         return dict(Counter(zone.shown.word for zone in self.zones))
 
-    @property
-    def ended(self) -> int:
-        """How many of the zones have ended."""
-        return sum(zone.shown.has_ended for zone in self.zones)
-
     def total(self, name: str) -> int:
         """The sum of a figure over the zones."""
         return sum(zone.job[name] for zone in self.zones)
