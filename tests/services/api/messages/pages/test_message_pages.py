@@ -205,6 +205,25 @@ async def test_messages_are_sent_again_as_chosen(campaign: Campaign) -> None:
     assert (await campaign.shown(job))["state"] == "running"
 
 
+async def test_a_job_claims_no_rate_before_its_first_batch_has_ended(desk: Desk) -> None:
+    campaign = await campaign_at(desk, name="rated")
+    job = await campaign.made()
+    await campaign.plan(job, [600])
+    await campaign.note(job, 0, {row: {} for row in range(9)})
+    page = await look(desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
+    assert "The rate is known after the first batch" in page.words
+    assert "Nothing has been sent yet" not in page.words and "Per second –" in page.words
+    job, now = await campaign.made(), await desk.house.store.now()
+    await campaign.plan(job, [600])
+    counted = {"settled": True, "changed_at": now, "taken_at": now, "status": "sent"}
+    receipt = {"sent": 600, "failed": 0, "skipped": 0, "held_out": 0, "unknown": 0, "reasons": [], "locales": []}
+    await desk.house.store._database["batches"].update_one(
+        {"job_id": job.key, "ordinal": 0}, {"$set": counted | {"receipt": receipt}}
+    )
+    page = await look(desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
+    assert "each batch counted at its end" in page.words and "peak" not in page.words
+
+
 async def test_a_recipient_is_looked_up_suppressed_and_let_in_again(campaign: Campaign, job: Job) -> None:
     admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/recipients"
     sheet = await look(admin, f"{page}?address=ana5@example.com")
