@@ -212,7 +212,7 @@ async def test_a_job_claims_no_rate_before_its_first_batch_has_ended(desk: Desk)
     await campaign.note(job, 0, {row: {} for row in range(9)})
     page = await look(desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
     assert "The rate is known after the first batch" in page.words
-    assert "Nothing has been sent yet" not in page.words and "Per second –" in page.words
+    assert "Nothing has been sent yet" not in page.words and "Per second \N{EN DASH}" in page.words
     job, now = await campaign.made(), await desk.house.store.now()
     await campaign.plan(job, [600])
     counted = {"settled": True, "changed_at": now, "taken_at": now, "status": "sent"}
