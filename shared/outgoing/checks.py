@@ -103,11 +103,11 @@ def authority_of(url: str, guard: Guard) -> str:
     """
     if len(url) > URL_CHARACTERS:
         raise BadUrl(f"it has at most {URL_CHARACTERS:,} characters")
-    if _NOT_IN_URLS.search(url):
-        raise BadUrl("it has characters that must be percent-encoded (in a host's name: its xn-- form)")
     scheme = _SCHEME.match(url)
     if scheme is None:
         raise BadUrl("it begins with http:// or https://")
+    if _NOT_IN_URLS.search(url):
+        raise BadUrl("it has characters that must be percent-encoded (in a host's name: its xn-- form)")
     authority = re.split(r"[/?#]", url[scheme.end() :], maxsplit=1)[0]
     if "@" in authority:
         raise BadUrl("it names no user or password: use a header")

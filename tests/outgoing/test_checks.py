@@ -55,6 +55,8 @@ REFUSED = {
     "begins with http": [
         "",
         "hooks.example",
+        "not a url",
+        " http://h",
         "//hooks.example/",
         "ftp://h/",
         "file:///etc/passwd",
@@ -75,7 +77,6 @@ REFUSED = {
     ],
     "2,048": [f"https://h/{'x' * 2_039}"],
     "percent-encoded": [
-        " http://h",
         "http://h /",
         "http://h/\r\nX: y",
         "http://h/\t",

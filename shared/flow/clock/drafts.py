@@ -129,7 +129,7 @@ def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
 
 def nothing_ahead(definition: Definition) -> Invalid:
     """The error for a definition of which everything is past."""
-    return Invalid("no instant lies ahead: all are past", field=_field(definition))
+    return Invalid("no instant lies ahead: all are past, and a schedule needs one to come", field=_field(definition))
 
 
 def _field(definition: Definition) -> str:

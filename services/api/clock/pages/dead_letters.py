@@ -54,12 +54,17 @@ class DeadLetterPages(PageSet):
         letter, names = await visit.read_all(
             visit.read("/dead-letters/{}", visit.path("letter_id"), namespace=namespace), read_names(visit)
         )
-        callback = letter["callback"]
+        callback, schedule = letter["callback"], None
+        if callback:
+            schedule = await visit.try_read(
+                "Its schedule", "/schedules/{}", letter["key"], namespace=letter["namespace"]
+            )
         return {
             "title": f"Dead letter of {letter['key']}",
             "letter": letter,
             "whose": tell_namespace(letter["namespace"], names),
             "does": tell_callback(callback) if callback else "",
+            "is_over": schedule is not None and not schedule["next"],
         }
 
     @FormRoute(_ONE + "/retry", page="show_letter")

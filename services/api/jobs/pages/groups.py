@@ -26,6 +26,7 @@ _TONES = {
     "stopped": "idle",
     "completed": "good",
 }
+_WITHDRAWN = {"stopped", "expired"}
 _SHORTEST, _STEP = timedelta(hours=24), timedelta(hours=4)
 _QUARTERS = 4
 
@@ -36,6 +37,21 @@ class ZoneRow(Struct, frozen=True):
     job: Json
     shown: Shown
     starts: datetime
+
+    @property
+    def devices(self) -> int:
+        """Its devices, as far as they are counted."""
+        return int(self.job["devices"] or self.job["totalTokens"])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no devices, and nothing failed."""
+        return self.job["devices"] is not None and not self.devices and not self.job["failure"]
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its start has come, and found it neither stopped nor expired."""
+        return not self.shown.waits and bool(self.job["totalTokens"] or self.shown.word not in _WITHDRAWN)
 
 
 class DayAxis(Struct, frozen=True):
@@ -78,12 +94,14 @@ class GroupPages(PageSet):
             "word": _word_for_all(rows),
             "local_time": f"{starts:%H:%M}" if starts else UNKNOWN,
             "counts": _count_words(rows),
+            "started": sum(row.has_started for row in rows),
+            "planned": sum(row.devices for row in rows),
             "waiting": sum(row.shown.waits for row in rows),
             "tones": _TONES,
             "axis": axis,
             "blocks": strip_blocks(rows, axis),
             "at": axis.place(datetime.now(UTC)),
-            "pieces": device_pieces(group, left, has_ended=has_ended),
+            "pieces": device_pieces(group, sum(map(_count_left, rows)), has_ended=has_ended),
             "left": left,
             "may_move": {move: _count_movable(rows, move) for move in SAID},
             "name": _name_to_type(group, app),
@@ -124,7 +142,7 @@ def strip_blocks(rows: Sequence[ZoneRow], axis: DayAxis) -> list[StripBlock]:
     return [
         StripBlock(
             at=axis.place(row.starts),
-            share=row.job["completedTokens"] / row.job["totalTokens"] if row.job["totalTokens"] else 0,
+            share=row.job["completedTokens"] / row.devices if row.devices else 0,
             tone=_TONES[row.shown.word],
             label=_describe(row),
             lane=int(not row.job["zone"].startswith("+")),
@@ -140,9 +158,13 @@ def _zone_row(zone: dict[str, Any], group: Json) -> ZoneRow:
 
 
 def _describe(row: ZoneRow) -> str:
-    done, planned = row.job["completedTokens"], row.job["totalTokens"]
+    done, planned = row.job["completedTokens"], row.devices
     share = f", {percent(done, planned)} of {planned:,} devices" if planned else ""
     return f"{zone_name(row.job['zone'])}, {row.shown.word}: starts {row.starts:%Y-%m-%d %H:%M} UTC{share}"
+
+
+def _count_left(row: ZoneRow) -> int:
+    return max(row.devices - int(row.job["completedTokens"]), 0)
 
 
 def _count_words(rows: Sequence[ZoneRow]) -> dict[str, int]:

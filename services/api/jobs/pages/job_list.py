@@ -32,11 +32,6 @@ class ListedJobRow(Struct, frozen=True):
         """How many of the zones stand how."""
         return dict(Counter(zone.shown.word for zone in self.zones))
 
-    @property
-    def ended(self) -> int:
-        """How many of the zones have ended."""
-        return sum(zone.shown.has_ended for zone in self.zones)
-
     def total(self, name: str) -> int:
         """The sum of a figure over the zones."""
         return sum(zone.job[name] for zone in self.zones)
@@ -88,7 +83,11 @@ def fold_zones(rows: Sequence[ListedJobRow]) -> list[ListedJobRow]:
 
 def _row(job: Json) -> ListedJobRow:
     shown = show_job(job)
-    return ListedJobRow(job, shown, rate=float(job["rate"]) if shown.word == "running" else mean_rate(job, shown))
+    if shown.word != "running":
+        return ListedJobRow(job, shown, rate=mean_rate(job, shown))
+    # Messages are counted when their batch ends, which may be long after it began.
+    is_unknown = job.get("credentialId") and not job["rate"]
+    return ListedJobRow(job, shown, rate=None if is_unknown else float(job["rate"]))
 
 
 def _as_instant(typed: str) -> str:

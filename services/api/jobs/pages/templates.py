@@ -118,13 +118,13 @@ class TemplateEditorPages(PageSet):
 
     @FormRoute(_NEW, page="show_new")
     async def create_template(self, visit: Visit) -> Moved:
-        made = await visit.send("POST", "/apps/{}/templates", visit.path("app_id"), body=_read_template(visit))
+        made = await _send_template(visit, "POST", "/apps/{}/templates", visit.path("app_id"))
         return Moved(_address_of(made), "made")
 
     @FormRoute(_EDIT, page="show_editor")
     async def save_template(self, visit: Visit) -> Moved:
         parts = visit.path("app_id"), visit.path("template_id")
-        saved = await visit.send("PUT", "/apps/{}/templates/{}", *parts, body=_read_template(visit))
+        saved = await _send_template(visit, "PUT", "/apps/{}/templates/{}", *parts)
         return Moved(_address_of(saved), "saved")
 
     @FormRoute(_NEW + "/rendered", page="show_new", fragment=_RENDERED)
@@ -158,6 +158,15 @@ def _describe(app: ShownApp, template: TemplateItem, siblings: list[TemplateItem
 
 def _read_texts(visit: Visit) -> dict[str, Any]:
     return {"body": read_object_or_empty(visit, "body"), "defaults": read_object_or_empty(visit, "defaults")}
+
+
+async def _send_template(visit: Visit, method: str, path: str, *parts: str) -> TemplateItem:
+    try:
+        saved: TemplateItem = await visit.send(method, path, *parts, body=_read_template(visit))
+    except ApiProblem as problem:
+        # Marathon's clients know that a name is taken by this word.
+        raise ApiProblem(problem.status, problem.detail.replace(" (name_locale_app)", ""), problem.field) from None
+    return saved
 
 
 def _read_template(visit: Visit) -> dict[str, Any]:

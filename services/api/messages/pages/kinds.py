@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from services.api.http.pages.typed import read_lines, read_number, read_pairs
 from services.api.http.pages.visits import Visit
+from shared.domain.messages.channels import Channel
 
 
 class FieldShape(StrEnum):
@@ -37,6 +38,7 @@ class KindForm(Struct, frozen=True):
 
     name: str
     label: str
+    channel: Channel
     recipient: str
     says: str
     fields: tuple[KindField, ...] = ()
@@ -101,14 +103,16 @@ _TRIALS = "any text; +bounce, +slow and +lost in it choose the answer"
 _PHONE = "a phone number with its country code"
 
 _KINDS = (
-    KindForm("smtp", "SMTP", _MAIL_ADDRESS, "Mail by any server", _SMTP, (_SMTP_PASSWORD,)),
-    KindForm("ses", "Amazon SES", _MAIL_ADDRESS, "Mail by SMTP, with events", _SES, (_SES_PASSWORD,)),
-    KindForm("sendgrid", "SendGrid", _MAIL_ADDRESS, "Mail by its API, with events", _SENDGRID, _SENDGRID_SECRET),
-    KindForm("twilio", "Twilio", _PHONE, "SMS and WhatsApp", _TWILIO, (_TWILIO_TOKEN,)),
-    KindForm("apns", "APNs", "a device token", "Pushes to Apple's devices", _APNS, (_APNS_KEY,)),
-    KindForm("fcm", "FCM", "a registration token", "Pushes by Firebase", (_API_URL,), (_FCM_KEY,)),
-    KindForm("http", "HTTP", _ANY_TEXT, "Your own server, called with JSON", _HTTP, _HTTP_SECRET),
-    KindForm("sandbox", "Sandbox", _TRIALS, "Sends to nobody: for trials"),
+    KindForm("smtp", "SMTP", Channel.MAIL, _MAIL_ADDRESS, "Mail by any server", _SMTP, (_SMTP_PASSWORD,)),
+    KindForm("ses", "Amazon SES", Channel.MAIL, _MAIL_ADDRESS, "Mail by SMTP, with events", _SES, (_SES_PASSWORD,)),
+    KindForm(
+        "sendgrid", "SendGrid", Channel.MAIL, _MAIL_ADDRESS, "Mail by its API, with events", _SENDGRID, _SENDGRID_SECRET
+    ),
+    KindForm("twilio", "Twilio", Channel.SMS, _PHONE, "SMS and WhatsApp", _TWILIO, (_TWILIO_TOKEN,)),
+    KindForm("apns", "APNs", Channel.PUSH, "a device token", "Pushes to Apple's devices", _APNS, (_APNS_KEY,)),
+    KindForm("fcm", "FCM", Channel.PUSH, "a registration token", "Pushes by Firebase", (_API_URL,), (_FCM_KEY,)),
+    KindForm("http", "HTTP", Channel.OTHER, _ANY_TEXT, "Your own server, called with JSON", _HTTP, _HTTP_SECRET),
+    KindForm("sandbox", "Sandbox", Channel.OTHER, _TRIALS, "Sends to nobody: for trials"),
 )
 KINDS: dict[str, KindForm] = {kind.name: kind for kind in _KINDS}
 

@@ -12,6 +12,7 @@ from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet,
 from services.api.http.pages.typed import read_lines, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
 from services.api.messages.pages.accounts import SECTION
+from services.api.messages.pages.kinds import KINDS
 from services.api.messages.pages.ledger import REASONS
 
 CHANNELS = {"mail": "mail address", "sms": "phone number", "push": "device token", "other": "other"}
@@ -39,7 +40,10 @@ class RecipientPages(PageSet):
         """One recipient, if somebody looks for one, else all who get nothing more."""
         app_id, wanted = visit.path("app_id"), visit.query("address").strip()
         app = await visit.read("/apps/{}", app_id)
-        looks = bool(wanted) and visit.may("operator", app=app_id)
+        operates = visit.may("operator", app=app_id)
+        looks = bool(wanted) and operates
+        accounts = await visit.read("/apps/{}/credentials", app_id, limit=_NAMES_READ) if operates else []
+        senders = _senders(accounts)
         values = {
             "title": f"Recipients of {app['name']}",
             "app": app,
@@ -47,6 +51,9 @@ class RecipientPages(PageSet):
             "wrong": "",
             "messages": [],
             "channels": CHANNELS,
+            "accounts": {account["id"]: account["name"] for account in accounts},
+            "senders": senders,
+            "offered": sorted(CHANNELS, key=lambda channel: channel not in senders),
             "causes": CAUSES,
             "meanings": REASONS,
             "most": _MOST_ADDRESSES,
@@ -66,7 +73,7 @@ class RecipientPages(PageSet):
         given = {name: value for name, value in shared.items() if value}
         if len(lines) == 1:
             await self._suppress_one(visit, app_id, given | {"address": lines[0]})
-            return Moved(address("/messages/{}/recipients", app_id), "suppressed")
+            return Moved(address("/messages/{}/recipients", app_id), f"suppressed-{shared['channel']}")
         items = [given | {"address": line} for line in lines]
         answers = await visit.send("POST", f"{_SUPPRESSIONS}/bulk", app_id, body=items)
         self._tell_wrong(visit, lines, answers)
@@ -95,17 +102,15 @@ class RecipientPages(PageSet):
     async def _look_for(self, visit: Visit, app_id: str, wanted: str) -> Values:
         """The values of one recipient; `wrong` says why the address is invalid."""
         try:
-            found, suppressions, accounts = await visit.read_all(
+            found, suppressions = await visit.read_all(
                 visit.read_list("/apps/{}/messages", app_id, recipient=wanted),
                 visit.read(_SUPPRESSIONS, app_id, address=wanted, limit=SHOWN),
-                visit.read("/apps/{}/credentials", app_id, limit=_NAMES_READ),
             )
         except ApiProblem as problem:
             if not problem.is_refusal:
                 raise
             return {"wrong": problem.detail, "suppressions": [], "next": ""}
-        names = {account["id"]: account["name"] for account in accounts}
-        return {"messages": found.value, "suppressions": suppressions, "next": found.next, "accounts": names}
+        return {"messages": found.value, "suppressions": suppressions, "next": found.next}
 
     async def _suppress_one(self, visit: Visit, app_id: str, body: dict[str, str]) -> None:
         try:
@@ -123,6 +128,14 @@ class RecipientPages(PageSet):
         why = "; ".join(sorted({answer["error"]["reason"] for answer in wrong})[:_WRONG_SHOWN])
         done = len(answers) - len(wrong)
         raise ApiProblem(422, f"{done:,} are suppressed; {len(wrong):,} could not be read and are left below ({why})")
+
+
+def _senders(accounts: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The names of the accounts that send by each channel."""
+    senders: dict[str, list[str]] = {}
+    for account in accounts:
+        senders.setdefault(KINDS[account["kind"]].channel, []).append(account["name"])
+    return senders
 
 
 def _escape_braces(text: str) -> str:

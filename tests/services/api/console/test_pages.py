@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from services.api.console.pages import overview
+from services.api.http.pages.pictures import Piece
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.sources import PushTable
 from shared.domain.clock.outcomes import DeadLetter
@@ -66,6 +68,11 @@ async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Brows
     rate = re.search(r'data-label="Per second" class="number">([^<]*)<', row[0])
     assert rate is not None
     assert rate[1][0] in "123456789"
+
+
+async def test_a_delay_that_all_callbacks_had_is_a_sentence(admin: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "lateness", lambda _: [Piece("up to 1 ms", 12, "good")])
+    assert "12 fired, up to 1 ms late." in text_of(await admin.get(""))
 
 
 async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:

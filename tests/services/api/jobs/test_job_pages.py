@@ -12,6 +12,10 @@ from services.api.http.pages.pictures import StripBlock, day_strip
 from services.api.jobs.pages.groups import day_axis, strip_blocks, zone_rows
 from services.api.jobs.pages.job import chart_of, events_of
 from services.api.jobs.pages.job_words import show_job, zone_name
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.audience.sources import PushTable
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.divisions import Division, Step
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.jobs.seen import Seen, look, press
@@ -185,6 +189,48 @@ async def test_a_localized_push_is_seen_and_moved_as_one(house: House) -> None:
     assert not [form for form in viewer.forms if app_id in form]
 
 
+async def test_a_localized_push_shows_the_devices_of_its_zones_and_folds_those_without(house: House) -> None:
+    app_id = await house.app_with_template()
+    made = await job_of(house, app_id, localized=True, startsAt=house.clock.now_ns() + 30 * HOUR)
+    page, count = f"/groups/{app_id}/{made['jobGroupId']}", len(made["zones"])
+    job = await house.store.jobs.view(made["id"])
+    assert job is not None
+    division = await house.store.divisions.begin(Division(id=job.file_plan_id, source=PushTable(667), size=400))
+    sizes = {"+0545": [334], "rest": [333]}
+    await house.store.divisions.add_step(
+        Step(division=division.id, number=0, attempt="a", edge=667, sizes=sizes, last=True)
+    )
+    seen = await look(house.admin, page)
+    assert {"334", "333", f"{count - 2} zones without devices"} <= {word.removeprefix("of ") for word in seen.words}
+    assert "to come 667" in seen.text
+    assert f"Zones started 0 of {count}" in seen.text
+    await press(house.admin, f"{page}/stop", named="game")
+    assert f"Zones started 0 of {count}" in (await look(house.admin, page)).text
+
+
+async def test_the_page_of_a_zones_job_says_whom_it_reaches(house: House) -> None:
+    app_id = await house.app_with_template()
+    zone = await job_of(house, app_id, localized=True, startsAt=house.clock.now_ns() + 30 * HOUR)
+    told = (await look(house.admin, f"/jobs/{app_id}/{zone['id']}")).text
+    assert "fixed when the first zone starts" in told and "includes devices that register" not in told
+    job = await job_of(house, app_id, startsAt=far(house))
+    assert "includes devices that register" in (await look(house.admin, f"/jobs/{app_id}/{job['id']}")).text
+
+
+async def test_the_list_tells_the_share_of_devices_that_a_localized_push_has_reached(house: House) -> None:
+    app_id = await house.app_with_template()
+    made = await job_of(house, app_id, localized=True, startsAt=house.clock.now_ns() + 30 * HOUR)
+    job = await house.store.jobs.view(made["zones"][0]["jobId"])
+    assert job is not None
+    await house.store.jobs.begin_plan(job.key, source=PushTable(highest=2), templates=())
+    batches = [Batch(job_id=job.key, ordinal=n, range=KeyRange(n, n + 1), size=100) for n in range(2)]
+    assert await house.store.batches.add_page(batches)
+    assert await house.store.batches.add_end(job.key, 2)
+    await settle(house, job, 0, NOON, sent=100)
+    seen = await look(house.admin, f"/jobs?app={app_id}")
+    assert "50 %" in seen.text and "in zones that have started" in seen.text
+
+
 async def test_a_localized_push_without_a_start_has_a_page(house: House) -> None:
     app_id = await house.app_with_template()
     made = await job_of(house, app_id, localized=True, startsAt=far(house))
@@ -241,7 +287,7 @@ async def test_a_chart_is_flat_while_its_job_is_held() -> None:
 async def test_all_zones_lie_on_the_strip_of_a_day() -> None:
     zones = [
         {"zone": zone, "startsAt": at(hour * 3_600), "state": "running", "completedAt": 0, "failure": "", "jobId": zone}
-        | {"totalTokens": 4, "completedTokens": 1}
+        | {"totalTokens": 4, "completedTokens": 1, "devices": 4}
         for zone, hour in (("+1400", -14), ("+0000", 0), ("-1200", 12), ("rest", 0))
     ]
     rows = zone_rows({"zones": zones, "createdAt": at(0)})

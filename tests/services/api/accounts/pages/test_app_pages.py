@@ -29,6 +29,10 @@ async def test_an_app_is_made_changed_and_deleted(house: House) -> None:
     again = Shown(refused.body.decode())
     assert again.fields["bundleId"] == ["com"] and any("invalid bundleId" in wrong for wrong in again.wrong)
 
+    assert "Field:" not in again.text
+    long = Shown((await send_form(house.admin, place, {"name": name * 9, "bundleId": "com.example.x"})).body.decode())
+    assert long.fields["name"] == [name * 9] and any("name" in wrong for wrong in long.wrong)
+
     unnamed = await send_form(house.admin, f"{place}/delete", {"named": "another", "reason": "over"})
     assert unnamed.status == 422 and (await house.admin.get(place)).status == 200
     deleted = await send_form(house.admin, f"{place}/delete", {"named": name, "reason": "over"})

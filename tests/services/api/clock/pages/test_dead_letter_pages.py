@@ -100,6 +100,17 @@ async def test_one_is_shown_with_what_a_retry_would_do(house: House) -> None:
     assert (await look(client, f"/dead-letters/{first}", namespace=namespace)).status == 404
 
 
+async def test_one_whose_schedule_is_over_says_how_its_target_is_mended(house: House) -> None:
+    client, namespace = await person(house)
+    once = {"schedules": ["2050-01-01T00:00:00Z"], "callback": SCHEDULE["callback"], "key": "k"}
+    assert (await client.post("/schedules", once)).status == 201
+    [letter] = await buried(house, namespace, 1)
+    says = "Give it a time ahead too"
+    assert says not in (await look(client, f"/dead-letters/{letter}", namespace=namespace)).text
+    assert (await client.delete("/schedules/k/occurrences/2050-01-01T00:00:00Z")).status == 204
+    assert says in (await look(client, f"/dead-letters/{letter}", namespace=namespace)).text
+
+
 async def test_a_viewer_sees_neither_errors_nor_acts(house: House) -> None:
     owner, namespace = await person(house)
     viewer, _ = await person(house, roles={f"namespace/{namespace}": "viewer"})

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.services.api.conftest import House
-from tests.services.api.jobs.pages.filled import look, send_form, viewer_of
+from tests.services.api.jobs.pages.filled import Shown, look, send_form, viewer_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -91,6 +91,15 @@ async def test_a_refusal_stands_beside_its_field_with_what_was_typed(
     assert page.fields[field] == [typed]
     assert page.fields["context"] == ['{"k": 1}']
     assert (await house.admin.get(f"/apps/{app_id}/templates")).json == []
+
+
+async def test_a_name_that_is_taken_is_said_without_the_name_of_an_index(house: House) -> None:
+    app_id = await house.app_with_template()
+    page = f"/templates/{app_id}/new"
+    refused = await send_form(house.admin, page, {"name": "like", "locale": "en", "body": '{"alert": "x"}'})
+    assert refused.status == 409
+    told = Shown(refused.body.decode())
+    assert "has a template with this name and locale" in told.text and "name_locale_app" not in told.text
 
 
 async def test_what_becomes_of_a_text_is_a_part_for_scripts_and_a_page_for_browsers(house: House) -> None:

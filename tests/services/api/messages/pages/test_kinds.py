@@ -22,6 +22,8 @@ SHAPES: dict[str, tuple[type[Any], type[Any] | None]] = {
 
 def test_forms_ask_for_what_each_kind_has() -> None:
     assert set(KINDS) == set(kinds_of(ProviderRules())) == set(SHAPES)
+    for name, kind in kinds_of(ProviderRules()).items():
+        assert KINDS[name].channel is kind.channel, name
     for name, (fields, secret) in SHAPES.items():
         for shown, shape in ((KINDS[name].fields, fields), (KINDS[name].secret, secret)):
             known = () if shape is None else msgspec.structs.fields(shape)

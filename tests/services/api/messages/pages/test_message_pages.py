@@ -1,5 +1,7 @@
 """Pages of messages: what they show to whom, what their forms do, and what they say where the API refuses."""
 
+import re
+
 import pytest
 import pytest_asyncio
 
@@ -203,13 +205,32 @@ async def test_messages_are_sent_again_as_chosen(campaign: Campaign) -> None:
     assert (await campaign.shown(job))["state"] == "running"
 
 
+async def test_a_job_claims_no_rate_before_its_first_batch_has_ended(desk: Desk) -> None:
+    campaign = await campaign_at(desk, name="rated")
+    job = await campaign.made()
+    await campaign.plan(job, [600])
+    await campaign.note(job, 0, {row: {} for row in range(9)})
+    page = await look(desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
+    assert "The rate is known after the first batch" in page.words
+    assert "Nothing has been sent yet" not in page.words and "Per second \N{EN DASH}" in page.words
+    job, now = await campaign.made(), await desk.house.store.now()
+    await campaign.plan(job, [600])
+    counted = {"settled": True, "changed_at": now, "taken_at": now, "status": "sent"}
+    receipt = {"sent": 600, "failed": 0, "skipped": 0, "held_out": 0, "unknown": 0, "reasons": [], "locales": []}
+    await desk.house.store._database["batches"].update_one(
+        {"job_id": job.key, "ordinal": 0}, {"$set": counted | {"receipt": receipt}}
+    )
+    page = await look(desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
+    assert "each batch counted at its end" in page.words and "peak" not in page.words
+
+
 async def test_a_recipient_is_looked_up_suppressed_and_let_in_again(campaign: Campaign, job: Job) -> None:
     admin, page = campaign.desk.admin, f"/messages/{campaign.app_id}/recipients"
     sheet = await look(admin, f"{page}?address=ana5@example.com")
     assert "They are not suppressed" in sheet.words and "play" in sheet.words
     assert "must be one that messages can have" in (await look(admin, f"{page}?address={'x' * 2_000}")).wrong["address"]
     moved = await send(admin, f"{page}/suppress", addresses="ana5@example.com", channel="mail", list="", cause="hand")
-    assert moved.headers["location"] == f"/ui{page}?said=suppressed"  # addresses of pages stand in logs of proxies
+    assert moved.headers["location"] == f"/ui{page}?said=suppressed-mail"  # addresses of pages stand in logs of proxies
     shown = await look(admin, f"{page}?address=ana5@EXAMPLE.com")
     assert "suppressed" in shown.words and "everything" in shown.words
     [lift] = [action for action in shown.actions if action.endswith("/delete")]
@@ -219,6 +240,17 @@ async def test_a_recipient_is_looked_up_suppressed_and_let_in_again(campaign: Ca
     forgot = await send(admin, f"{page}/forget", address="ana5@example.com")
     assert forgot.headers["location"] == f"/ui{page}?said=forgotten&count=1"
     assert "There is no message to them" in (await look(admin, f"{page}?address=ana5@example.com")).words
+
+
+async def test_a_suppression_is_offered_for_the_channel_of_the_accounts_and_says_which_it_took(desk: Desk) -> None:
+    campaign = await campaign_at(desk)
+    page = f"/messages/{campaign.app_id}/recipients"
+    form = (await desk.admin.get(f"/ui{page}")).body.decode()
+    channels = re.findall(r'<option value="(mail|sms|push|other)">(.*?)</option>', form)
+    assert channels[:2] == [("other", "other (play)"), ("mail", "mail address (no account of this app)")]
+    moved = await send(desk.admin, f"{page}/suppress", addresses="ana", channel="other", cause="hand")
+    said = await look(desk.admin, moved.headers["location"].removeprefix("/ui"))
+    assert "Suppressed by the channel other." in said.words
 
 
 @pytest.mark.parametrize("typed", ["a//b", "a/b/", "/a/b", ""])
