@@ -107,18 +107,25 @@ async def test_without_scripts_people_sign_in_and_read(browser: Browser, instanc
 
 
 @pytest.mark.alone
-async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(admin: Screen, instance: Instance) -> None:
+async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(
+    admin: Screen, instance: Instance, axe: str
+) -> None:
     await admin.show_as(WIDE, "light")
-    await admin.open("/processes")
-    told = admin.page.locator("#refresh")
+    await admin.open("")
+    told, away = admin.page.locator("#refresh"), admin.page.get_by_role("alert")
     await expect(told).to_have_class("live", timeout=BACK_MS)
+    await expect(away).to_have_count(0)
     await instance.stop()
     try:
         await expect(told).to_have_class("stale", timeout=TOLD_MS)
-        assert (await told.inner_text()).startswith("as of ")
+        as_of = await told.inner_text()
+        await expect(away).to_have_text(f"Carillon does not answer. This page is {as_of}.")
+        await expect(admin.page.locator("#inside")).to_have_css("filter", "grayscale(1)")
+        assert await admin.find_barriers(axe) == []
     finally:
         await instance.start()
     await expect(told).to_have_class("live", timeout=BACK_MS)
+    await expect(away).to_have_count(0)
     assert all("ERR_CONNECTION" in fault or "Failed to fetch" in fault for fault in admin.take_faults())
 
 
