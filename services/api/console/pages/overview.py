@@ -38,6 +38,7 @@ class OverviewPages(PageSet):
         return {
             "title": "Overview",
             "seen": seen,
+            "paused": seen["jobs"]["open"].get("paused"),
             "minutes": minutes,
             "recipients": [total(minute["recipients"]) for minute in minutes],
             "fired": [count_delivered(minute["fired"]) for minute in minutes],

@@ -68,6 +68,16 @@ async def test_the_overview_tells_how_fast_a_job_goes(house: House, admin: Brows
     assert rate[1][0] in "123456789"
 
 
+async def test_paused_jobs_are_counted(house: House) -> None:
+    app_id = await house.app()
+    for _ in range(2):
+        await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.PAUSED))
+    page = await Browser(house.build(), headers={"x-forwarded-email": ADMIN}, peer=PROXY).get("")
+    figure = re.search(r'Paused jobs</dt><dd><a href="/ui/jobs\?status=paused">(\d+)</a>', page.body.decode())
+    assert figure is not None
+    assert int(figure[1]) >= 2
+
+
 async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     app_id, now = await house.app(), await house.store.now()
     await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.TRIPPED))
