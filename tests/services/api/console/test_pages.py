@@ -78,6 +78,25 @@ async def test_paused_jobs_are_counted(house: House) -> None:
     assert int(figure[1]) >= 2
 
 
+async def test_a_localized_push_that_waits_is_one_row(house: House) -> None:
+    app_id = await house.app()
+    zones = [f"+{hours:02}00" for hours in range(14, -1, -1)] + [f"-{hours:02}00" for hours in range(1, 13)]
+    for at, zone in enumerate(zones, start=1):
+        await house.store.jobs.add(
+            a_job(app_id=app_id, group_id="all-zones", zone=zone, status=JobStatus.SCHEDULED, starts_at=at)
+        )
+    await house.store.jobs.add(
+        a_job(app_id=app_id, template_names=("other",), status=JobStatus.SCHEDULED, starts_at=at + 1)
+    )
+    for is_admin, roles in ((True, {}), (False, {f"app/{app_id}": "viewer"})):
+        browser, _ = await signed_in(house, house.build(), isAdmin=is_admin, roles=roles)
+        page = await browser.get("")
+        links = [each.get("href") or "" for each in tags_of(page, "a")]
+        assert links.count(f"/ui/groups/{app_id}/all-zones") == 1
+        assert "localized push, next UTC+14:00" in text_of(page)
+        assert ">other</a>" in page.body.decode()
+
+
 async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     app_id, now = await house.app(), await house.store.now()
     await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.TRIPPED))
