@@ -112,6 +112,7 @@ async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     links = [each.get("href") for each in tags_of(page, "a")]
     assert "Start the process that is missing" in text_of(page)
     assert {"/ui/processes", "/ui/jobs?status=circuitbreak"} <= set(links)
+    assert re.search(r'Devices failed, last hour</dt><dd><a href="/ui/jobs">0</a>', page.body.decode())
     assert f"/ui/dead-letters/{letter.id}?namespace=token%3Ashop" in links
     assert f"/ui/jobs/{app_id}/{failed.id}" in links
     partial, _ = await signed_in(house, fresh, isAdmin=False, roles={f"app/{app_id}": "viewer"})
