@@ -122,6 +122,14 @@ async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     assert ("/ui/processes" in links, "/ui/jobs?status=circuitbreak" in links) == (False, True)
 
 
+async def test_who_sees_no_app_is_told_so(house: House) -> None:
+    nobody, _ = await signed_in(house, isAdmin=False)
+    for path in ("", "/jobs"):
+        page = text_of(await nobody.get(path))
+        assert ("you see no app yet" in page, "There are no jobs yet" in page) == (True, False)
+    assert "tokens create NAME --admin" in text_of(await Browser(house.admin.app).get("/sign-in"))
+
+
 async def test_a_record_tells_what_it_changed(house: House, admin: Browser) -> None:
     wanted = {"name": "audited-by-page", "bundleId": "com.example.before"}
     app_id = (await house.admin.post("/apps", wanted)).json["id"]
