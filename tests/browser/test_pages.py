@@ -85,6 +85,29 @@ async def test_a_page_needs_no_mouse(admin: Screen) -> None:
     assert admin.take_faults() == []
 
 
+async def test_keys_lead_to_find_to_a_wrong_field_and_out_of_a_question(admin: Screen, instance: Instance) -> None:
+    page = admin.page
+    await admin.open("")
+    await page.keyboard.press("/")
+    await page.wait_for_url(re.compile(r"/ui/find$"))
+    await expect(page.locator("input[name=q]")).to_be_focused()
+    await admin.open("/access")
+    await page.click("summary:has-text('Add a user')")
+    await page.fill("input[name=email]", "cleo@example.com")
+    await page.fill("form[action$='/access/users'] textarea", "nonsense")
+    await page.click("button:has-text('Add the user')")
+    await expect(page.locator("form[action$='/access/users'] textarea")).to_be_focused()
+    app_id = await instance.house.app_with_template()
+    await admin.open(f"/apps/{app_id}")
+    question = page.locator("details.ask").last
+    await question.locator("summary").click()
+    await question.locator("input:visible").first.focus()
+    await page.keyboard.press("Escape")
+    await expect(question).not_to_have_attribute("open", "")
+    await expect(question.locator("summary")).to_be_focused()
+    assert [fault for fault in admin.take_faults() if "422" not in fault] == []
+
+
 async def test_without_scripts_people_sign_in_and_read(browser: Browser, instance: Instance) -> None:
     async with screen(browser, instance.base, java_script_enabled=False) as plain:
         await plain.open("/access")

@@ -215,6 +215,11 @@
       if (search) search.focus();
       else document.querySelector(".nav a[href$='/find']")?.click();
     }
+    const asked = event.key === "Escape" && (event.target.closest("details.ask[open]") ?? document.querySelector("details.ask[open]"));
+    if (asked) {
+      asked.open = false;
+      asked.querySelector("summary").focus();
+    }
   });
 
   function tellChosen() {
