@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from services.api.http.pages import filters, pictures
 from services.api.http.pages.visits import address
 from services.api.http.rights import EVERYBODY
-from shared.domain.console.audit import ends_something
+from shared.domain.console.audit import REASON_CHARACTERS, ends_something
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -100,7 +100,7 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     templates.filters["label_cells"] = _label_cells
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
     templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
-    templates.globals["percent"] = filters.percent
+    templates.globals |= {"percent": filters.percent, "reason_characters": REASON_CHARACTERS}
     templates.globals["ui"] = templates.get_template("frame/parts.html").module
     return templates
 
