@@ -85,6 +85,29 @@ async def test_a_page_needs_no_mouse(admin: Screen) -> None:
     assert admin.take_faults() == []
 
 
+async def test_keys_lead_to_find_to_a_wrong_field_and_out_of_a_question(admin: Screen, instance: Instance) -> None:
+    page = admin.page
+    await admin.open("")
+    await page.keyboard.press("/")
+    await page.wait_for_url(re.compile(r"/ui/find$"))
+    await expect(page.locator("input[name=q]")).to_be_focused()
+    await admin.open("/access")
+    await page.click("summary:has-text('Add a user')")
+    await page.fill("input[name=email]", "cleo@example.com")
+    await page.fill("form[action$='/access/users'] textarea", "nonsense")
+    await page.click("button:has-text('Add the user')")
+    await expect(page.locator("form[action$='/access/users'] textarea")).to_be_focused()
+    app_id = await instance.house.app_with_template()
+    await admin.open(f"/apps/{app_id}")
+    question = page.locator("details.ask").last
+    await question.locator("summary").click()
+    await question.locator("input:visible").first.focus()
+    await page.keyboard.press("Escape")
+    await expect(question).not_to_have_attribute("open", "")
+    await expect(question.locator("summary")).to_be_focused()
+    assert [fault for fault in admin.take_faults() if "422" not in fault] == []
+
+
 async def test_without_scripts_people_sign_in_and_read(browser: Browser, instance: Instance) -> None:
     async with screen(browser, instance.base, java_script_enabled=False) as plain:
         await plain.open("/access")
@@ -96,6 +119,8 @@ async def test_without_scripts_people_sign_in_and_read(browser: Browser, instanc
         await plain.page.click("button[type=submit]")
         assert plain.page.url == f"{instance.base}/ui/access"
         words = await plain.page.inner_text("main")
+        footer = await plain.page.inner_text(".side footer")
+        assert ("Light or dark" in footer, "Times: UTC" in footer) == (False, True)
         assert ("bea@example.com" in words, "UTC" in words or "20" in words) == (True, True)
         await plain.page.click("summary:has-text('Create a token')")
         await plain.page.fill("form[action$='/access/tokens'] input[name=name]", "<b>plain</b>")
@@ -107,18 +132,25 @@ async def test_without_scripts_people_sign_in_and_read(browser: Browser, instanc
 
 
 @pytest.mark.alone
-async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(admin: Screen, instance: Instance) -> None:
+async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(
+    admin: Screen, instance: Instance, axe: str
+) -> None:
     await admin.show_as(WIDE, "light")
-    await admin.open("/processes")
-    told = admin.page.locator("#refresh")
+    await admin.open("")
+    told, away = admin.page.locator("#refresh"), admin.page.get_by_role("alert")
     await expect(told).to_have_class("live", timeout=BACK_MS)
+    await expect(away).to_have_count(0)
     await instance.stop()
     try:
         await expect(told).to_have_class("stale", timeout=TOLD_MS)
-        assert (await told.inner_text()).startswith("as of ")
+        as_of = await told.inner_text()
+        await expect(away).to_have_text(f"Carillon does not answer. This page is {as_of}.")
+        await expect(admin.page.locator("#inside")).to_have_css("filter", "grayscale(1)")
+        assert await admin.find_barriers(axe) == []
     finally:
         await instance.start()
     await expect(told).to_have_class("live", timeout=BACK_MS)
+    await expect(away).to_have_count(0)
     assert all("ERR_CONNECTION" in fault or "Failed to fetch" in fault for fault in admin.take_faults())
 
 

@@ -34,6 +34,7 @@ from shared.runtime.shared_reading import SharedReading
 from shared.store import Store
 
 _SHOWN = 20
+_LOOKED_AT = 100
 _REMEMBERED = 1_000
 _SIGNS = {sign.name: sign for sign in SIGNS}
 
@@ -135,9 +136,14 @@ class OverviewResource(Resource):
 
     async def _find_waiting(self, app_ids: _AppIds) -> Sequence[Job]:
         if app_ids is None:
-            return await self._store.job_lists.find_next_starts(_SHOWN)
-        scheduled = JobSelection(app_ids=app_ids, state=JobState.SCHEDULED)
-        return sorted(await read_jobs(self._store, scheduled, limit=_SHOWN), key=lambda job: job.starts_at)
+            found = await self._store.job_lists.find_next_starts(_LOOKED_AT)
+        else:
+            scheduled = JobSelection(app_ids=app_ids, state=JobState.SCHEDULED)
+            jobs = await read_jobs(self._store, scheduled, limit=_LOOKED_AT)
+            found = sorted(jobs, key=lambda job: job.starts_at)
+        # A localized push has a job in each zone: the next one stands for all.
+        firsts = {job.group_id if job.zone else job.id: job for job in reversed(found)}
+        return list(firsts.values())[::-1][:_SHOWN]
 
 
 def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewView:

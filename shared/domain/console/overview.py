@@ -141,8 +141,10 @@ def _find_tripped_jobs(overview: Overview) -> list[ShownSign]:
 
 
 def _find_growing_dead_letters(overview: Overview) -> list[ShownSign]:
+    if overview.dead_letters == 0:  # somebody has decided on all of them
+        return []
     count = sum(minute.dead_letters for minute in overview.recent)
-    return [ShownSign("DeadLettersGrow", f"{count:,} more in 5 minutes")] if count else []
+    return [ShownSign("DeadLettersGrow", f"{count:,} more in the last 5 minutes")] if count else []
 
 
 def _find_poisoned_tasks(overview: Overview) -> list[ShownSign]:

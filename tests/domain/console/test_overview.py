@@ -112,6 +112,13 @@ def test_a_few_bad_events_are_no_share(minutes: MinuteCounts) -> None:
     assert judge(overview(minutes=[minutes])) == (OverallVerdict.WELL, [])
 
 
+def test_dead_letters_are_no_trouble_once_none_is_left() -> None:
+    died = [minute(dead_letters=3)]
+    assert judge(overview(minutes=died, dead_letters=0)) == (OverallVerdict.WELL, [])
+    _, [finding] = judge(overview(minutes=died, dead_letters=1))
+    assert finding.seen == "3 more in the last 5 minutes"
+
+
 def test_a_role_is_missing_since_it_was_heard_of_last() -> None:
     seen_at = NOON - timedelta(seconds=16)
     silent = [a_process(id="a", roles=("worker",), seen_at=seen_at), a_process(id="b", roles=("api",))]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from services.api.console.pages.bulk_words import ACTS, FIELDS, STATES, tell_figures, tell_filter
+from services.api.console.pages.bulk_words import ACTS, FIELDS, JOB_WORDS, STATES, tell_figures, tell_filter
 from services.api.http.pages.apps import read_apps
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.namespaces import EVERY, NamespaceChoice, read_choice, read_names
@@ -57,6 +57,7 @@ class BulkActionPages(PageSet):
             "choice": choice,
             "apps": apps,
             "states": STATES,
+            "job_words": JOB_WORDS,
             "filter": filter,
             "figures": figures,
             "says": tell_figures(act, figures) if figures else "",

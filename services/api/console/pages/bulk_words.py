@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from services.api.http.pages.filters import number
 from services.api.http.pages.namespaces import tell_namespace
+from services.api.jobs.pages.job_words import STATES as JOB_STATES
 
 _COUNTED = 1_000_000
 
@@ -24,26 +25,26 @@ class ActWords(Struct, frozen=True):
 ACTS = {
     "dead-letter.retry": ActWords(
         "Retry dead letters", "dead letter", "dead letters",
-        "retried with the current definition of their schedule. Letters of deleted schedules stay.",
+        "retries {} with the current definition of their schedule. Letters of deleted schedules stay.",
     ),
     "dead-letter.discard": ActWords(
         "Discard dead letters", "dead letter", "dead letters",
-        "discarded: these callbacks never happen. This cannot be undone.", True,
+        "discards {}: these callbacks never happen. This cannot be undone.", True,
     ),
     "schedule.pause": ActWords(
-        "Pause schedules", "schedule", "schedules", "paused: they do not fire until they are resumed."
+        "Pause schedules", "schedule", "schedules", "pauses {}: they do not fire until they are resumed."
     ),
     "schedule.resume": ActWords(
         "Resume schedules", "schedule", "schedules",
-        "resumed. Each schedule handles what came due in the meantime by its own rule for late occurrences.",
+        "resumes {}. Each schedule handles what came due in the meantime by its own rule for late occurrences.",
     ),
     "schedule.delete": ActWords(
         "Delete schedules", "schedule", "schedules",
-        "deleted, with everything pending. This cannot be undone.", True,
+        "deletes {}, with everything pending. This cannot be undone.", True,
     ),
-    "job.pause": ActWords("Pause jobs", "job", "jobs", "paused: they send nothing until they are resumed."),
-    "job.resume": ActWords("Resume jobs", "job", "jobs", "resumed where they stopped."),
-    "job.stop": ActWords("Stop jobs", "job", "jobs", "stopped for good. This cannot be undone.", True),
+    "job.pause": ActWords("Pause jobs", "job", "jobs", "pauses {}: they send nothing until they are resumed."),
+    "job.resume": ActWords("Resume jobs", "job", "jobs", "resumes {} where they stopped."),
+    "job.stop": ActWords("Stop jobs", "job", "jobs", "stops {} for good. This cannot be undone.", True),
 }  # fmt: skip
 
 FIELDS = {
@@ -53,6 +54,7 @@ FIELDS = {
 }
 
 STATES = {"schedule": ("active", "paused", "finished"), "job": ("scheduled", "running", "paused", "circuitbreak")}
+JOB_WORDS = {str(state): word for state, word in JOB_STATES.items()}
 
 _WORDS = {
     "key": "of the schedule {}",
@@ -71,7 +73,7 @@ def tell_figures(act: str, figures: Mapping[str, Any]) -> str:
     """The figures of a preview as a sentence."""
     words, matched = ACTS[act], figures["matched"]
     count = f"{number(matched)} or more" if matched >= _COUNTED else number(matched)
-    told = f"{count} {words.one} is {words.does}" if matched == 1 else f"{count} {words.many} are {words.does}"
+    told = f"This {words.does.format(f'{count} {words.one if matched == 1 else words.many}')}"
     devices = figures["devicesNotReached"]
     if devices is None:
         return told
@@ -82,7 +84,8 @@ def tell_figures(act: str, figures: Mapping[str, Any]) -> str:
 
 def tell_filter(filter: Mapping[str, str], names: Mapping[str, str]) -> str:
     """The filter of an action in words."""
-    parts = [words.format(filter[name]) for name, words in _WORDS.items() if filter.get(name)]
+    shown = {**filter, "status": JOB_WORDS.get(filter.get("status", ""), "")}
+    parts = [words.format(shown[name]) for name, words in _WORDS.items() if shown.get(name)]
     namespace = filter.get("namespace")
     if namespace:
         parts.insert(0, f"of {tell_namespace(namespace, names)}")

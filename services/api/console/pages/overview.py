@@ -38,11 +38,13 @@ class OverviewPages(PageSet):
         return {
             "title": "Overview",
             "seen": seen,
+            "paused": seen["jobs"]["open"].get("paused"),
             "minutes": minutes,
             "recipients": [total(minute["recipients"]) for minute in minutes],
             "fired": [count_delivered(minute["fired"]) for minute in minutes],
             "lateness": lateness(minutes),
-            "failures": failures(minutes),
+            "failed": sum(minute["recipients"].get(_FAILED, 0) for minute in minutes),
+            "died": sum(minute.get("deadLetters", 0) for minute in minutes),
             "processes": count_roles(seen["processes"]),
             "letters": letters or [],
             "failed_jobs": failed_jobs or [],
@@ -85,11 +87,6 @@ def lateness(minutes: Minutes) -> list[Piece]:
         for end, count in minute["lateness"].items():
             counts[float(end)] = counts.get(float(end), 0) + count
     return [Piece(_words(end), counts[end], _tone(end / 1e6)) for end in sorted(counts)]
-
-
-def failures(minutes: Minutes) -> int:
-    """How much went wrong for good in these minutes: devices not reached, and callbacks that were given up."""
-    return sum(minute["recipients"].get(_FAILED, 0) + int(minute.get("deadLetters", 0)) for minute in minutes)
 
 
 def count_roles(processes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

@@ -1,5 +1,6 @@
 """How values are written on a page: numbers, times, spans and JSON. An unknown value is a dash."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -7,7 +8,10 @@ from urllib.parse import urlencode
 import msgspec
 from markupsafe import Markup, escape
 
+from shared.domain.audience.zones import REST
+
 UNKNOWN = "\N{EN DASH}"
+_OFFSET = re.compile(r"([+-])(\d\d)(\d\d)")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _SCALES = ((10**9, " G"), (10**6, " M"), (10**3, " k"))
@@ -103,6 +107,15 @@ def instant(value: Any, shape: str = "short") -> Markup:
     return Markup('<time datetime="{}" title="{}" data-shape="{}">{}</time>').format(
         at.isoformat().replace("+00:00", "Z"), exact, shape, text
     )
+
+
+def zone_name(zone: str) -> str:
+    """What a zone is called: `+0545` is `UTC+05:45`. What a push table has in place of an offset stays as it is."""
+    offset = _OFFSET.fullmatch(zone)
+    if offset is None:
+        return "no zone" if zone == REST else zone
+    sign = offset[1].replace("-", "\N{MINUS SIGN}")
+    return f"UTC{sign}{offset[2]}:{offset[3]}"
 
 
 def pretty(value: Any) -> str:

@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from services.api.http.pages import filters, pictures
 from services.api.http.pages.visits import address
 from services.api.http.rights import EVERYBODY
-from shared.domain.console.audit import ends_something
+from shared.domain.console.audit import REASON_CHARACTERS, ends_something
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -92,14 +92,15 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     templates = Environment(
         loader=PrefixLoader(rooms), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for name in ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly"):
+    written = ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name")
+    for name in written:
         templates.filters[name] = getattr(filters, name)
     for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
     templates.filters["label_cells"] = _label_cells
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
     templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
-    templates.globals["percent"] = filters.percent
+    templates.globals |= {"percent": filters.percent, "reason_characters": REASON_CHARACTERS}
     templates.globals["ui"] = templates.get_template("frame/parts.html").module
     return templates
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.filters import UNKNOWN, known_time, percent, read_time
+from services.api.http.pages.filters import UNKNOWN, known_time, percent, read_time, zone_name
 from services.api.http.pages.pictures import StripBlock
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_DEVICES, check_name
 from services.api.http.pages.visits import Visit, address
 from services.api.jobs.pages.job import SAID, refuse_plainly
 from services.api.jobs.pages.job_list import SECTION
-from services.api.jobs.pages.job_words import Json, Shown, device_pieces, show_job, zone_name
+from services.api.jobs.pages.job_words import Json, Shown, device_pieces, show_job
 
 PATH = "/groups/{app_id:str}/{group_id:str}"
 _TONES = {
@@ -90,7 +90,6 @@ class GroupPages(PageSet):
             "group": group,
             "app": app,
             "rows": rows,
-            "zone_name": zone_name,
             "word": _word_for_all(rows),
             "local_time": f"{starts:%H:%M}" if starts else UNKNOWN,
             "counts": _count_words(rows),

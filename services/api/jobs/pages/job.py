@@ -22,7 +22,6 @@ from services.api.jobs.pages.job_words import (
     message_pieces,
     show_job,
     tell_in_zone,
-    zone_name,
 )
 from shared.domain.jobs import events
 from shared.domain.jobs.batches import BatchStatus
@@ -81,7 +80,6 @@ class JobPages(PageSet):
             "here_path": address("/jobs/{}/{}", app_id, job_id),
             "views": {name: label for name, label in VIEWS.items() if name != "samples" or _has_samples(visit, job)},
             "view": view if view in VIEWS else "",
-            "zone_name": zone_name,
             "in_zone": partial(tell_in_zone, job["zone"]),
             "name": _name_to_type(job, shown.left),
             "batch_states": [str(status) for status in BatchStatus],

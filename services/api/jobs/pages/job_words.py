@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.filters import known_time, read_time
+from services.api.http.pages.filters import known_time, read_time, zone_name
 from services.api.http.pages.pictures import Piece
 from services.api.jobs.job_view import ENDED, JobState
 from shared.domain.audience.zones import REST
@@ -79,14 +79,6 @@ def show_job(job: Json) -> Shown:
         may_stop=state in STOPPABLE,
         left=max(job["totalTokens"] - job["completedTokens"], 0),
     )
-
-
-def zone_name(zone: str) -> str:
-    """The name of a zone: `UTC+05:45` for `+0545`."""
-    if zone == REST:
-        return "no zone"
-    sign = zone[:1].replace("-", "\N{MINUS SIGN}")
-    return f"UTC{sign}{zone[1:3]}:{zone[3:]}"
 
 
 def tell_in_zone(zone: str, value: Any) -> str:

@@ -44,6 +44,15 @@ async def test_an_admin_makes_a_user_changes_and_deletes_them(house: House, admi
     assert (deleted["act"], deleted["reason"], deleted["via"]) == ("user.delete", "left us", "carillon-ui")
 
 
+async def test_what_is_wrong_stands_in_the_form_that_was_sent(admin: Browser) -> None:
+    typed = {"roles": "namespace/token:shop owner"}
+    for path, field in (("users", {"email": "a@example.com"}), ("tokens", {"name": "a"})):
+        refused = await admin.post(f"/access/{path}", field | typed)
+        page = refused.body.decode()
+        assert (refused.status, page.count('id="wrong-roles"'), page.count("token:shop owner")) == (422, 1, 1)
+        assert re.findall(r'aria-describedby="([^"]*)" autofocus', page) == ["wrong-roles"]
+
+
 async def test_a_secret_is_shown_once(house: House, admin: Browser) -> None:
     refused = await admin.post("/access/tokens", {"name": "billing", "namespace": "nonsense"})
     assert (refused.status, "a namespace is token:" in text_of(refused)) == (422, True)

@@ -75,6 +75,35 @@ async def test_a_delay_that_all_callbacks_had_is_a_sentence(admin: Browser, monk
     assert "12 fired, up to 1 ms late." in text_of(await admin.get(""))
 
 
+async def test_paused_jobs_are_counted(house: House) -> None:
+    app_id = await house.app()
+    for _ in range(2):
+        await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.PAUSED))
+    page = await Browser(house.build(), headers={"x-forwarded-email": ADMIN}, peer=PROXY).get("")
+    figure = re.search(r'Paused jobs</dt><dd><a href="/ui/jobs\?status=paused">(\d+)</a>', page.body.decode())
+    assert figure is not None
+    assert int(figure[1]) >= 2
+
+
+async def test_a_localized_push_that_waits_is_one_row(house: House) -> None:
+    app_id = await house.app()
+    zones = [f"+{hours:02}00" for hours in range(14, -1, -1)] + [f"-{hours:02}00" for hours in range(1, 13)]
+    for at, zone in enumerate(zones, start=1):
+        await house.store.jobs.add(
+            a_job(app_id=app_id, group_id="all-zones", zone=zone, status=JobStatus.SCHEDULED, starts_at=at)
+        )
+    await house.store.jobs.add(
+        a_job(app_id=app_id, template_names=("other",), status=JobStatus.SCHEDULED, starts_at=at + 1)
+    )
+    for is_admin, roles in ((True, {}), (False, {f"app/{app_id}": "viewer"})):
+        browser, _ = await signed_in(house, house.build(), isAdmin=is_admin, roles=roles)
+        page = await browser.get("")
+        links = [each.get("href") or "" for each in tags_of(page, "a")]
+        assert links.count(f"/ui/groups/{app_id}/all-zones") == 1
+        assert "localized push, next UTC+14:00" in text_of(page)
+        assert ">other</a>" in page.body.decode()
+
+
 async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     app_id, now = await house.app(), await house.store.now()
     await house.store.jobs.add(a_job(app_id=app_id, status=JobStatus.TRIPPED))
@@ -90,6 +119,7 @@ async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     links = [each.get("href") for each in tags_of(page, "a")]
     assert "Start the process that is missing" in text_of(page)
     assert {"/ui/processes", "/ui/jobs?status=circuitbreak"} <= set(links)
+    assert re.search(r'Devices failed, last hour</dt><dd><a href="/ui/jobs">0</a>', page.body.decode())
     assert f"/ui/dead-letters/{letter.id}?namespace=token%3Ashop" in links
     assert f"/ui/jobs/{app_id}/{failed.id}" in links
     partial, _ = await signed_in(house, fresh, isAdmin=False, roles={f"app/{app_id}": "viewer"})
@@ -97,6 +127,14 @@ async def test_what_is_wrong_leads_to_what_mends_it(house: House) -> None:
     links = [each.get("href") for each in tags_of(page, "a")]
     assert "Start the process that is missing" in text_of(page)
     assert ("/ui/processes" in links, "/ui/jobs?status=circuitbreak" in links) == (False, True)
+
+
+async def test_who_sees_no_app_is_told_so(house: House) -> None:
+    nobody, _ = await signed_in(house, isAdmin=False)
+    for path in ("", "/jobs"):
+        page = text_of(await nobody.get(path))
+        assert ("you see no app yet" in page, "There are no jobs yet" in page) == (True, False)
+    assert "tokens create NAME --admin" in text_of(await Browser(house.admin.app).get("/sign-in"))
 
 
 async def test_a_record_tells_what_it_changed(house: House, admin: Browser) -> None:

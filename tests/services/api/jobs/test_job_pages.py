@@ -11,7 +11,7 @@ import pytest
 from services.api.http.pages.pictures import StripBlock, day_strip
 from services.api.jobs.pages.groups import day_axis, strip_blocks, zone_rows
 from services.api.jobs.pages.job import chart_of, events_of
-from services.api.jobs.pages.job_words import show_job, zone_name
+from services.api.jobs.pages.job_words import show_job
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.sources import PushTable
 from shared.domain.jobs.batches import Batch
@@ -262,11 +262,6 @@ async def test_how_a_job_stands_is_said_in_words() -> None:
     assert (held.word, held.waits, held.may_resume) == ("paused", True, True)
     never = show_job(some_job(state="stopped", startsAt=at(60), updatedAt=at(9), totalTokens=0))
     assert (never.began, never.may_stop) == (None, False)
-    assert [zone_name(zone) for zone in ("+0545", "-0330", "rest")] == [
-        "UTC+05:45",
-        "UTC\N{MINUS SIGN}03:30",
-        "no zone",
-    ]
 
 
 async def test_a_chart_is_flat_while_its_job_is_held() -> None:

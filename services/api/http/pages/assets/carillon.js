@@ -57,6 +57,7 @@
   const main = () => document.getElementById("main");
   const inside = () => document.getElementById("inside");
   let failures = 0;
+  let refusal = 0;
   let pausedUntil = 0;
   let asOf = new Date();
   // A session ends when nobody has used it for an hour, also where a page goes on asking for itself.
@@ -69,9 +70,15 @@
     const element = document.getElementById("refresh");
     if (!element) return;
     const live = failures === 0;
+    const time = format("time", asOf);
     element.className = live ? "live" : "stale";
-    element.textContent = live ? "live" : `as of ${format("time", asOf)}`;
-    element.title = live ? `as of ${format("time", asOf)}` : "Carillon does not answer; this page goes on asking.";
+    element.textContent = live ? "live" : `as of ${time}`;
+    element.title = live ? `as of ${time}` : "This page goes on asking.";
+    const away = document.getElementById("away");
+    const said = live ? "" : `Carillon ${refusal ? `answers with ${refusal}` : "does not answer"}. This page is as of ${time}.`;
+    away.hidden = live;
+    // What is written again is read aloud again.
+    if (away.textContent !== said) away.textContent = said;
   }
 
   function answered(status) {
@@ -81,6 +88,7 @@
       asOf = new Date();
     } else {
       failures += 1;
+      refusal = status < 500 ? status : 0;
       pausedUntil = Date.now() + Math.min(30_000, 2_000 * 2 ** failures);
     }
     tellRefresh();
@@ -213,6 +221,11 @@
       event.preventDefault();
       if (search) search.focus();
       else document.querySelector(".nav a[href$='/find']")?.click();
+    }
+    const asked = event.key === "Escape" && (event.target.closest("details.ask[open]") ?? document.querySelector("details.ask[open]"));
+    if (asked) {
+      asked.open = false;
+      asked.querySelector("summary").focus();
     }
   });
 

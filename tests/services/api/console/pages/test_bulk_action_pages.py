@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.api.console.pages import bulk_actions
+from services.api.console.pages.bulk_words import tell_filter
 from services.parts import Parts
 from services.parts.console.common import ConsolePart
 from services.worker.console.bulk import BulkRunner
@@ -49,7 +50,10 @@ async def test_acts_are_offered_and_none_is_told_as_such(house: House) -> None:
 async def test_one_begins_after_its_figures_were_seen_and_is_followed_to_its_end(house: House) -> None:
     client = await scheduled(house, 3)
     page = await look(client, "/bulk-actions/new", **PAUSE)
-    assert "3 schedules are paused" in page.text
+    assert "This pauses 3 schedules: they do not fire" in page.text
+    assert "Reason (required, kept in the audit)" in page.text
+    raw = await client.get("/ui/bulk-actions/new?act=schedule.pause&prefix=order.")
+    assert b'name="reason" maxlength="1000"' in raw.body
     assert (await client.get("/bulk-actions")).json == []
     form = typed(page, reason="<marquee>a drill</marquee>")
     begun, again = [await fill(client, "/bulk-actions/new", form) for _ in range(2)]
@@ -65,6 +69,12 @@ async def test_one_begins_after_its_figures_were_seen_and_is_followed_to_its_end
     assert not [act for act in shown.actions if act.endswith("/cancel")]
     assert {each["state"] for each in (await client.get("/schedules")).json} == {"paused"}
     assert "3 of 3" in (await look(client, "/bulk-actions")).text
+
+
+async def test_a_filter_calls_states_as_the_pages_of_jobs_do() -> None:
+    told = [tell_filter({"status": status, "by": "ana"}, {}) for status in ("scheduled", "circuitbreak", "paused")]
+    assert told == [f"that are {word}, created by ana" for word in ("waiting", "tripped", "paused")]
+    assert tell_filter({"state": "paused"}, {}) == "that are paused"
 
 
 async def test_where_more_match_than_was_seen_nothing_begins_and_the_page_tells_the_new_figure(house: House) -> None:
@@ -102,7 +112,7 @@ async def test_one_is_cancelled(house: House) -> None:
     )  # fmt: skip
     await house.store.dead_letters.add([letter])
     page = await look(client, "/bulk-actions/new", act="dead-letter.discard", key="k", error="HTTP 410")
-    assert "1 dead letter is discarded" in page.text
+    assert "This discards 1 dead letter:" in page.text
     await house.store.dead_letters.add([replace(letter, id="1" * 32)])  # they go on dying while somebody reads
     begun = await fill(client, "/bulk-actions/new", typed(page, reason="r"))
     path = begun.headers["location"].partition("?")[0].removeprefix("/ui")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.api.http.pages.filters import UNKNOWN, exactly, instant, pretty, read_time
+from services.api.http.pages.filters import UNKNOWN, exactly, instant, pretty, read_time, zone_name
 
 
 @pytest.mark.parametrize("value", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "yesterday"])
@@ -30,3 +30,8 @@ def test_a_pattern_takes_the_name_alone(name: str) -> None:
     assert re.fullmatch(r"(?:[A-Za-z0-9]|\\u\{[0-9a-f]+\})*", pattern)
     read = re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: chr(int(match[1], 16)), pattern)
     assert read == name
+
+
+def test_a_zone_has_one_spelling() -> None:
+    told = [zone_name(zone) for zone in ("+0545", "-0330", "rest", "Mars", "")]
+    assert told == ["UTC+05:45", "UTC\N{MINUS SIGN}03:30", "no zone", "Mars", ""]
