@@ -10,7 +10,7 @@ from services.api.http.pages.apps import ShownApp, read_apps, require_app
 from services.api.http.pages.filters import UNKNOWN
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_DEVICES, MANY_THINGS, check_name
+from services.api.http.pages.typed import MANY_DEVICES, MANY_THINGS, check_name, refuse
 from services.api.http.pages.visits import FORM_BYTES, Visit, address
 from services.api.jobs.pages.job_form import (
     BY_ACCOUNT,
@@ -88,8 +88,10 @@ class JobMakingPages(PageSet):
     async def _bring_file(self, visit: Visit) -> None:
         """Upload the file that was chosen, and keep its path in the form."""
         content = visit.files.get("file")
-        if not content:
+        if content is None:
             return
+        if not content:
+            raise refuse("file", "the file is empty: choose one with a header and a line for each recipient, or none")
         app_id = visit.read_field("app")
         part = await visit.send("PUT", "/apps/{}/uploads", app_id, query={"part": 1}, body=content)
         upload = await visit.send(

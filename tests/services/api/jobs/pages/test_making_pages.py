@@ -69,6 +69,13 @@ async def test_a_file_comes_along_with_the_form(house: House) -> None:
     assert job["csvPath"] == path
 
 
+@pytest.mark.parametrize(("content", "said"), [(b"", "the file is empty"), (b"user_id\n", "nobody behind it")])
+async def test_a_file_without_users_is_named_beside_it(house: House, content: bytes, said: str) -> None:
+    page = show(await send_file(house.admin, "/jobs/new/preview", typed(await house.app_with_template()), content))
+    assert any(said in wrong for wrong in page.wrong), page.text
+    assert "key" not in page.fields and "This sends to" not in page.text
+
+
 async def test_a_file_that_is_too_large_goes_by_the_command(house: House) -> None:
     app_id = await house.app_with_template()
     reply = await send_file(house.admin, "/jobs/new/preview", typed(app_id), b"u" * FORM_BYTES)
