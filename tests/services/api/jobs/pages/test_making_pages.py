@@ -125,6 +125,16 @@ async def test_a_refusal_keeps_what_was_typed(house: House, changes: dict[str, A
             assert page.fields[name] == [changes[name]]
 
 
+async def test_a_tag_without_a_value_is_refused_beside_the_values(house: House) -> None:
+    app_id = await house.app_with_template()
+    await house.admin.post(f"/apps/{app_id}/templates", {"name": "open", "locale": "en", "body": {"alert": "{{city}}"}})
+    reply = await send_form(house.admin, "/jobs/new/preview", typed(app_id, template="open"))
+    assert reply.status == 422 and b'id="wrong-context"' in reply.body
+    assert any("no value for {{city}}" in wrong for wrong in show(reply).wrong)
+    shown = await look(house.admin, f"/templates/{app_id}/named?name=open")
+    assert "each job needs a value for it" in shown.text
+
+
 async def test_many_devices_want_a_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "MANY_DEVICES", 9)
     app_id = await house.app_with_template()
