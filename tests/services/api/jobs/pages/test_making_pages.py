@@ -91,7 +91,8 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
     page = show(await send_form(house.admin, "/jobs/new/preview", fields))
     assert f"This will send to 10 devices at {text.replace('T', ' ')} UTC" in page.text
     localized = show(await send_form(house.admin, "/jobs/new/preview", fields | {"when": "localized"}))
-    assert "in each time zone, at" in localized.text and "Starts in 1 zone, from" in localized.text
+    assert f"to 10 devices, in each time zone at {text.replace('T', ' ')} local time" in localized.text
+    assert "Starts in 1 zone, from" in localized.text
     made = await send_form(house.admin, "/jobs/new", fields | {"key": "k"})
     assert made.status == 303
     [job] = await jobs_of(house, app_id)
