@@ -63,7 +63,7 @@ def check_tags(templates: Iterable[Template], context: Mapping[str, Any]) -> Non
         tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
         if unfilled := sorted(tags - known):
             place = f"{template.name!r} in {template.locale!r}: context and defaults have no value for"
-            raise Invalid(f"invalid template: {place} {list_tags(unfilled, known)}", field="template")
+            raise Invalid(f"invalid template: {place} {list_tags(unfilled, known)}", field="context")
 
 
 def check_filled(

@@ -97,7 +97,7 @@ def test_a_tag_that_nothing_fills_is_named_with_the_nearest_name() -> None:
     template = a_template({"alert": ["Hi {{nmae}}", {"{{k}}": "{{ who }}"}]}, {"k": "x"})
     with pytest.raises(Invalid) as refused:
         check_tags([a_template({"alert": "{{k}}"}, {"k": 1}), template], {"name": "Ana", "who": "Bo"})
-    assert refused.value.field == "template"
+    assert refused.value.field == "context"
     assert refused.value.reason == (
         "invalid template: 'like' in 'en': context and defaults have no value for {{ who }}, {{nmae}}; "
         "did you mean who?"

@@ -80,8 +80,8 @@ class Visit:
         for name, value in (await self.request.form()).multi_items():
             if not isinstance(value, UploadFile):
                 fields.append((name, str(value)))
-            elif content := await value.read():
-                self.files[name] = content
+            else:
+                self.files[name] = await value.read()
         return fields
 
     def read_field(self, name: str) -> str:

@@ -4,13 +4,14 @@ The form is sent to be previewed, and comes back with what was typed in it. Besi
 job: the same fields, and a key by which a form that is sent twice makes one job.
 """
 
+import json
 import secrets
 
 from services.api.http.pages.apps import ShownApp, read_apps, require_app
 from services.api.http.pages.filters import UNKNOWN
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_DEVICES, MANY_THINGS, check_name
+from services.api.http.pages.typed import MANY_DEVICES, MANY_THINGS, check_name, refuse
 from services.api.http.pages.visits import FORM_BYTES, Visit, address
 from services.api.jobs.pages.job_form import (
     BY_ACCOUNT,
@@ -22,7 +23,7 @@ from services.api.jobs.pages.job_form import (
     read_names,
 )
 from services.api.jobs.pages.job_list import SECTION
-from services.api.jobs.pages.template_texts import group_by_name, message_of, notification_of
+from services.api.jobs.pages.template_texts import group_by_name, message_of, notification_of, tags_in
 from services.api.jobs.pages.templates import READ_AT_ONCE
 from shared.domain.push.records import SERVICES
 
@@ -73,11 +74,13 @@ class JobMakingPages(PageSet):
         sendable = [each for each in named if each.has_english or accounts]
         chosen = visit.lists.get("template") or [name for name in [visit.query("template")] if name]
         chosen += [name for name in visit.read_field("templates").split(",") if name]
+        tags = [tag for item in answer.value if item["name"] in chosen for tag in tags_in(item["body"])]
         listed = sorted(sendable, key=lambda named: named.name not in chosen)[:SHOWN_NAMES]
         return {
             "names": listed,
             "has_more_names": bool(answer.next) or len(listed) < len(sendable),
             "chosen": chosen,
+            "values_hint": json.dumps({tags[0]: "a value"} if tags else {"user": "Ana"}, ensure_ascii=False),
             "others": ",".join(name for name in chosen if name not in {named.name for named in listed}),
             "services": list(SERVICES),
             "accounts": accounts or [],
@@ -90,8 +93,10 @@ class JobMakingPages(PageSet):
     async def _bring_file(self, visit: Visit) -> None:
         """Upload the file that was chosen, and keep its path in the form."""
         content = visit.files.get("file")
-        if not content:
+        if content is None:
             return
+        if not content:
+            raise refuse("file", "the file is empty: choose one with a header and a line for each recipient, or none")
         app_id = visit.read_field("app")
         part = await visit.send("PUT", "/apps/{}/uploads", app_id, query={"part": 1}, body=content)
         upload = await visit.send(

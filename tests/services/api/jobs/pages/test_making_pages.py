@@ -69,6 +69,13 @@ async def test_a_file_comes_along_with_the_form(house: House) -> None:
     assert job["csvPath"] == path
 
 
+@pytest.mark.parametrize(("content", "said"), [(b"", "the file is empty"), (b"user_id\n", "nobody behind it")])
+async def test_a_file_without_users_is_named_beside_it(house: House, content: bytes, said: str) -> None:
+    page = show(await send_file(house.admin, "/jobs/new/preview", typed(await house.app_with_template()), content))
+    assert any(said in wrong for wrong in page.wrong), page.text
+    assert "key" not in page.fields and "This sends to" not in page.text
+
+
 async def test_a_file_that_is_too_large_goes_by_the_command(house: House) -> None:
     app_id = await house.app_with_template()
     reply = await send_file(house.admin, "/jobs/new/preview", typed(app_id), b"u" * FORM_BYTES)
@@ -84,7 +91,8 @@ async def test_a_start_is_read_in_utc_and_by_each_zones_clocks(house: House) -> 
     page = show(await send_form(house.admin, "/jobs/new/preview", fields))
     assert f"This will send to 10 devices at {text.replace('T', ' ')} UTC" in page.text
     localized = show(await send_form(house.admin, "/jobs/new/preview", fields | {"when": "localized"}))
-    assert "in each time zone, at" in localized.text and "Starts in 1 zone, from" in localized.text
+    assert f"to 10 devices, in each time zone at {text.replace('T', ' ')} local time" in localized.text
+    assert "Starts in 1 zone, from" in localized.text
     made = await send_form(house.admin, "/jobs/new", fields | {"key": "k"})
     assert made.status == 303
     [job] = await jobs_of(house, app_id)
@@ -127,6 +135,16 @@ async def test_a_tick_makes_a_dry_run(house: House, metadata: str) -> None:
     assert (await send_form(house.admin, "/jobs/new", typed(app_id, metadata=metadata, dryRun="1"))).status == 303
     [job] = await jobs_of(house, app_id)
     assert job["metadata"] == {"dryRun": True}
+
+
+async def test_a_tag_without_a_value_is_refused_beside_the_values(house: House) -> None:
+    app_id = await house.app_with_template()
+    await house.admin.post(f"/apps/{app_id}/templates", {"name": "open", "locale": "en", "body": {"alert": "{{city}}"}})
+    reply = await send_form(house.admin, "/jobs/new/preview", typed(app_id, template="open"))
+    assert reply.status == 422 and b'id="wrong-context"' in reply.body
+    assert any("no value for {{city}}" in wrong for wrong in show(reply).wrong)
+    shown = await look(house.admin, f"/templates/{app_id}/named?name=open")
+    assert "each job needs a value for it" in shown.text
 
 
 async def test_many_devices_want_a_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

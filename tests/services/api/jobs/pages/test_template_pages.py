@@ -89,6 +89,7 @@ async def test_a_refusal_stands_beside_its_field_with_what_was_typed(
     assert reply.status == 422
     assert any(said in wrong for wrong in page.wrong), page.wrong
     assert page.fields[field] == [typed]
+    assert f'aria-describedby="wrong-{field}"' in reply.body.decode()
     assert page.fields["context"] == ['{"k": 1}']
     assert (await house.admin.get(f"/apps/{app_id}/templates")).json == []
 

@@ -53,6 +53,8 @@ async def test_the_page_of_an_account_leads_to_a_form_that_has_it_chosen(campaig
     assert form.fields["sender"] == ["credential"]
     assert "play (sandbox, 2 per second)" in form.text and "letter pt" in form.text
     assert (await look(campaign.desk.admin, f"/jobs/new?app={campaign.app_id}")).fields["sender"] == ["service"]
+    chosen = await sheets.look(campaign.desk.admin, f"{link}&template=letter")
+    assert 'placeholder="{&#34;name&#34;: &#34;a value&#34;}"' in chosen.html
 
 
 async def test_a_job_over_a_file_is_previewed_and_made_once(campaign: Campaign) -> None:
@@ -62,7 +64,7 @@ async def test_a_job_over_a_file_is_previewed_and_made_once(campaign: Campaign) 
     assert reply.status == 200, page.words
     assert (
         "This sends to 2 recipients now with play, at up to 2 per second." in page.words
-        and "Duplicates 1 rows" in page.words
+        and "Duplicates 1 row " in page.words
     )
     assert "Takes 1 s at 2 per second" in page.words and "Hi {{name}}" in page.words
     assert await jobs_of(campaign) == []
@@ -133,6 +135,10 @@ async def test_a_refusal_stands_beside_its_field(campaign: Campaign, changes: di
     page = await preview(campaign, **(path | changes))
     assert page.status == 422, page.words
     assert re.findall(r'id="wrong-(\w+)"', page.html) == [field]
+    assert ("Choose a CSV file, or fill the table." in page.words) == (field == "app")
+    assert f'aria-describedby="wrong-{field}"' in page.html or field in {"app", "template"}
+    folded = {"defaultRegion", "duplicates", "onUnknown", "maxRecipients", "share", "haltOn"}
+    assert ("<details open>" in page.html) == (field in folded)
     for name in ("recipientColumn", "defaultRegion", "list", "share", "maxRecipients", "haltOn"):
         if name in changes:
             assert page.typed[name] == changes[name]

@@ -69,6 +69,9 @@ async def test_accounts_are_a_picture_of_how_each_stands(desk: Desk, campaign: C
     account = await look(desk.admin, account_page(campaign))
     assert (account.status, account.does("/suspend"), account.does("/activate")) == (200, True, False)
     assert "Tests go to ana@example.com" in account.words
+    assert "If the outcome is unknown send again" in account.words
+    form = await look(desk.admin, f"/messages/{campaign.app_id}/credentials/new?kind=sandbox")
+    assert "a sandbox sends again" in form.words and "do not send again" not in form.words
 
 
 async def test_who_may_not_does_not_see_how(campaign: Campaign, job: Job) -> None:
@@ -166,8 +169,9 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     admin, page = campaign.desk.admin, f"/messages/jobs/{campaign.app_id}/{job.id}"
     sheet = await look(admin, page)
     assert sheet.status == 200
-    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider rejects", "4 unsent"):
+    for part in ("sent 3", "unsent 4", "unknown 1", "failed 2", "refused the provider rejects"):
         assert part in sheet.words
+    assert "4 unsent messages in all: this list has only those that were tried before." in sheet.words
     assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
     failed = await look(admin, f"{page}?state=failed")
     assert "ana3@" in failed.words and "ana4@" in failed.words and "ana1@" not in failed.words
@@ -188,6 +192,21 @@ async def test_a_held_job_says_that_its_messages_bounced(campaign: Campaign) -> 
     sheet = await look(campaign.desk.admin, f"/jobs/{campaign.app_id}/{held.id}")
     assert "Too many messages bounced or were refused" in sheet.words
     assert "batches failed" not in sheet.words
+    assert "messages planned so far" in sheet.words and "devices" not in sheet.words
+    details = await look(campaign.desk.admin, f"/jobs/{campaign.app_id}/{held.id}?show=details")
+    assert "Control group" not in details.words and "Recipients in the file" in details.words
+
+
+async def test_the_page_of_a_job_of_messages_counts_messages_and_calls(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [2])
+    refused = {"state": MessageState.FAILED, "reason": "refused"}
+    await campaign.note(job, 0, {0: refused, 1: {"repeated": 1}})
+    await campaign.close(job, days_ago=0)
+    sheet = await look(campaign.desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
+    assert "1 call was repeated, because" in sheet.words
+    assert "Reason Messages Share refused 1" in sheet.words
+    assert "control group" not in sheet.words and "Devices" not in sheet.words
 
 
 async def test_messages_are_sent_again_as_chosen(campaign: Campaign) -> None:
