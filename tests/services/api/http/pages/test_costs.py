@@ -44,7 +44,7 @@ MOST = {
     "/schedules/new": (0, 1),
     "/schedules/{key:str}/edit": (1, 4),
     "/dead-letters": (4, 12),
-    "/dead-letters/{letter_id:str}": (2, 4),
+    "/dead-letters/{letter_id:str}": (3, 4),
     "/": (7, 30),
     "/find": (5, 8),
     "/bulk-actions": (2, 3),
@@ -69,7 +69,7 @@ MOST = {
     "/messages/{app_id:str}/credentials/{credential_id:str}/secret": (2, 9),
     "/messages/jobs/{app_id:str}/{job_id:str}": (2, 9),
     "/messages/{app_id:str}/messages/{message_id:str}": (3, 11),
-    "/messages/{app_id:str}/recipients": (2, 4),
+    "/messages/{app_id:str}/recipients": (3, 4),
     "/messages/{app_id:str}/send": (3, 10),
 }
 """The most reads of routes and the most commands of each page. What all share for a second may be read just then."""
@@ -78,7 +78,7 @@ REFRESHED = {"/bus": 2, "/schedules": 4, "/dead-letters": 6}
 """The most commands of a refresh, where it asks for less than the whole page does."""
 
 _TRIES = 5
-_SHARED = 6
+_SHARED = 12
 _DIGEST = re.compile(rb'data-digest="(\w+)"')
 _LINK = re.compile(r'<a [^>]*href="(/ui[^"?#]*)')
 NOISE = 300
