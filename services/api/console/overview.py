@@ -60,8 +60,8 @@ class UnknownPartView(Struct, frozen=True):
 
 
 class OpenJobsView(Struct, frozen=True):
-    """Jobs with something left to do, counted by their state as far as 100,000; the newest that run, and those that
-    start next."""
+    """Jobs with something left to do, counted by their state up to 100,000; the newest running ones, and those that
+    start next. In `waiting`, the next zone of a localized push stands for all."""
 
     open: dict[JobStatus, int]
     running: list[JobView]

@@ -76,7 +76,7 @@ def _jobs_section(out: Output, title: str, jobs: list[Json]) -> None:
     for job in jobs:
         pushes.setdefault(job["jobGroupId"] if job["zone"] else job["id"], []).append(job)
     folded = fold_zones(chain.from_iterable(pushes.values()))
-    rows = [{**row, "zone": "zones"} if row["id"] == row["jobGroupId"] else row for row in folded]
+    rows = [{**row, "id": row["jobGroupId"], "zone": "zones"} if row["zone"] else row for row in folded]
     _section(out, title, job_columns(out), rows[:SHOWN])
     if len(rows) > SHOWN:
         out.write("and more: `carillon jobs list` shows them")

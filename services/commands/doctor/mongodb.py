@@ -130,7 +130,7 @@ class MongoDb(Examination):
         ),
         Question(
             "replica set",
-            "The server is a member of a replica set, be it the only one, or a `mongos`: feedback needs transactions.",
+            "The server is a `mongos` or a member of a replica set, even of one member: feedback needs transactions.",
             check_replica_set,
         ),
         Question(
