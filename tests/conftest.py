@@ -233,8 +233,8 @@ def pytest_keyboard_interrupt() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    return side_by_side.workers_here(config)
+def pytest_xdist_auto_num_workers() -> int | None:
+    return side_by_side.workers_here()
 
 
 @pytest.hookimpl(optionalhook=True)

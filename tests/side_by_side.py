@@ -35,13 +35,11 @@ _session = pytest.StashKey[Future[stack.Session]]()
 _shown = pytest.StashKey[int]()
 
 
-def workers_here(config: pytest.Config) -> int | None:
-    """The meaning of `-n auto`: more workers than cores, as tests wait for half of their time. Outside the gate each
-    worker has 1 GB of servers."""
+def workers_here() -> int | None:
+    """The processes of `-n auto`: more than there are cores, as half of a test is waiting. Each has 1 GB of servers."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None  # xdist reads it
-    more = 3 if tiers.chosen(config) is tiers.Tier.GATE else 2
-    return min((os.cpu_count() or 1) + more, _MOST)
+    return min((os.cpu_count() or 1) + 2, _MOST)
 
 
 def settle_in(config: pytest.Config) -> None:
