@@ -27,7 +27,7 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
     try:
-        with memory.load_modules():
+        with memory.pause_collection():
             components = build(capabilities, services, known)
     except CarillonError:
         await capabilities.close()

@@ -70,7 +70,7 @@ def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
     @programs.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
-        with memory.load_modules():
+        with memory.pause_collection():
             from services.process import serve
 
         run_async(serve(settings_of(context), services, name=name))

@@ -16,9 +16,9 @@ _M_MMAP_THRESHOLD = -3
 
 
 @contextmanager
-def load_modules() -> Iterator[None]:
-    """While a process imports what it is made of. All that stays, so a look for cycles in it finds nothing, and such
-    looks are a fifth of the work."""
+def pause_collection() -> Iterator[None]:
+    """Turn the collector off while objects are made that all stay, such as a process's modules. Looks for cycles among
+    them find nothing, and are a fifth of the work of importing."""
     gc.disable()
     try:
         yield

@@ -1,11 +1,9 @@
 """The product's code as Python parses it, once for all rules: one worker runs them (`tests/rows.py`)."""
 
 import ast
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
+from shared.runtime.memory import pause_collection
 from tests.stack.places import CHECKOUT
 
 SERVER = ("services", "shared")
@@ -18,21 +16,10 @@ KINDS = (ast.AsyncFunctionDef, ast.FunctionDef, ast.ClassDef, ast.Call, ast.Comp
 def nodes(*folders: str) -> list[tuple[str, ast.AST]]:
     """The nodes that rules look at, each with the path of its module, from all modules below these folders."""
     paths = (path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*.py")))
-    with uncollected():
+    with pause_collection():
         return [
             (str(path.relative_to(CHECKOUT)), node)
             for path in paths
             for node in ast.walk(ast.parse(path.read_text("utf-8")))
             if isinstance(node, KINDS)
         ]
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep the collector away from a million nodes, of which none goes: it takes longer than to parse them."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()

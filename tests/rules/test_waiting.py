@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules.code import uncollected
+from shared.runtime.memory import pause_collection
 
 TESTS = Path(__file__).parents[1]
 MODULES = [
@@ -20,7 +20,7 @@ RUNS = {"run", "call", "check_call", "check_output"}
 @pytest.fixture(scope="module")
 def trees() -> dict[str, ast.Module]:
     texts = {str(path.relative_to(TESTS)): path.read_text() for path in MODULES}
-    with uncollected():
+    with pause_collection():
         return {name: ast.parse(text) for name, text in texts.items() if SUSPECT.search(text)}
 
 

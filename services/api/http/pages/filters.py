@@ -110,7 +110,7 @@ def instant(value: Any, shape: str = "short") -> Markup:
 
 
 def zone_name(zone: str) -> str:
-    """What a zone is called: `+0545` is `UTC+05:45`. What a push table has in place of an offset stays as it is."""
+    """The name of a zone: `UTC+05:45` for `+0545`. A value of a push table that is no offset stays as it is."""
     offset = _OFFSET.fullmatch(zone)
     if offset is None:
         return "no zone" if zone == REST else zone

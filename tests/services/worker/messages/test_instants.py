@@ -61,7 +61,7 @@ def test_batches_hold_no_instants_beside_each_other() -> None:
 
 
 def test_who_has_fallen_to_one_column_gets_more_of_them() -> None:
-    """Of 1,000 a second a column has 122; one of its calls in each half second is late."""
+    """A column has 122 of 1,000 a second; one of its calls in each half second is late."""
     speed, now_us = Speed(), 10**9
     for _ in range(2):
         for index in range(100):
