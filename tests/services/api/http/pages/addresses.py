@@ -1,5 +1,6 @@
 """Something of everything that pages can show, and an address for each page that parts bring."""
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -154,6 +155,8 @@ async def _make_people(client: Client, count: int, many: int) -> dict[str, str]:
 
 
 async def _make(client: Client, path: str, body: Any, field: str = "id") -> str:
-    reply = await client.post(path, body)
+    """A made thing's id. A caller may send a few single messages a second, so it waits when it is told to."""
+    while (reply := await client.post(path, body)).status == 429:
+        await asyncio.sleep(float(reply.headers["retry-after"]))
     assert reply.status in {200, 201, 202}, (path, reply.body)
     return str(reply.json[field])
