@@ -39,9 +39,9 @@ _PROCESSES = ("api", "scheduler", "worker", "feedback", "fanout")
 
 
 async def measure(place: Place, sizes: Sizes) -> list[Measured]:
-    """A hundredth of what `measure_large` has."""
+    """A thousandth of what `measure_large` has."""
     return await _measure(
-        place, console_data.Amounts(*(max(each // 100, 100) for each in (sizes.pending, sizes.large)))
+        place, console_data.Amounts(*(max(each // 1_000, 100) for each in (sizes.pending, sizes.large)))
     )
 
 

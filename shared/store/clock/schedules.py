@@ -140,8 +140,10 @@ class Schedules:
         most: int,
     ) -> int:
         """How many of a caller's schedules these are; `most` where there are more."""
+        is_whole = not (prefix or state or labels)
+        query = {"namespace": namespace} if is_whole else _range_of(namespace, prefix, state, labels)[1]
         with translate_errors():
-            return await self._schedules.count_documents(_range_of(namespace, prefix, state, labels)[1], limit=most)
+            return await self._schedules.count_documents(query, limit=most)
 
     async def count_pending(self, namespace: str) -> int:
         """How many of a caller's schedules are not finished."""

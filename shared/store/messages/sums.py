@@ -1,4 +1,4 @@
-"""What the ledger counts of jobs: one aggregate at one moment, over their batches and over what callbacks have told.
+"""The counts of jobs in the ledger, at one moment: of their batches, and of what callbacks have told.
 
 What callbacks tell is counted apart (`tallies`). What was counted of batches that are removed stands in their job
 (`tally`). Each of the `steps` of their removal moves counts from the ones to the other in one transaction.
@@ -14,22 +14,25 @@ from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.figures import MessageCounts, counted_states
 from shared.domain.messages.ledger import add_tallies
 from shared.store.documents import Document, translate_errors
-from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
 
 _NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
-_NO_LOOK: Document = {"kept": _NOTHING_KEPT, "round": 0}
-
-# Those of a file's ranges are bits, and are counted in its plan.
-_REPEATS: Document = {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]}
+_COUNTED: Document = {
+    "_id": 0,
+    "size": 1,
+    "tally": 1,
+    # Those of a file's ranges are bits, and are counted in its plan.
+    "repeats": {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]},
+}
 
 
 class MessageSums:
     """Reads `batches`, `tallies`, and the field `tally` of jobs. All raise `Unavailable`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
         self._batches = database["batches"].with_options(read_concern=ReadConcern("snapshot"))
-        self._jobs = database["jobs"].with_options(read_concern=ReadConcern("snapshot"))
+        self._tallies = database["tallies"]
 
     async def setup(self) -> None:
         """Nothing to make: jobs and the ledger have made the indexes."""
@@ -37,29 +40,25 @@ class MessageSums:
     async def count(self, job_key: str) -> MessageCounts:
         """The messages of a job, all at one moment; without its duplicates as long as it has its batches."""
         while True:
-            found = await self._read(job_key)
-            looks = [document for document in found if "kept" in document]
+            before, found, after = await self._read(job_key)
             # Not every server reads several collections at one moment. Its first and its last look tell.
-            if len({(look["kept"]["steps"], look["round"]) for look in looks}) <= 1:
-                return _add_up(found, looks[-1] if looks else _NO_LOOK)
+            if _steps_of(before) == _steps_of(after):
+                return _add_up(found, after)
 
-    async def _read(self, job_key: str) -> list[Document]:
+    async def _read(self, job_key: str) -> tuple[Document, list[Document], Document]:
         """What counts, between two looks at what the job keeps."""
-        look: Document = {
-            "kept": {"$ifNull": ["$tally", {"$literal": _NOTHING_KEPT}]},
-            "round": {"$ifNull": ["$round", {"$literal": 0}]},
-        }
-        batches = {"job_id": job_key, "status": {"$ne": END}}
-        heard = beginning_with(f"{split_key(job_key)[1]}.")
-        pipeline: list[Document] = [
-            {"$match": one_job(job_key)},
-            {"$project": {"_id": 0} | look},
-            _union("batches", batches, {"size": 1, "batch": "$tally", "repeats": _REPEATS}),
-            _union("tallies", heard, {"heard": "$$ROOT"}),
-            _union("jobs", one_job(job_key), look),
-        ]
+        look, heard = {"_id": 0, "tally": 1, "round": 1}, beginning_with(f"{split_key(job_key)[1]}.")
         with translate_errors():
-            return await (await self._jobs.aggregate(pipeline)).to_list()
+            async with self._jobs.database.client.start_session(snapshot=True) as session:
+                before = await self._jobs.find_one(one_job(job_key), look, session=session)
+                # Before the batches: a callback only moves what a batch has counted.
+                told = await self._tallies.find(heard, session=session).to_list()
+                counted = await self._batches.aggregate(
+                    [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}], session
+                )
+                batches = await counted.to_list()
+                after = await self._jobs.find_one(one_job(job_key), look, session=session)
+        return before or {}, [*batches, *({"tally": tally} for tally in told)], after or {}
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
         """How many messages of these jobs nobody has called."""
@@ -71,7 +70,7 @@ class MessageSums:
             return {}
         states = [{"$ifNull": [f"$tally.{state}", 0]} for state in counted_states()]
         pipeline: list[Document] = [
-            {"$match": {"job_id": {"$in": list(job_keys)}, "status": {"$ne": END}}},
+            {"$match": {"job_id": {"$in": list(job_keys)}}},
             {"$group": {"_id": "$job_id", "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
         ]
         with translate_errors():
@@ -79,19 +78,18 @@ class MessageSums:
         return {document["_id"]: max(document["unsent"], 0) for document in found}
 
 
+def _steps_of(look: Document) -> tuple[int, int]:
+    return look.get("tally", _NOTHING_KEPT)["steps"], look.get("round", 0)
+
+
 def _add_up(found: Sequence[Document], look: Document) -> MessageCounts:
-    kept: Document = look["kept"]
-    tallies = [document[part] for document in found for part in ("batch", "heard") if part in document]
+    kept: Document = look.get("tally", _NOTHING_KEPT)
     return MessageCounts(
         planned=kept["planned"] + sum(document.get("size", 0) for document in found),
         duplicates=kept["duplicates"] + sum(document.get("repeats", 0) for document in found),
-        tally=add_tallies(map(flatten_tally, [kept["counts"], *tallies])),
-        round=look["round"],
+        tally=add_tallies(map(flatten_tally, [kept["counts"], *(each.get("tally", {}) for each in found)])),
+        round=look.get("round", 0),
     )
-
-
-def _union(collection: str, query: Document, shown: Document) -> Document:
-    return {"$unionWith": {"coll": collection, "pipeline": [{"$match": query}, {"$project": {"_id": 0} | shown}]}}
 
 
 def beginning_with(prefix: str) -> Document:
