@@ -34,6 +34,7 @@ PAGES = (
     "docs/operating-the-bus.md",
     "docs/push-table.md",
     "docs/routemaster-api.md",
+    "docs/runbooks.md",
     "docs/running.md",
     "docs/single-messages.md",
     "docs/unsubscribing.md",
