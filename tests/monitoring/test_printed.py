@@ -49,7 +49,7 @@ def test_an_expression_names_metrics_and_labels_that_there_are(place: str, expre
 
 def test_every_metric_is_told_of_and_shown() -> None:
     documented = (ROOT / "docs" / "metrics.md").read_text("utf-8")
-    assert [name for name in METRICS if f"| `{name}` |" not in documented] == []
+    assert [name for name in METRICS if f"- `{name}`: " not in documented] == []
     assert [name for name in METRICS if not dashboards_with(name)] == []
 
 
