@@ -9,7 +9,10 @@ from shared.domain.console import system_records
 from shared.domain.messages import events as message_events
 from tests.stack.places import CHECKOUT
 
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{page.name}" for page in (CHECKOUT / "docs").glob("*.md")))
+PAGES = (
+    *("README.md", "CONTRIBUTING.md", "client/README.md", "tests/README.md"),
+    *sorted(f"docs/{page.name}" for page in (CHECKOUT / "docs").glob("*.md")),
+)
 LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE = 90, 160, 30
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 END_OF_SENTENCE = re.compile(r"(?<=[.:!?;])\s+|\n\s*(?:[-|#]|\d+\.|\n)|\|")
