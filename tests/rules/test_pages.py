@@ -1,4 +1,4 @@
-"""Every page is plain: short lines of source, short sentences, no opener that hides the subject. The README is short."""
+"""Every page is plain: short lines of source, short sentences, no opener that hides the subject; a short README."""
 
 import re
 
