@@ -92,7 +92,7 @@ CLAIMED = _counter("occurrences_claimed_total", "Occurrences that this process h
 FIRED = _counter(
     "occurrences_fired_total", "Attempts by the kind of callback and how they ended.", "callback", "outcome"
 )
-CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that somebody else had when they were due.")
+CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that another process had when they were due.")
 SUSPECTS = _counter("occurrences_suspects_total", "Occurrences fired alone, since processes may have died of them.")
 RETRIES = _counter("occurrences_retries_total", "Occurrences put off after an answer that refused.")
 DEAD = _counter("dead_letters_total", "Occurrences that were refused to the last attempt.")
