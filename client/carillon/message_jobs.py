@@ -106,7 +106,7 @@ class MessageCounts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is ahead of a job in its credential: so many running `jobs` with so many unsent `messages`. `starts_in` is
+    """The work ahead of a job in its credential: so many running `jobs` with so many unsent `messages`. `starts_in` is
     in seconds; `None` where nobody can tell."""
 
     jobs: int

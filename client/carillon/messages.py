@@ -24,7 +24,7 @@ _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class Attempt(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of an attempt before the last one."""
+    """The result of an attempt before the last one."""
 
     attempt: int
     state: str

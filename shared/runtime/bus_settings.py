@@ -79,9 +79,7 @@ class BusSettings(Section, frozen=True):
     topics_per_namespace: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
-        rarely(
-            "Topics that a namespace may own, roughly: those who claim at once may get more. Who has more keeps them."
-        ),
+        rarely("Topics that a namespace may own, roughly: concurrent claims may exceed it. Owners of more keep them."),
     ] = 1_000
     subscriptions_per_namespace: Annotated[
         int, Meta(ge=1, le=1_000_000), rarely("Subscriptions that a namespace may have.")

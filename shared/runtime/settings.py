@@ -285,7 +285,7 @@ class SchedulerSettings(Section, frozen=True):
 
 
 class CallbackSettings(Section, frozen=True):
-    """What the callbacks of schedules may reach, and how HTTP is called."""
+    """The targets of schedules' callbacks, and the calls by HTTP."""
 
     exchanges: Annotated[tuple[str, ...], says("RabbitMQ exchanges open to callbacks; queues are.")] = ()
     topics: Annotated[tuple[str, ...], says("Kafka topics that callbacks may append to.")] = ()
@@ -355,7 +355,7 @@ class LogSettings(Section, frozen=True):
 
 
 class ShutdownSettings(Section, frozen=True):
-    """What happens on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
+    """The end of a process on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
 
     readiness_seconds: Annotated[
         float, Meta(ge=0, le=600), rarely("How long /readyz fails first, for load balancers to look away.")
@@ -370,7 +370,7 @@ class EmbeddedSettings(Section, frozen=True):
 
 
 class AuditSettings(Section, frozen=True):
-    """What is written down of who did what."""
+    """The record of acts."""
 
     services: Annotated[
         Literal["skipped", "written"],
