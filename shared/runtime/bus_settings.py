@@ -52,7 +52,7 @@ class BusSettings(Section, frozen=True):
     group: Annotated[Name, rarely("The consumer group of the fan-outs.")] = "carillon-fanout"
     on_new_log: Annotated[
         Literal["beginning", "end"],
-        rarely("Where fan-outs begin in a log that stands in the place of the one they read: beginning or end."),
+        rarely("The place where fan-outs begin in a replaced log: beginning or end."),
     ] = "beginning"
     publish_seconds: Annotated[
         Seconds, rarely("How long publishing may wait for the log. Routemaster's client waits 5 seconds.")
