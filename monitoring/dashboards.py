@@ -226,7 +226,7 @@ ENGINES = (
         unit="ops",
     ),
     Panel(
-        title="Where the time goes",
+        title="Time in calls of servers",
         lines={
             "{{capability}} {{operation}}": f"topk(10, {rates('carillon_call_seconds_sum', 'capability', 'operation')})"
         },
@@ -257,7 +257,7 @@ ENGINES = (
         title="How long loops take, 99 %", lines={"{{loop}}": quantile("carillon_loop_seconds", 0.99, "loop")}, unit="s"
     ),
     Panel(
-        title="What loops work on",
+        title="Work of loops",
         lines={"{{loop}} {{what}}": rates("carillon_loop_swept_total", "loop", "what")},
         unit="ops",
     ),
@@ -300,7 +300,7 @@ MESSAGES = (
         unit="ops",
     ),
     Panel(
-        title="What instants were asked for",
+        title="Requests for instants",
         lines={"{{outcome}}": rates("carillon_grants_total", "outcome")},
         unit="ops",
     ),

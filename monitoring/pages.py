@@ -1,6 +1,7 @@
-"""The tables of `docs/metrics.md`, printed from the list of metrics and from the dashboards."""
+"""The list of `docs/metrics.md`, printed from the list of metrics and from the dashboards."""
 
 import re
+import textwrap
 from collections.abc import Iterator
 
 from prometheus_client.metrics import MetricWrapperBase
@@ -38,16 +39,15 @@ def dashboards_with(name: str) -> list[str]:
 
 
 def with_metrics(page: str) -> str:
-    """The page with its table printed anew."""
-    return _MARKS.sub(lambda found: found[1] + "\n".join(_table()) + "\n" + found[2], page)
+    """The page with its list printed anew."""
+    return _MARKS.sub(lambda found: found[1] + "\n".join(_list()) + "\n" + found[2], page)
 
 
-def _table() -> Iterator[str]:
-    yield "| metric | kind | labels | meaning | dashboards |"
-    yield "| --- | --- | --- | --- | --- |"
+def _list() -> Iterator[str]:
     for metric in our_metrics():
         [family] = metric.describe()
         name = sample_name(metric)
-        labels = ", ".join(f"`{label}`" for label in labels_of(metric)) or "none"
+        labels = ", ".join(f"`{label}`" for label in labels_of(metric))
         shown = ", ".join(dashboards_with(name)) or "none"
-        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} | {shown} |"
+        told = f"`{name}`: {family.type}{' by ' * bool(labels)}{labels}. {family.documentation} Dashboards: {shown}."
+        yield textwrap.fill(f"- {told}", 150, subsequent_indent="  ", break_on_hyphens=False)

@@ -48,7 +48,7 @@ class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BulkFigures(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a bulk action would do. Where jobs are stopped, `devices_not_reached` devices of theirs would get nothing,
+    """The effect of a bulk action. Where jobs are stopped, `devices_not_reached` devices of theirs would get nothing,
     and `unplanned` jobs are not among these; `None` for other acts, and where nobody has counted."""
 
     matched: int

@@ -56,7 +56,7 @@ class WholeBusDeadLetter(BusDeadLetter, frozen=True, kw_only=True):
 
 
 class BusRetried(Struct, frozen=True):
-    """How many deliveries are open again. Where there are `more`, ask again."""
+    """How many deliveries are open again. If there are `more`, ask again."""
 
     retried: int
     more: bool

@@ -99,7 +99,7 @@ class StoredCredential(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What waits for a credential: so many open `jobs` with so many `messages` that nobody has called. Of these, `held`
+    """The work that waits for a credential: so many open `jobs` with so many unsent `messages`. Of these, `held`
     ones are of jobs that do not run now; the oldest of the others waits since `oldest_unsent`."""
 
     jobs: int

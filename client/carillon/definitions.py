@@ -16,7 +16,7 @@ from carillon.instants import in_utc
 
 
 class ScheduleState(StrEnum):
-    """Where a schedule stands."""
+    """The state of a schedule."""
 
     ACTIVE = "active"
     PAUSED = "paused"

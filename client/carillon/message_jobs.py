@@ -21,7 +21,7 @@ class HaltRule(Struct, frozen=True, kw_only=True):
 
 class MessageJob(Struct, frozen=True, kw_only=True):
     """A job to be started that sends the `template` to each recipient by a `credential`, which is named by its name or
-    its id, and when (at once without `starts_at`). What is not sent by `expires_at` is not sent.
+    its id, and when (at once without `starts_at`). Messages not sent by `expires_at` are dropped.
 
     To whom: the rows of the file at `csv_path`, as `uploads.put` gave it, or those that `filters` keep of the table
     `<app>_<kind>`; their addresses stand in the `recipient_column`. Columns fill the template's tags, else `context`.
@@ -106,7 +106,7 @@ class MessageCounts(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is ahead of a job in its credential: so many running `jobs` with so many unsent `messages`. `starts_in` is
+    """The work ahead of a job in its credential: so many running `jobs` with so many unsent `messages`. `starts_in` is
     in seconds; `None` where nobody can tell."""
 
     jobs: int

@@ -24,7 +24,7 @@ _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class Attempt(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of an attempt before the last one."""
+    """The result of an attempt before the last one."""
 
     attempt: int
     state: str
@@ -149,7 +149,7 @@ class Messages(Resource[M]):
     @call
     async def redact(self, app_id: str, recipient: str, *, reason: str = "") -> Redacted:
         """Have the app's messages to this address forget it, and what providers said of them. They count as before.
-        What is still to be sent is sent: to stop that, suppress the address first. Raises `NotFound`, `Invalid`."""
+        Waiting messages are still sent: to stop that, suppress the address first. Raises `NotFound`, `Invalid`."""
         path = path_of("apps", app_id, "recipients", text=recipient)
         return (await self._transport.call("DELETE", path, reason=reason)).read(_redacted)
 

@@ -124,7 +124,7 @@ class MessagesPreview(_View, frozen=True):
 
 
 class JobPreview(_View, frozen=True):
-    """What a job would do. `audience` is `None` for a file over which the job would fail, as a warning tells;
+    """The effect of a job. `audience` is `None` for a file over which the job would fail, as a warning tells;
     `file_bytes` where there is no file. Of a job with a credential, which has no records, `messages` tells."""
 
     topic: str

@@ -10,7 +10,7 @@ from carillon.calls import M, Resource, call
 
 
 class SigningSecret(Struct, frozen=True, kw_only=True):
-    """A new secret, which is never shown again. What signed until now signs beside it until `alone_from`."""
+    """A new secret, which is never shown again. The former secret signs beside it until `alone_from`."""
 
     namespace: str
     version: int

@@ -96,7 +96,7 @@ def _index(groups: dict[str, list[tuple[str, str, Any]]]) -> str:
         "",
     ]
     for tag in sorted(groups):
-        lines += [f"## [{_title(tag)}]({tag}.md)", "", "| route | what it does |", "| --- | --- |"]
+        lines += [f"## [{_title(tag)}]({tag}.md)", "", "| route | summary |", "| --- | --- |"]
         lines += [f"| `{method} {path}` | {operation['summary']} |" for method, path, operation in groups[tag]]
         lines.append("")
     return "\n".join(lines)

@@ -52,7 +52,7 @@ class BusSettings(Section, frozen=True):
     group: Annotated[Name, rarely("The consumer group of the fan-outs.")] = "carillon-fanout"
     on_new_log: Annotated[
         Literal["beginning", "end"],
-        rarely("Where fan-outs begin in a log that stands in the place of the one they read: beginning or end."),
+        rarely("The place where fan-outs begin in a replaced log: beginning or end."),
     ] = "beginning"
     publish_seconds: Annotated[
         Seconds, rarely("How long publishing may wait for the log. Routemaster's client waits 5 seconds.")
@@ -79,9 +79,7 @@ class BusSettings(Section, frozen=True):
     topics_per_namespace: Annotated[
         int,
         Meta(ge=1, le=1_000_000),
-        rarely(
-            "Topics that a namespace may own, roughly: those who claim at once may get more. Who has more keeps them."
-        ),
+        rarely("Topics that a namespace may own, roughly: concurrent claims may exceed it. Owners of more keep them."),
     ] = 1_000
     subscriptions_per_namespace: Annotated[
         int, Meta(ge=1, le=1_000_000), rarely("Subscriptions that a namespace may have.")

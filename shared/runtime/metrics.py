@@ -92,7 +92,7 @@ CLAIMED = _counter("occurrences_claimed_total", "Occurrences that this process h
 FIRED = _counter(
     "occurrences_fired_total", "Attempts by the kind of callback and how they ended.", "callback", "outcome"
 )
-CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that somebody else had when they were due.")
+CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that another process had when they were due.")
 SUSPECTS = _counter("occurrences_suspects_total", "Occurrences fired alone, since processes may have died of them.")
 RETRIES = _counter("occurrences_retries_total", "Occurrences put off after an answer that refused.")
 DEAD = _counter("dead_letters_total", "Occurrences that were refused to the last attempt.")
@@ -108,7 +108,7 @@ CLOCK_SKEW = _gauge("clock_skew_seconds", "By how much this machine's clock is a
 
 PROVIDER_CALLS = _counter(
     "provider_calls_total",
-    "Calls of provider accounts by kind, and what they came to: accepted, refused, not_now, too_fast, login_refused or "
+    "Calls of provider accounts by kind and outcome: accepted, refused, not_now, too_fast, login_refused or "
     "unanswered.",
     "kind",
     "outcome",
@@ -118,18 +118,18 @@ PROVIDER_CALL_SECONDS = _histogram(
 )
 GRANTS = _counter(
     "grants_total",
-    "Requests for instants of an account: granted, or what stood in the way (rate, provider, maxInFlight, clock).",
+    "Requests for instants of an account: granted, or the reason for none (rate, provider, maxInFlight, clock).",
     "outcome",
 )
 INSTANTS_LOST = _counter(
     "instants_lost_total",
-    "Granted instants at which no call began though messages were left, by why: late, not_ready or no_permit.",
+    "Granted instants without a call although messages were left, by reason: late, not_ready or no_permit.",
     "why",
 )
 ACCOUNTS_SLOWED = _counter("accounts_slowed_total", "Times that a provider said `too fast` and its account was held.")
 MESSAGES_UNKNOWN = _counter(
     "messages_unknown_total",
-    "Messages of which nobody can tell whether they were sent: no_answer of the provider, or a lost_worker.",
+    "Messages that may or may not have been sent: no_answer of the provider, or a lost_worker.",
     "why",
 )
 ACCOUNT_PLACES = _counter(
@@ -166,38 +166,36 @@ FEEDBACK_FLUSH_AGE = _gauge(
 BUS_EVENTS_PUBLISHED = _counter(
     "bus_events_published_total", "Events that the log has taken, by topic and its owner.", "topic", "publisher"
 )
-BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "What these have in the log.", "topic", "publisher")
+BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "Bytes of these events in the log.", "topic", "publisher")
 BUS_EVENTS_ADDED = _counter(
     "bus_events_added_total", "Events that fan-outs and replays put into queues.", "subscription"
 )
 BUS_EVENTS_SETTLED = _counter(
     "bus_events_settled_total",
-    "Events that left a queue, by why: delivered, dead (now in a dead letter) or discarded with their subscription.",
+    "Events that left a queue, by reason: delivered, dead (now in a dead letter) or discarded with their subscription.",
     "subscription",
     "reason",
 )
 BUS_EVENTS_LOST = _counter(
     "bus_events_lost_total",
-    "Events that will not be delivered, by why: log (it was replaced, or forgot them before a fan-out or a replay had "
-    "read them), age or backlog (they waited too long, or too many did), fault (a replay failed). Of a replay, records "
-    "of all topics count.",
+    "Events that will not be delivered, by reason. log: it was replaced, or deleted them before a fan-out or a replay "
+    "had read them. age, backlog: they waited too long, or too many waited. fault: a replay failed. A replay's count "
+    "includes records of all topics.",
     "subscription",
     "reason",
 )
-BUS_NOTICES = _counter(
-    "bus_notices_total", "What Carillon has told on its topic of notices, by what it is about.", "kind"
-)
+BUS_NOTICES = _counter("bus_notices_total", "Notices that Carillon has published about the bus, by kind.", "kind")
 BUS_NOTICE_AGE = _gauge(
     "bus_notice_oldest_seconds",
     "Age of the oldest notice or event in the outbox that is not published; 0 if there is none.",
 )
 BUS_FLUSHES = _counter(
     "bus_flushes_total",
-    "What fan-outs did with what they folded: stored, lost to another one, or folded_again for other subscriptions.",
+    "Flushes of fan-outs: stored, lost to another one, or folded_again, as subscriptions had changed.",
     "outcome",
 )
 BUS_RECORDS_SKIPPED = _counter(
-    "bus_records_skipped_total", "Records in the log that are no events: somebody else has written them."
+    "bus_records_skipped_total", "Records in the log that are no events: another program has written them."
 )
 BUS_UNREADABLE = _gauge(
     "bus_unreadable_subscriptions",
@@ -207,7 +205,7 @@ BUS_LOG_LAG = _gauge("bus_log_lag", "Records of the log, in partitions of this p
 BUS_DELIVERIES = _counter(
     "bus_deliveries_total", "Calls of receivers: success, failure or throttled.", "subscription", "outcome"
 )
-BUS_DELIVERED_EVENTS = _counter("bus_delivered_events_total", "The events of these calls.", "subscription", "outcome")
+BUS_DELIVERED_EVENTS = _counter("bus_delivered_events_total", "Events in these calls.", "subscription", "outcome")
 BUS_DELIVERY_SECONDS = _histogram("bus_delivery_seconds", "How long the call of a receiver took.", "outcome")
 BUS_LATENCY = _histogram(
     "bus_latency_seconds",
@@ -222,7 +220,9 @@ BUS_QUEUED_EVENTS = _gauge(
     "bus_queued_events", "Events that wait for a subscription, as a scheduler last counted them.", "subscription"
 )
 BUS_OLDEST = _gauge("bus_oldest_seconds", "For how long the oldest event of a subscription has waited.", "subscription")
-BUS_HEALTH_POINTS = _gauge("bus_health_points", "How its receiver stands: 100 is well, 0 is bad.", "subscription")
+BUS_HEALTH_POINTS = _gauge(
+    "bus_health_points", "Health of a subscription's receiver: 100 is well, 0 is bad.", "subscription"
+)
 BUS_WAKE_UPS = _gauge(
     "bus_wake_ups", "Wake-ups of subscriptions with something to do: resting, handed or busy.", "stage"
 )
@@ -237,14 +237,13 @@ BUS_WAKE_UPS_HANDED_AGAIN = _counter(
 )
 
 BULK_THINGS = _counter(
-    "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
+    "bulk_things_total", "Things that bulk actions acted on: done, skipped or failed, by act.", "act", "outcome"
 )
 
 CALLBACKS = _counter(
     "callbacks_total",
-    "What callbacks of providers told of messages, by their kind: stored, unchanged, early (the provider is to come "
-    "again), skipped (of no message that is known) or of a test; and callbacks that were refused, malformed, or of a "
-    "subscription.",
+    "Reports about messages in the callbacks of providers: stored, unchanged, early (the provider is to come again), "
+    "skipped (of no known message) or of a test. Also callbacks that were refused, malformed, or of a subscription.",
     "kind",
     "outcome",
 )
@@ -280,12 +279,14 @@ LOOP_STRETCH = _histogram(
     "event_loop_stretch_cpu_seconds",
     "CPU time of the event loop's thread between two looks at it: no turn of the loop took more.",
 )
-LOOP_LONGEST_STRETCH = _gauge("event_loop_longest_stretch_cpu_seconds", "The most of this since the process started.")
+LOOP_LONGEST_STRETCH = _gauge(
+    "event_loop_longest_stretch_cpu_seconds", "The longest such stretch since the process started."
+)
 
 LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")
 LOOP_SECONDS = _histogram("loop_seconds", "How long a run of a periodic loop took.", "loop")
 LOOP_SWEPT = _counter(
-    "loop_swept_total", "What periodic loops worked on: claimed, retried or discarded.", "loop", "what"
+    "loop_swept_total", "Things that periodic loops worked on: claimed, retried or discarded.", "loop", "what"
 )
 
 HEARTBEAT_FAILURES = _counter(

@@ -54,7 +54,7 @@ class TlsSettings(Section, frozen=True):
     """
 
     ca_file: Annotated[
-        str, says("Who signs the servers' certificates (PEM, one or several); empty: whom this machine trusts.")
+        str, says("The authorities of the servers' certificates (PEM, one or several); empty: those of this machine.")
     ] = ""
     certificate_file: Annotated[str, rarely("Our own certificate (PEM), for servers that ask for one.")] = ""
     key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
@@ -77,18 +77,23 @@ NO_FILES = TlsSettings()
 class StoreSettings(Section, frozen=True):
     """MongoDB: the only truth about apps, templates, jobs and batches."""
 
-    url: Annotated[Url, says("Where it is, with the name of the database.")] = "mongodb://127.0.0.1:27017/carillon"
+    url: Annotated[Url, says("MongoDB's address, with the name of the database.")] = (
+        "mongodb://127.0.0.1:27017/carillon"
+    )
 
 
 class BrokerSettings(Section, frozen=True):
     """RabbitMQ: carries tasks to workers."""
 
-    url: Annotated[Url, says("Where it is, with the virtual host.")] = "amqp://guest:guest@127.0.0.1:5672/carillon"
+    url: Annotated[Url, says("RabbitMQ's address, with the virtual host.")] = (
+        "amqp://guest:guest@127.0.0.1:5672/carillon"
+    )
     management_url: Annotated[
         Url, says("Its management API, by which `carillon init` makes the virtual host and the policies.")
     ] = "http://guest:guest@127.0.0.1:15672"
     management_public_url: Annotated[
-        PublicUrl, says("Where people open its management page, path included: the dashboard links queues to it.")
+        PublicUrl,
+        says("The address of RabbitMQ's management page for people, with its path: the dashboard links queues to it."),
     ] = ""
     publish_timeout_seconds: Annotated[Seconds, rarely("How long a publish waits for its confirm.")] = 10.0
 
@@ -99,8 +104,8 @@ class StreamSettings(Section, frozen=True):
     url: Annotated[
         Url,
         says(
-            "Where it is; several brokers separated by commas. With TLS and a login as in "
-            "kafka+ssl://user:password@host:9093?mechanism=scram-sha-512, what is special percent-encoded."
+            "Kafka's address; several brokers separated by commas. With TLS and a login as in "
+            "kafka+ssl://user:password@host:9093?mechanism=scram-sha-512, special characters percent-encoded."
         ),
     ] = "kafka://127.0.0.1:9092"
     topic_template: Annotated[
@@ -147,7 +152,9 @@ class StreamSettings(Section, frozen=True):
 class AudienceSettings(Section, frozen=True):
     """PostgreSQL: the push tables, one row a device."""
 
-    url: Annotated[Url, says("Where it is, with the database.")] = "postgresql://carillon:carillon@127.0.0.1:5432/push"
+    url: Annotated[Url, says("PostgreSQL's address, with the database.")] = (
+        "postgresql://carillon:carillon@127.0.0.1:5432/push"
+    )
     pool_size: Annotated[Count, rarely("Connections that a process opens at most.")] = 10
     statement_timeout_seconds: Annotated[Seconds, rarely("When a statement is given up.")] = 60.0
 
@@ -158,9 +165,9 @@ class BlobSettings(Section, frozen=True):
     url: Annotated[
         Url, says("s3:// and the bucket for uploads and control groups; or file:// and the path of a folder.")
     ] = "s3://carillon"
-    endpoint_url: Annotated[HttpUrl, says("Where S3 is, if it is not AWS: MinIO, Ceph and others.")] = ""
+    endpoint_url: Annotated[HttpUrl, says("The address of an S3 that is not AWS: MinIO, Ceph and others.")] = ""
     public_endpoint_url: Annotated[
-        HttpUrl, says("Where callers reach S3, for the upload URLs they are given; empty: as endpoint_url says.")
+        HttpUrl, says("S3's address for callers, in upload URLs; empty: the endpoint_url.")
     ] = ""
     region: Annotated[str, says("The region of the buckets; empty: as the environment says.")] = ""
     access_key: Annotated[
@@ -168,8 +175,8 @@ class BlobSettings(Section, frozen=True):
     ] = ""
     secret_key: Annotated[str, says("Its secret.")] = ""
     allowed_buckets: Annotated[tuple[str, ...], says("Further buckets that a csvPath may name.")] = ()
-    upload_folder: Annotated[Folder, rarely("Where /uploadurl puts files, within the bucket.")] = "jobs"
-    control_group_folder: Annotated[Folder, rarely("Where the files of control groups go, within the bucket.")] = (
+    upload_folder: Annotated[Folder, rarely("The folder of the bucket for uploaded files.")] = "jobs"
+    control_group_folder: Annotated[Folder, rarely("The folder of the bucket for the files of control groups.")] = (
         "control-groups"
     )
     max_file_bytes: Annotated[
@@ -186,7 +193,7 @@ class MailSettings(Section, frozen=True):
         says(f"The server: {MAIL_SERVERS}, what is special in a password percent-encoded; empty: no mail is sent."),
     ] = ""
     sender_name: Annotated[
-        str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\Z"), rarely("Who the mails say they are from.")
+        str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\Z"), rarely("The sender's name in mails.")
     ] = "Carillon"
     sender_address: Annotated[Mailbox, says("The address they come from; your mail server must know it.")] = (
         "carillon@localhost"

@@ -83,14 +83,14 @@ class ApiSettings(Section, frozen=True):
         str,
         Meta(pattern=r"^([\x21-\x7e]{16,255})?\Z"),
         says(
-            "What the proxy also shows, in the header x-carillon-proxy-secret: then x-forwarded-email is believed only "
+            "The proxy's secret, in the header x-carillon-proxy-secret: then x-forwarded-email is believed only "
             "beside it; empty: the proxy's address is enough."
         ),
     ] = ""
     public_url: Annotated[
         PublicUrl,
         says(
-            "Where callers reach this API, path included: links are made of it, and its origin is ours; empty: as a "
+            "The API's address for callers, with its path: links are made of it, and its origin is ours; empty: as a "
             "request's Host says."
         ),
     ] = ""
@@ -110,7 +110,7 @@ class ApiSettings(Section, frozen=True):
     max_bodies_bytes: Annotated[
         int,
         Meta(ge=2**25, le=2**36),
-        rarely("What the bodies of all requests in hand may have together; who brings more is answered 503."),
+        rarely("Bytes of the bodies of all requests in hand together; a request beyond them is answered 503."),
     ] = 96 * 2**20
     max_connections: Annotated[
         Count,
@@ -127,7 +127,7 @@ class ApiSettings(Section, frozen=True):
         rarely("As Marathon does, ignore unknown fields of jobs, send unfilled tags as nothing, and take any {{tag}}."),
     ] = False
     requests_per_second: Annotated[
-        Count, says("Of a namespace, in each process: N allow N times as many. To stop something is always free.")
+        Count, says("Requests of a namespace, in each process: N allow N times as many. Stopping is always free.")
     ] = 500
     pending_schedules: Annotated[
         int, Meta(ge=1, le=10**9), rarely("Unfinished schedules of a namespace, roughly: counted now and then.")
@@ -194,7 +194,7 @@ class SchedulerSettings(Section, frozen=True):
         Seconds, rarely("For how long work must have stood still, while its queue is empty, to be queued again.")
     ] = 60.0
     margin_seconds: Annotated[
-        Seconds, rarely("What is added to the stream's transaction time-out before a batch is taken from its owner.")
+        Seconds, rarely("Time after the stream's transaction time-out before a batch is taken from its owner.")
     ] = 10.0
 
     tick_seconds: Annotated[Seconds, rarely("The time between two looks for occurrences that come due.")] = 1.0
@@ -285,7 +285,7 @@ class SchedulerSettings(Section, frozen=True):
 
 
 class CallbackSettings(Section, frozen=True):
-    """What the callbacks of schedules may reach, and how HTTP is called."""
+    """The targets of schedules' callbacks, and the calls by HTTP."""
 
     exchanges: Annotated[tuple[str, ...], says("RabbitMQ exchanges open to callbacks; queues are.")] = ()
     topics: Annotated[tuple[str, ...], says("Kafka topics that callbacks may append to.")] = ()
@@ -355,7 +355,7 @@ class LogSettings(Section, frozen=True):
 
 
 class ShutdownSettings(Section, frozen=True):
-    """What happens on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
+    """The end of a process on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
 
     readiness_seconds: Annotated[
         float, Meta(ge=0, le=600), rarely("How long /readyz fails first, for load balancers to look away.")
@@ -370,7 +370,7 @@ class EmbeddedSettings(Section, frozen=True):
 
 
 class AuditSettings(Section, frozen=True):
-    """What is written down of who did what."""
+    """The record of acts."""
 
     services: Annotated[
         Literal["skipped", "written"],

@@ -1,5 +1,6 @@
 """Writes `docs/cli.md` from the commands: `python -m tests.cli.manual` replaces what stands between its marks."""
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,12 @@ def _noun(name: str, command: click.Command, printed: dict[str, Rows]) -> str:
     verbs = command.commands if isinstance(command, click.Group) else {"": command}
     lines = [f"### `carillon {name}`\n", f"{NOUNS[name]}\n"]
     lines += [line for verb, each in verbs.items() for line in _verb(f"{name} {verb}".strip(), each, printed)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(_wrap(line) for line in lines) + "\n"
+
+
+def _wrap(line: str) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, 150, subsequent_indent=indent, break_on_hyphens=False) if "- " in line else line
 
 
 def _verb(words: str, command: click.Command, printed: dict[str, Rows]) -> Iterator[str]:

@@ -1,16 +1,20 @@
 """The documentation as a site: it builds, each page has its place in it, and each link leads somewhere."""
 
+import hashlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from playwright.async_api import expect
 
 from shared.runtime.configuration import list_settings
 from shared.runtime.settings import Settings
+from tests.browser.screen import chromium
 
 ROOT = Path(__file__).parents[2]
+SHIM = "e8e412dbcfea9b7e31b5ffa288d7b6035915e714c542f4176a0cdbe262fc9609"  # npm's iframe-worker 1.0.4, shim/index.js
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +63,19 @@ def test_links_of_the_front_page_lead_somewhere(site: Path) -> None:
         assert (ROOT / path).is_file(), path
         if anchor:
             assert f'id="{anchor}"' in (site / Path(path).name).with_suffix(".html").read_text(), (path, anchor)
+
+
+async def test_search_works_from_a_folder_and_asks_no_host(site: Path) -> None:
+    async with chromium() as browser:
+        page = await browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await page.goto((site / "first-mail.html").as_uri())
+        await page.get_by_role("textbox", name="Search").first.fill("one-click unsubscribe")
+        await expect(page.locator(".md-search-result__link").first).to_have_attribute("href", re.compile(r"^file:"))
+        assert [url for url in asked if not url.startswith("file:")] == []
+
+
+def test_the_script_of_others_is_as_they_published_it() -> None:
+    assert hashlib.sha256((ROOT / "docs/scripts/iframe-worker.js").read_bytes()).hexdigest() == SHIM
+    assert (ROOT / "docs/scripts/iframe-worker.LICENSE.txt").is_file()

@@ -49,7 +49,7 @@ def test_an_expression_names_metrics_and_labels_that_there_are(place: str, expre
 
 def test_every_metric_is_told_of_and_shown() -> None:
     documented = (ROOT / "docs" / "metrics.md").read_text("utf-8")
-    assert [name for name in METRICS if f"| `{name}` |" not in documented] == []
+    assert [name for name in METRICS if f"- `{name}`: " not in documented] == []
     assert [name for name in METRICS if not dashboards_with(name)] == []
 
 
@@ -65,7 +65,7 @@ def test_every_sign_has_its_runbook_in_their_order() -> None:
 def test_a_runbook_says_all_that_one_has_to_say(sign: Sign) -> None:
     section = RUNBOOKS.partition(f"\n## {sign.name}\n")[2].partition("\n## ")[0]
     told = re.findall(r"^- \*\*(.+?)\.\*\*", section, re.MULTILINE)
-    assert told == ["Meaning", "What users notice", "Look at", "Type"]
+    assert told == ["Meaning", "Users notice", "Look at", "Type"]
     minutes = "at once" if not sign.minutes else f"after {sign.minutes} minute{'s' * (sign.minutes > 1)}"
     assert section.strip().startswith(f"*{sign.severity.value.capitalize()}, {minutes}.*")
 

@@ -1,5 +1,4 @@
-"""The pages that a newcomer reads first are short and plain: short lines of source, short sentences, a README of one
-screen or two."""
+"""Every page is plain: short lines of source, short sentences, no opener that hides the subject; a short README."""
 
 import re
 
@@ -8,38 +7,13 @@ import pytest
 from shared.domain.bus.notices import NoticeKind
 from shared.domain.console import system_records
 from shared.domain.messages import events as message_events
+from shared.runtime.configuration import list_settings
+from shared.runtime.settings import Settings
 from tests.stack.places import CHECKOUT
 
 PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/bus-receivers.md",
-    "docs/bus-routes.md",
-    "docs/bus.md",
-    "docs/clock.md",
-    "docs/concepts.md",
-    "docs/design.md",
-    "docs/errors.md",
-    "docs/events.md",
-    "docs/first-mail.md",
-    "docs/first-push.md",
-    "docs/first-webhook.md",
-    "docs/guarantees.md",
-    "docs/index.md",
-    "docs/ledger.md",
-    "docs/localized-pushes.md",
-    "docs/messages.md",
-    "docs/moving-from-postman.md",
-    "docs/moving-from-routemaster.md",
-    "docs/operating-the-bus.md",
-    "docs/push-table.md",
-    "docs/routemaster-api.md",
-    "docs/running.md",
-    "docs/single-messages.md",
-    "docs/unsubscribing.md",
-    "docs/upgrading.md",
-    "docs/uploads.md",
-    "docs/watching.md",
+    *("README.md", "CONTRIBUTING.md", "client/README.md", "tests/README.md"),
+    *sorted(f"docs/{page.name}" for page in (CHECKOUT / "docs").glob("*.md")),
 )
 LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE = 90, 160, 30
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -51,9 +25,13 @@ def read(page: str) -> str:
     return (CHECKOUT / page).read_text("utf-8")
 
 
-def sentences_of(page: str) -> list[str]:
-    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", CODE.sub("", read(page)))
+def find_sentences(text: str) -> list[str]:
+    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", CODE.sub("", text))
     return [sentence.strip() for sentence in END_OF_SENTENCE.split(text) if sentence.strip()]
+
+
+def find_backward_sentences(text: str) -> list[str]:
+    return [sentence for sentence in find_sentences(text) if OPENERS.match(sentence)]
 
 
 def test_the_readme_is_a_front_page() -> None:
@@ -67,9 +45,9 @@ def test_no_line_is_long(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_sentence_is_long_or_opens_backwards(page: str) -> None:
-    found = sentences_of(page)
+    found = find_sentences(read(page))
     assert [sentence for sentence in found if len(sentence.split()) > LONGEST_SENTENCE] == []
-    assert [sentence for sentence in found if OPENERS.match(sentence)] == []
+    assert find_backward_sentences(read(page)) == []
 
 
 def test_the_page_of_events_has_every_type() -> None:
@@ -77,3 +55,9 @@ def test_the_page_of_events_has_every_type() -> None:
     of_jobs = {*system_records._TYPES.values(), *system_records._WITH_REASON.values()}
     of_messages = {*message_events._TYPES.values(), "message.sent"}
     assert set(named) == of_jobs | of_messages | {"schedule.dead"} | set(NoticeKind)
+
+
+def test_the_settings_are_described_plainly() -> None:
+    told = [each.sentence for each in list_settings(Settings())]
+    told += [str(type(section).__doc__) for section in Settings().sections().values()]
+    assert [found for text in told for found in find_backward_sentences(text)] == []

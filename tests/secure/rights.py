@@ -15,10 +15,10 @@ _TOOLS = {
 
 
 def commands(server: str) -> list[str]:
-    """The lines that the page lists for a server."""
+    """The commands that the page lists for a server."""
     block = re.search(rf"<!-- rights: {server} -->\n```\n(.*?)\n```", _DOCS.read_text(), re.DOTALL)
     assert block, server
-    return block[1].splitlines()
+    return block[1].replace("\\\n", " ").splitlines()
 
 
 def mongodb() -> tuple[str, list[dict[str, str]]]:

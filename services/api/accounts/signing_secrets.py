@@ -16,7 +16,7 @@ from shared.flow.accounts.signing import Signing
 
 
 class SigningSecretView(Struct, frozen=True):
-    """A new secret, which is never shown again. What signed until now signs beside it until `alone_from`."""
+    """A new secret, which is never shown again. The former secret signs beside it until `alone_from`."""
 
     namespace: str
     version: int

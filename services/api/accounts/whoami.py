@@ -16,8 +16,8 @@ from shared.runtime.settings import AuditSettings
 
 class CallerView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The caller. `namespace` owns their schedules, `allowedApps` are apps whose admin they are, and `roles` are what
-    else they may do. Who `isAdmin` needs neither. `reasons` says whether they have to give one (`X-Carillon-Reason`) to
-    stop, delete, cancel, discard, revoke or purge something."""
+    else they may do. An admin (`isAdmin`) needs neither. `reasons` says whether they have to give one
+    (`X-Carillon-Reason`) to stop, delete, cancel, discard, revoke or purge something."""
 
     namespace: str
     name: str

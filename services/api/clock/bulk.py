@@ -52,7 +52,7 @@ _key_decoder = msgspec.json.Decoder(_KeyedItem)
 
 
 class BulkItemView(Struct, frozen=True, kw_only=True):
-    """What became of an item: `status` is what it would have been answered with on its own."""
+    """The result of one item: `status` is the answer that it would have got on its own."""
 
     index: int
     key: str | None

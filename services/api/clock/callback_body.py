@@ -83,7 +83,7 @@ class KafkaCallbackBody(Struct, frozen=True, forbid_unknown_fields=True, tag_fie
 
 CallbackBody = Annotated[
     RabbitCallbackBody | HttpCallbackBody | KafkaCallbackBody,
-    Meta(title="Callback", description="What is done when an instant is due."),
+    Meta(title="Callback", description="The call or message at each instant."),
 ]
 
 

@@ -38,8 +38,7 @@ class DueInstantView(Struct, frozen=True, kw_only=True):
 
 
 class DueView(Struct, frozen=True, kw_only=True):
-    """What fires next as it stood at `as_of`, the first one first: all that is due before `until`, which is how far we
-    looked."""
+    """The next occurrences as of `as_of`, the first one first: all that are due before `until`."""
 
     as_of: Timestamp
     until: Timestamp

@@ -40,7 +40,7 @@ class Within(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 MisfireBody = Annotated[
-    Literal["fire", "skip"] | Within, Meta(title="Misfire", description="What is done with an instant that comes late.")
+    Literal["fire", "skip"] | Within, Meta(title="Misfire", description="The treatment of a late instant.")
 ]
 
 

@@ -76,7 +76,7 @@ class SchedulePreview(Struct, frozen=True):
 
 
 class FiredView(Struct, frozen=True):
-    """What was fired by hand: `id` is the message id."""
+    """An instant that was fired by hand: `id` is the message id."""
 
     id: str
     due: Timestamp

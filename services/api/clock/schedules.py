@@ -66,7 +66,7 @@ _FILTERS = (
     ),
     Parameter(
         name="label",
-        description="Only those with this label, such as `team:billing`. Of several, joined by commas, all are needed.",
+        description="Only those with this label, such as `team:billing`. Several, joined by commas, are all needed.",
         schema={"type": "string"},
     ),
 )

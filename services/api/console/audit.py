@@ -25,7 +25,7 @@ _BY = Parameter(name="by", description="Only acts of this namespace.", schema={"
 
 
 class ActorView(Struct, frozen=True, kw_only=True):
-    """Who did it: a `user` or a `token`, how they proved who they are (`token`, `proxy` or `session`), and from where.
+    """The caller: a `user` or a `token`, how they proved who they are (`token`, `proxy` or `session`), and from where.
     Or it was `system`, Carillon by itself: then `name` is the role of the process."""
 
     kind: str
@@ -36,8 +36,7 @@ class ActorView(Struct, frozen=True, kw_only=True):
 
 
 class ActedOnView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What it was done to, what people call that, where it is known, and the app or the namespace that it belongs
-    to."""
+    """The thing that the act changed, its readable name if it is known, and its app or namespace."""
 
     kind: str
     id: str

@@ -34,20 +34,20 @@ class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class BulkActionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What is to be done to all that the filter matches, and why."""
+    """An act on all things that the filter matches, and its reason."""
 
     act: BulkAct
     filter: BulkFilterBody
     reason: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
     at_most: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Where more than so many match, nothing is done: 409 with the figure."),
+        Meta(description="If more things match, nothing is done: 409 with the figure."),
     ] = None
 
 
 class BulkFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a bulk action would do. `matched` ends at a million. Where jobs are stopped, `devicesNotReached` is how many
-    devices of theirs would get nothing, as far as they are planned; `unplanned` jobs are not. Both are `null` for other
+    """The effect of a bulk action. `matched` ends at a million. For stopped jobs, `devicesNotReached` is the number of
+    devices that would get nothing, as far as the jobs are planned; `unplanned` jobs are not. Both are `null` for other
     acts, and for over 500 jobs."""
 
     act: BulkAct

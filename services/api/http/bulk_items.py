@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Refused)
 
 
 class ItemError(Struct, frozen=True):
-    """What is wrong with an item."""
+    """The fault of an item."""
 
     reason: str
     field: str | None

@@ -47,7 +47,7 @@ LIMIT = Parameter(
     schema={"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000},
 )
 CURSOR = Parameter(
-    name="cursor", description="Where the page begins: what a `Link` header gave.", schema={"type": "string"}
+    name="cursor", description="The beginning of the page, from a `Link` header.", schema={"type": "string"}
 )
 
 DRY_RUN = Parameter(

@@ -37,7 +37,7 @@ class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is ahead of a job in its credential: so many running `jobs`, with so many `messages` that are unsent.
+    """The work ahead of a job in its credential: so many running `jobs`, with so many `messages` that are unsent.
     `startsIn` is in seconds, `null` where nobody can tell: the job is held or has ended, or its credential does not
     send."""
 

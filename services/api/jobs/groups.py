@@ -49,7 +49,7 @@ class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` has its jobs from west to east, and at the end that of the users without a zone; the
-    sums are those of all. Who is in which zone is fixed for all of them when the first one starts, and `totalTokens`
+    sums are those of all. The zone of each user is fixed when the first zone starts, and `totalTokens`
     counts a zone's devices once it starts itself. `unknown` users of a file have no device. `redacted` says that what
     went wrong is left out, because the caller is a viewer."""
 

@@ -42,7 +42,7 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     metadata: Annotated[
         dict[str, Any], Meta(description="Goes out with each message. `dryRun: true` replaces the device tokens.")
     ] = msgspec.field(default_factory=dict)
-    expires_at: Annotated[int, Nanoseconds, Meta(description="What is not sent by then is dropped.")] = 0
+    expires_at: Annotated[int, Nanoseconds, Meta(description="The unsent rest is dropped then.")] = 0
     starts_at: Annotated[
         int,
         Nanoseconds,

@@ -56,7 +56,7 @@ def state_of(job: Job) -> JobState:
 
 
 class DoerView(Struct, frozen=True, kw_only=True):
-    """Who did it: a `user`, a `token`, or `system`, Carillon by itself."""
+    """The caller: a `user`, a `token`, or `system`, Carillon by itself."""
 
     kind: str
     name: str
@@ -105,7 +105,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata`,
     the values of `filters`, the paths of files and what went wrong are left out, because the caller is a viewer.
 
-    Of jobs that send by a provider account, `credentialId` names it. A single one also has `options`, what it was made
+    `credentialId` names the provider account of a job that has one. A single one also has `options`, what it was made
     with besides, `messages`, which is exact, and `queue`; its sums, `reasons` and `estimatedEnd` come from the same.
     `completedTokens` are then all messages but `unsent` and `sending` ones, `failed` has the `unknown` ones, and
     `skipped` are the `invalid` ones. Lists leave out what callbacks have told since its batches were settled.

@@ -13,7 +13,7 @@ from shared.store import Store
 
 
 class MoveFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a move would do: so many `jobs` would be moved. `devicesNotReached` have got nothing yet, as far as these
+    """The effect of a move: so many `jobs` would be moved. `devicesNotReached` have got nothing yet, as far as these
     jobs are planned; `unplanned` of them are not planned to their end."""
 
     jobs: int

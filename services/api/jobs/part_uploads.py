@@ -60,7 +60,7 @@ _UPLOAD = Parameter(
 
 
 class UploadCompletion(wire.Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an upload is to be."""
+    """The completion of an upload."""
 
     bytes: Annotated[
         int | None, Meta(description="How many bytes it has: nothing is completed where it has not so many.")

@@ -33,7 +33,7 @@ class TriedTemplate(Struct, frozen=True, kw_only=True):
 
 
 class TrialBody(wire.Body, frozen=True, kw_only=True):
-    """What to render: a `template` that is not stored, or the app's of this `name`, in the `locale` or in English."""
+    """The template: an unstored `template`, or the app's of this `name`, in the `locale` or in English."""
 
     template: TriedTemplate | None = None
     name: str = ""
@@ -42,7 +42,7 @@ class TrialBody(wire.Body, frozen=True, kw_only=True):
 
 
 class TrialView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the template becomes: the value of `aps` or `data`, and its bytes as JSON. Or the `fault`, and the `field`
+    """The rendered template: the value of `aps` or `data`, and its bytes as JSON. Or the `fault`, and the `field`
     that has it, as in `body.alert.title`. `valuelessTags` have no value: nothing stands in their place."""
 
     locale: str

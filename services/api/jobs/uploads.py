@@ -25,7 +25,7 @@ SIGNATURE = Parameter(name="signature", description="As it was given.", schema={
 
 
 class UploadUrlView(Struct, frozen=True):
-    """Where one file can be PUT for five minutes, and what a job's `csvPath` is then."""
+    """A URL that takes one file by PUT for five minutes, and the `csvPath` for a job."""
 
     url: str
     csv_path: str = field(name="csvPath")

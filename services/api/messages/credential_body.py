@@ -38,14 +38,14 @@ Kind = Annotated[str, Meta(description="The kind of provider.", extra_json_schem
 Fields = Annotated[
     dict[str, Any],
     Meta(
-        description="What an account of this kind has beside its secret.",
+        description="The fields of an account of this kind beside its secret.",
         extra_json_schema={"examples": [{"url": "https://messages.example.com/send"}]},
     ),
 ]
 SecretParts = Annotated[
     dict[str, str],
     Meta(
-        description="What nobody but the provider may know, by the names of its kind. It is never shown.",
+        description="The secret parts of an account, by the names of its kind. They are never shown.",
         extra_json_schema={"examples": [{"signingSecret": "whsec_…"}]},
     ),
 ]
@@ -64,12 +64,13 @@ InFlight = Annotated[
 Recipient = Annotated[
     str,
     Meta(
-        description="Where test messages go.",
+        description="The recipient of test messages.",
         extra_json_schema={"minLength": 1, "maxLength": 4096, "examples": ["+34600000000"]},
     ),
 ]
 TestContent = Annotated[
-    dict[str, Any], Meta(description="What a test message says; by default, or if it is {}, what suits its channel.")
+    dict[str, Any],
+    Meta(description="The content of a test message; by default, or if it is {}, what suits its channel."),
 ]
 SharedWith = Annotated[
     tuple[Annotated[str, Meta(extra_json_schema={"format": "uuid"})], ...],
@@ -79,7 +80,7 @@ Order = Annotated[SendOrder, Meta(description="Which job goes first: the oldest,
 Unknown = Annotated[
     OnUnknown,
     Meta(
-        description="What becomes of a message of which nobody can tell whether the provider has it: nothing (`hold`), "
+        description="The treatment of a message that the provider may or may not have: nothing (`hold`), "
         "or it is sent again. By default `hold`, and `retry` for pushes, which replace themselves."
     ),
 ]
@@ -114,7 +115,7 @@ class CredentialBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class CredentialChange(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What is changed of a credential: what is absent or null stays as it is."""
+    """Changes of a credential. Fields that are absent or null stay as they are."""
 
     name: Name | None = None
     rate: Rate | None = None

@@ -52,8 +52,8 @@ class CredentialView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What waits for a credential: so many open `jobs` (counted up to 1,000, the oldest), of all apps that share it,
-    with so many `messages` that nobody has called. Of these, `held` ones are of jobs that do not run now. The job of
+    """The work that waits for a credential: so many open `jobs` (counted up to 1,000, the oldest) of all apps that
+    share it, with so many `messages` that were not sent. The `held` ones belong to jobs that do not run now. The job of
     the oldest of the others might have sent it at `oldestUnsent`."""
 
     jobs: int
@@ -64,10 +64,10 @@ class CredentialQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class CredentialDetail(CredentialView, frozen=True, kw_only=True, rename="camel"):
     """A credential, and how it stands, up to a second ago. It sends `effectiveRate` messages a second now: less than
-    its `rate` after the provider said that they came too fast, and 0 while it does not send. `limitedBy` is what bounds
-    it: the `rate`, `maxInFlight`, the `provider` (which wants a pause, or has slowed it), the `clock` of a worker, or
-    `work`, where there is nothing to send or its workers do not keep up; `null` where it does not send. The provider
-    has asked for a pause up to `holdUntil`."""
+    its `rate` after the provider said that they came too fast, and 0 while it does not send. `limitedBy` is its
+    limit: the `rate`, `maxInFlight`, the `provider` (which wants a pause, or has slowed it), or the `clock` of a
+    worker. `work` means that there is nothing to send, or that its workers are too slow. It is `null` while nothing is
+    sent. The provider has asked for a pause up to `holdUntil`."""
 
     effective_rate: float
     limited_by: Limit | None

@@ -35,7 +35,7 @@ _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class AttemptView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of an attempt before the last one."""
+    """The result of an attempt before the last one."""
 
     attempt: int
     state: MessageState

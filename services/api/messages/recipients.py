@@ -48,7 +48,7 @@ class RecipientsResource(Resource):
     @Route(
         "DELETE", APP + "/recipients/{address:path}",
         summary="Have an app's messages to one address, by all channels, forget it, and what providers said of them. "
-                "They count as before. What is still to be sent is sent: to stop that, suppress the address first.",
+                "They count as before. Waiting messages are still sent: to stop that, suppress the address first.",
         act="recipient.redact", who=OPERATE_APP, answers={HTTPStatus.OK: RedactedView},
         problems=(HTTPStatus.NOT_FOUND,), segments={"address": _ADDRESS}, masks={"address": _mask},
     )  # fmt: skip

@@ -34,12 +34,12 @@ class SingleBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
     template: Annotated[str, Meta(description="The name of a template.")] = ""
     body: Annotated[
         dict[str, Any] | None,
-        Meta(description="What it says, in the place of a template.", extra_json_schema={"examples": [{"text": "Hi"}]}),
+        Meta(description="The content, in place of a template.", extra_json_schema={"examples": [{"text": "Hi"}]}),
     ] = None
     locale: Annotated[str, Meta(description="The locale of the template.", extra_json_schema={"maxLength": 10})] = (
         ENGLISH
     )
-    parameters: Annotated[dict[str, Any], Meta(description="What fills the tags.")] = {}
+    parameters: Annotated[dict[str, Any], Meta(description="The values of the tags.")] = {}
     default_region: Annotated[str, Meta(description="Whose phone number it is, if it has no country code.")] = ""
     send_at: Annotated[_Instant | None, Meta(description="When it is sent; by default now.")] = None
     expires_at: Annotated[_Instant | None, Meta(description="From when on it is not sent any more.")] = None

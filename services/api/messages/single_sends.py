@@ -55,7 +55,7 @@ _PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQU
 
 
 class MessageItemView(Struct, frozen=True, kw_only=True):
-    """What became of an item: `status` is what it would have been answered with on its own."""
+    """The result of one item: `status` is the answer that it would have got on its own."""
 
     index: int
     id: str | None

@@ -23,7 +23,7 @@ from shared.domain.messages.suppressions import (
 )
 from shared.domain.messages.unsubscribing import EVERYTHING
 
-ChannelField = Annotated[Channel, Meta(description="What the address is. A credential's kind says which it sends by.")]
+ChannelField = Annotated[Channel, Meta(description="The kind of the address. A credential's kind decides its channel.")]
 AddressField = Annotated[
     str,
     Meta(

@@ -31,7 +31,7 @@ CHUNK_ITEMS = 1_000
 
 
 class SuppressionItemView(Struct, frozen=True, kw_only=True):
-    """What became of an item: `status` is what it would have been answered with on its own."""
+    """The result of one item: `status` is the answer that it would have got on its own."""
 
     index: int
     id: str | None

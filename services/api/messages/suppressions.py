@@ -75,8 +75,8 @@ class SuppressionsResource(Resource):
 
     @Route(
         "DELETE", SUPPRESSIONS + "/{suppression:str}",
-        summary="Have somebody get messages again. Where it was a bar and the recipient has unsubscribed too, their "
-                "wish is what stays: deleting that takes the same request again.",
+        summary="Have somebody get messages again. If it was a bar and the recipient has unsubscribed "
+                "too, the unsubscription stays: the same request again deletes it.",
         act="suppression.delete", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None},
         problems=(HTTPStatus.NOT_FOUND,), segments={"suppression": _ID},
     )  # fmt: skip

@@ -33,14 +33,14 @@ KIND_CHARACTERS = 256  # a boundary has at most 70
 
 _ANSWERS = {HTTPStatus.OK: None}
 _PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
-_TOKEN = {"token": {"type": "string", "description": "What stands in the recipient's link."}}
+_TOKEN = {"token": {"type": "string", "description": "The token of the recipient's link."}}
 _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 Ask = Callable[[str], Awaitable[tuple[App, SubscriptionState]]]
 
 
 class UnsubscribeForm(Struct, frozen=True):
-    """What the page's buttons and those of mail programs send."""
+    """The form that the page's buttons and those of mail programs send."""
 
     wish: Literal["One-Click", "Come-Back"] = field(name=FIELD)
 

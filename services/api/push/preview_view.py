@@ -35,7 +35,7 @@ class LocaleCount(View, frozen=True):
 
 
 class AudienceView(View, frozen=True):
-    """Who would get the job, as far as it was counted in the time there was. `exact` says that this is all, else the
+    """The audience of the job, as far as it was counted in time. `exact` says that this is all, else the
     estimates tell about how many there are: a table's rest is taken to be like what was counted, and so is a file's,
     byte for byte. Users of a table beyond a million are counted to within 0.2 %.
     """
@@ -82,15 +82,16 @@ class NoticeView(View, frozen=True):
 
 
 class JobPreview(View, frozen=True):
-    """What a job would do. `audience` is `null` for a file over which the job would fail, as a warning tells, and
-    `fileBytes` where there is no file. Of a job with a credential, which has no topic and no records, `messages` tells
-    instead; it is `null` for others, and where the job would fail over its file."""
+    """The effect of a job. `audience` is `null` for a file over which the job would fail, as a warning tells, and
+    `fileBytes` where there is no file. A job with a credential has no topic and no records,
+    and `messages` instead; it is `null` for others, and where the job would fail over its file."""
 
     topic: str
     audience: AudienceView | None
     file_bytes: int | None
     zones: Annotated[
-        list[ZoneStart], Meta(description="Of a localized job. If the count is exact, only those with devices.")
+        list[ZoneStart],
+        Meta(description="The zones of a localized job. If the count is exact, only those with devices."),
     ]
     samples: Annotated[list[SampleView], Meta(description=f"At most {SHOWN_SAMPLES}, most devices first.")]
     largest_record_bytes: int

@@ -93,7 +93,7 @@ def watch_action(session: Session, id_: str) -> None:
 @command.verb("cancel", destroys=True)
 @_id
 def cancel(session: Session, id_: str) -> None:
-    """Cancel a bulk action. What it has done stays done."""
+    """Cancel a bulk action. Its finished steps stay done."""
     found = _find(session, id_)
     session.ask(f"This cancels bulk action {found}; what it has done stays done.")
     action = session.api.post(PATH, found, "cancel")

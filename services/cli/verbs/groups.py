@@ -93,7 +93,7 @@ def resume(session: Session, group_name: str) -> None:
 @command.verb("stop", of_app=True, destroys=True)
 @_group
 def stop(session: Session, group_name: str) -> None:
-    """Stop all jobs of a group for good. What is not sent is dropped."""
+    """Stop all jobs of a group for good. The unsent rest is dropped."""
     path = _path(session, group_name)
     group = session.api.get(*path)
     # Not by the API's dry run, for the reason that `jobs stop` has.

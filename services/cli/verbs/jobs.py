@@ -130,7 +130,7 @@ def resume(session: Session, job_name: str, watches: bool) -> None:
 @command.verb("stop", of_app=True, destroys=True)
 @_job
 def stop(session: Session, job_name: str) -> None:
-    """Stop a job for good. What is not sent is dropped; only a job of messages can be retried."""
+    """Stop a job for good. The unsent rest is dropped; only a job of messages can be retried."""
     job = _get(session, job_name)
     if state_of(job) in ENDED - BAD:
         raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")

@@ -113,7 +113,7 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
 @command.verb("redact", of_app=True, destroys=True)
 @click.argument("recipient")
 def redact(session: Session, recipient: str) -> None:
-    """Forget a recipient in all messages to it. They count as before. What is still to be sent is sent: to stop that,
+    """Forget a recipient in all messages to it. They count as before. Waiting messages are still sent: to stop that,
     add a suppression first."""
     app_id, total = find_app(session), 0
     session.ask(f"This removes the recipient {recipient} from all messages to it. There is no undo.")

@@ -67,29 +67,32 @@ class EventBus(Examination):
     questions = (
         Question(
             "waking",
-            "Whoever was brought events was told of them within a minute. If not, no scheduler runs, or RabbitMQ takes "
-            "no messages.",
+            "Each queue with new events was woken within a minute. If not, no scheduler runs, or RabbitMQ takes no "
+            "messages.",
             check_waking,
             needs=(MONGODB,),
         ),
         Question(
             "wake-ups",
-            "What is due was handed to workers within a minute. If not, no scheduler runs.",
+            "Due wake-ups were handed to workers within a minute. If not, no scheduler runs.",
             check_wake_ups,
             needs=(MONGODB,),
         ),
         Question(
             "workers",
-            "No subscription is one that workers die with, or cannot work on, three times in a row.",
+            "No subscription has made workers die or fail three times in a row.",
             check_workers,
             needs=(MONGODB,),
         ),
         Question(
-            "suspended", "No subscription is suspended: such a one collects nothing.", check_suspended, needs=(MONGODB,)
+            "suspended",
+            "No subscription is suspended: a suspended one collects nothing.",
+            check_suspended,
+            needs=(MONGODB,),
         ),
         Question(
             "receivers",
-            "No receiver has done nothing but fail for an hour. After `bus.suspend_after_days` its subscription is "
+            "No receiver has failed for an hour without a success. After `bus.suspend_after_days` its subscription is "
             "suspended.",
             check_receivers,
             needs=(MONGODB,),

@@ -121,15 +121,15 @@ class BusLog(Examination):
         ),
         Question(
             "readers",
-            "Fan-outs are in the consumer group `bus.group`, and read what is published. (Where nobody has subscribed, "
-            "nobody needs to.)",
+            "Fan-outs are in the consumer group `bus.group`, and read the published events. Without subscriptions, no "
+            "fan-out needs to.",
             check_readers,
             needs=(KAFKA, MONGODB),
         ),
         Question(
             "positions",
-            "How far fan-outs have read lies within this log: it is not another one in the place of theirs, has not "
-            "lost its end, and has forgotten nothing that is unread (`docs/operating-the-bus.md`).",
+            "The positions of fan-outs lie within this log: it has not been replaced, has not lost its end, and has "
+            "deleted no unread events (`docs/operating-the-bus.md`).",
             check_positions,
             needs=(KAFKA, MONGODB),
         ),

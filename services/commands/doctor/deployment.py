@@ -87,8 +87,8 @@ class Deployment(Examination):
     questions = (
         Question(
             "proxies",
-            "Whoever connects from a network in `api.trusted_proxies` may say to be anybody: none is open to all, and "
-            "a large one comes with `api.proxy_secret`.",
+            "No network in `api.trusted_proxies` is open to all, and a large one comes with `api.proxy_secret`: a peer "
+            "in such a network may name any person.",
             check_proxies,
         ),
         Question(
@@ -100,13 +100,13 @@ class Deployment(Examination):
         Question("first admin", "There is an admin, or `api.first_admin` names one.", check_admin, needs=(MONGODB,)),
         Question(
             "passwords",
-            "No server off this machine is used by a password that everybody knows, such as guest:guest.",
+            "No login at a server off this machine has a well-known password, such as guest:guest.",
             check_passwords,
         ),
         Question(
             "processes",
-            "A process of each role is alive, none has fallen silent, and all have one version and the same settings. "
-            "(Processes of 0.1.0 tell nothing of themselves.)",
+            "A process of each role is alive, none is silent, and all have one version and the same settings. "
+            "Processes of 0.1.0 do not report themselves.",
             check_processes,
             needs=(MONGODB,),
         ),

@@ -106,20 +106,20 @@ class Examination:
 
 ADDRESS = Question(
     "address",
-    "The name of the server resolves, and somebody listens there. If not: is it running, is the URL right, does a "
+    "The name of the server resolves, and the port takes connections. If not: is it running, is the URL right, does a "
     "firewall stand between?",
     Examination.check_address,
     first=True,
 )
 ROUND_TRIP = Question(
     "round trip",
-    "The quickest of five answers takes less than 200 ms. If not, how far away is the server, and what keeps it?",
+    "The quickest of five answers takes less than 200 ms. If not, how far away is the server, and how busy?",
     Examination.check_round_trip,
     first=True,  # before the other questions, which keep the server busy
 )
 TLS = Question(
     "tls",
-    "The connection is encrypted, or stays on this machine; the certificate is for the server's name, signed by whom "
-    f"we trust, and good for {ENDS_WITHIN_DAYS} days at least.",
+    "The connection is encrypted, or stays on this machine. The certificate has the server's name and a trusted "
+    f"signer, and is good for {ENDS_WITHIN_DAYS} days at least.",
     Examination.check_tls,
 )

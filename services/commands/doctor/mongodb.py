@@ -124,8 +124,8 @@ class MongoDb(Examination):
         TLS,
         Question(
             "rights",
-            "The user may read and change the database and make its indexes (`readWrite` is enough). A database that "
-            "asks nobody who they are is a warning, unless it is on this machine.",
+            "The user may read and change the database and make its indexes (`readWrite` is enough). A database "
+            "without logins is a warning, unless it is on this machine.",
             check_rights,
         ),
         Question(

@@ -124,8 +124,8 @@ class RabbitMq(Examination):
         Question(
             "rights",
             "The user may read the queues of tasks with their dead letters, and write to `amq.default`: processes need "
-            "no more (`docs/security.md`). Only an administrator of the management API may ask: for others it is a "
-            "warning that nobody knows.",
+            "no more (`docs/security.md`). Only an administrator of the management API may ask: other users get "
+            "a warning.",
             check_rights,
             needs=(MANAGEMENT,),
         ),
@@ -136,7 +136,7 @@ class RabbitMq(Examination):
         ),
         Question(
             "types",
-            "They are quorum queues: any other one loses what it holds with its node.",
+            "They are quorum queues: any other queue loses its messages with its node.",
             check_types,
             needs=(MANAGEMENT,),
         ),
@@ -145,14 +145,12 @@ class RabbitMq(Examination):
         ),
         Question(
             "policies",
-            "The policy that wins on each queue says what Carillon needs: only one policy applies, the one of the "
-            "highest priority, so that somebody else's can displace ours.",
+            "The policy of the highest priority on each queue has the values that Carillon needs. RabbitMQ applies "
+            "only that one, so another policy can displace Carillon's.",
             check_policies,
             needs=(MANAGEMENT,),
         ),
-        Question(
-            "bindings", "What workers reject arrives in the dead-letter queue.", check_bindings, needs=(MANAGEMENT,)
-        ),
+        Question("bindings", "Rejected tasks arrive in the dead-letter queue.", check_bindings, needs=(MANAGEMENT,)),
         Question(
             "alarms",
             "No node is short of memory or of disk space, when RabbitMQ takes no messages, and all nodes run. Only a "

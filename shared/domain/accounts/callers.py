@@ -38,7 +38,7 @@ EMAIL = re.compile(
 
 
 class TokenScope(StrEnum):
-    """What a token opens. One of the bus may be a word that somebody chose, so it opens nothing else."""
+    """The scope of a token. A token of the bus may be a chosen word, so it opens nothing else."""
 
     EVERYTHING = ""
     BUS = "bus"

@@ -26,7 +26,7 @@ _APP, _NAMESPACE = "app/", "namespace/"
 
 
 class Role(StrEnum):
-    """What somebody may do, the least first."""
+    """The rights of a caller, the least first."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"

@@ -25,7 +25,7 @@ MOST_SEQUENCE = 2**53
 
 
 class DeliveryStatus(StrEnum):
-    """Where a delivery stands."""
+    """The state of a delivery."""
 
     OPEN = "open"
     DELIVERED = "delivered"

@@ -44,7 +44,7 @@ class Comparison(StrEnum):
 
 
 class DataCondition(Struct, frozen=True):
-    """What must hold of one place in an event's `data`. `value` is JSON, as text: what users write is kept as such."""
+    """A condition on one place in an event's `data`. `value` is JSON, as text: what users write is kept as such."""
 
     path: str
     op: Comparison

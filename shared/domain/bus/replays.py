@@ -31,7 +31,7 @@ from shared.domain.transitions import final
 
 
 class ReplayState(StrEnum):
-    """Where a replay stands."""
+    """The state of a replay."""
 
     WAITING = "waiting"  # for its subscription to be resumed
     RUNNING = "running"

@@ -30,7 +30,7 @@ OPEN_DELIVERIES = 100
 
 
 class SubscriptionStatus(StrEnum):
-    """Where a subscription stands."""
+    """The state of a subscription."""
 
     ACTIVE = "active"
     PAUSED = "paused"  # by its owner: it goes on collecting, nobody is called

@@ -44,7 +44,7 @@ _UNENDED_ATTEMPTS = 5
 
 
 class OccurrenceKind(StrEnum):
-    """What an occurrence is to its owner."""
+    """The kind of an occurrence."""
 
     ONCE = "once"  # one instant, deleted when it has fired
     SERIES = "series"  # the next instant of a recurrence: moves when it has fired

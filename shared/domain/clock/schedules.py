@@ -44,7 +44,7 @@ COMMITTED_WITHIN = timedelta(hours=1)
 
 
 class ScheduleState(StrEnum):
-    """Where a schedule stands."""
+    """The state of a schedule."""
 
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner

@@ -28,7 +28,7 @@ FAILURES = 100
 
 
 class BulkAct(StrEnum):
-    """What is done to each thing; the words are those of the audit."""
+    """The act on each thing, in the words of the audit."""
 
     RETRY_LETTERS = "dead-letter.retry"
     DISCARD_LETTERS = "dead-letter.discard"
@@ -46,7 +46,7 @@ class BulkAct(StrEnum):
 
 
 class BulkState(StrEnum):
-    """Where an action stands."""
+    """The state of an action."""
 
     WAITING = "waiting"  # no worker has it yet
     RUNNING = "running"  # a worker is at it, or will be again

@@ -108,7 +108,7 @@ SIGNS = (
     Sign(
         name="OutcomeUnknown",
         severity=Severity.PAGE,
-        sentence="Nobody can tell any more whether the records of a batch went out; it counts as failed.",
+        sentence="Carillon cannot tell whether the records of a batch went out; it counts as failed.",
         remedy="Find the batch in the job's failed ones, and keep Kafka's markers for longer than workers may be down.",
         expression=_rise('carillon_recoveries_total{outcome="unknown"}'),
     ),
@@ -162,7 +162,7 @@ SIGNS = (
     Sign(
         name="MessagesUnknown",
         severity=Severity.TICKET,
-        sentence="Of more and more messages nobody can tell whether they were sent.",
+        sentence="Messages became unknown: Carillon cannot tell whether they were sent.",
         remedy="See which provider does not answer, or which worker died; ask the provider before you retry any.",
         expression="sum by (why) (increase(carillon_messages_unknown_total[10m])) > 0",
     ),
@@ -284,7 +284,7 @@ SIGNS = (
     Sign(
         name="LoopFailing",
         severity=Severity.TICKET,
-        sentence="Something that is done again and again fails.",
+        sentence="A repeated task of a process fails.",
         remedy="Read the log for `loop run failed`, which says what and why.",
         expression='sum by (loop) (increase(carillon_loop_runs_total{outcome="failed"}[10m])) > 0',
         minutes=10,
@@ -316,8 +316,8 @@ SIGNS = (
     Sign(
         name="SignInsRefused",
         severity=Severity.TICKET,
-        sentence="The API refuses more than one caller a second whom it does not know.",
-        remedy="Find the answers 401 in the log of the proxy before the API: an old token, or somebody who tries.",
+        sentence="The API refuses more than one unknown caller a second.",
+        remedy="Find the answers 401 in the log of the proxy before the API: an old token, or an attacker.",
         expression='sum(rate(carillon_sign_ins_total{outcome="refused"}[5m])) > 1',
         minutes=10,
     ),

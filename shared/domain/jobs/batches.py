@@ -35,7 +35,7 @@ OTHER = "other"
 
 
 class BatchStatus(StrEnum):
-    """Where a batch stands."""
+    """The state of a batch."""
 
     PLANNED = "planned"  # cut, not on the broker
     QUEUED = "queued"  # a message of its turn, or an occurrence where it was put off, brings it to a worker

@@ -29,7 +29,7 @@ from shared.domain.transitions import sources
 
 
 class JobStatus(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     SCHEDULED = "scheduled"  # accepted, its start lies ahead
     RUNNING = "running"  # planned, fed and sent

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Channel(StrEnum):
-    """What a provider's addresses are."""
+    """The kind of a provider's addresses."""
 
     MAIL = "mail"  # a mailbox: name@example.com
     SMS = "sms"  # a phone number in the form of E.164: +6591234567

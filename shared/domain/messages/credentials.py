@@ -84,7 +84,7 @@ class SendOrder(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """What becomes of a message of which nobody can tell whether the provider has it."""
+    """The treatment of a message that the provider may or may not have."""
 
     HOLD = "hold"  # nothing, until somebody asks for it
     RETRY = "retry"  # it is sent again

@@ -22,8 +22,8 @@ class WaitingJob(Struct, frozen=True):
 
 
 class CredentialQueue(Struct, frozen=True, kw_only=True):
-    """What waits for a credential: so many open `jobs`, with so many `messages` that nobody has called. Of these,
-    `held` ones are of jobs that do not run now. The oldest of the others waits since `oldest`."""
+    """The work that waits for a credential: so many open `jobs`, with so many `messages` that nobody has called. The
+    `held` ones belong to jobs that do not run now. The oldest of the others waits since `oldest`."""
 
     jobs: int = 0
     messages: int = 0

@@ -52,7 +52,7 @@ REPEATED = "repeated"
 
 
 class MessageState(StrEnum):
-    """Where a message stands."""
+    """The state of a message."""
 
     UNSENT = "unsent"
     SENDING = "sending"  # written ahead of its call, which may have begun
@@ -82,7 +82,7 @@ _GOOD = frozenset({MessageState.SENT, MessageState.DELIVERED, MessageState.READ}
 
 
 class EarlierAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of an attempt before the last one."""
+    """The result of an attempt before the last one."""
 
     attempt: int
     state: MessageState

@@ -64,7 +64,7 @@ class PaceGuard(Struct, frozen=True):
 
 
 class Limit(StrEnum):
-    """What bounds an account, and so why nothing is granted now."""
+    """The limit of an account, and so the reason why nothing is granted now."""
 
     RATE = "rate"  # as much as may be is granted already
     PROVIDER = "provider"  # the provider asked for a pause

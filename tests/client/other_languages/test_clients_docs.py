@@ -20,7 +20,8 @@ def test_it_shows_the_first_jobs_as_they_are_checked(program: str) -> None:
 @pytest.mark.parametrize("language", ["typescript", "go"])
 def test_it_names_the_options_that_they_are_checked_with(language: str) -> None:
     asked = yaml.safe_load((PROJECTS / language / "generator.yaml").read_text("utf-8"))
-    [line] = re.findall(rf"generate .*-g {asked['generatorName']} .*", PAGE)
+    commands = PAGE.replace("\\\n", " ")
+    [line] = re.findall(rf"generate .*-g {asked['generatorName']} .*", commands)
     for name, value in (asked["additionalProperties"] | asked.get("typeMappings", {})).items():
         assert f"{name}={value if isinstance(value, str) else str(value).lower()}" in line
 

@@ -48,7 +48,7 @@ class BusRetryView(Struct, frozen=True):
 
 
 class BusRetriedView(Struct, frozen=True):
-    """How many deliveries are open again. Where there are `more`, ask again."""
+    """How many deliveries are open again. If there are `more`, ask again."""
 
     retried: int
     more: bool

@@ -11,8 +11,8 @@ from shared.domain.instants import format_instant, format_maybe
 
 class BusDeliveryView(Struct, frozen=True, kw_only=True):
     """One batch of `count` events for the subscription with this key, the first of which arrived at `first_at`; it was
-    cut at `cut_at`. While it is open it is tried again at `retry_at` at the earliest. Of the `made` attempts the first
-    three and the last three are shown; `failures` of them failed while others of the subscription succeeded."""
+    cut at `cut_at`. While it is open it is tried again at `retry_at` at the earliest. The first three and the
+    last three of the `made` attempts are shown; `failures` of them failed while other deliveries succeeded."""
 
     id: str
     key: str

@@ -39,11 +39,11 @@ CHUNK_ITEMS = 1_000
 class BusEventBody(Struct, frozen=True, forbid_unknown_fields=True):
     """An event."""
 
-    type: Annotated[str, Meta(description="What happened.", pattern="^[a-z0-9_.-]{1,64}$", examples=["update"])]
+    type: Annotated[str, Meta(description="The type of the event.", pattern="^[a-z0-9_.-]{1,64}$", examples=["update"])]
     url: Annotated[
         str,
         Meta(
-            description="What it is about: an `https` or `http` URL without a query.",
+            description="The thing that it is about: an `https` or `http` URL without a query.",
             pattern="^https?://",
             max_length=URL_CHARACTERS,
             examples=["https://app.example.com/widgets/1"],
@@ -71,7 +71,7 @@ BusEventBodies = Annotated[
 
 
 class PublishedItemView(Struct, frozen=True, kw_only=True):
-    """What became of an item. Each of the status 202 is in the log, with this id."""
+    """The result of one item. Each of the status 202 is in the log, with this id."""
 
     index: int
     id: str | None

@@ -12,7 +12,7 @@ from shared.flow.bus.pressure import BusPressure
 
 
 class BusPressureView(Struct, frozen=True):
-    """What all subscriptions together ask of the bus, at most a second ago: so many batches are `due`, so many events
+    """The load of all subscriptions, at most a second ago: so many batches are `due`, so many events
     are `queued`, the oldest of them for `oldest_seconds`, and so many records of the log are in no queue yet."""
 
     due: int

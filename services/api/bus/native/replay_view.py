@@ -30,7 +30,7 @@ class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class ReplayView(Struct, frozen=True, kw_only=True):
     """A replay. One that began by itself, as its subscription was resumed, or by the retry of a dead letter has no
-    `from`. Of the `total` records of the log, of all topics, it has `read` some, and brought so many `events`; `lost`
+    `from`. It has `read` some of the log's `total` records of all topics, and brought so many `events`; `lost`
     counts those that the log had no more. `begins_late`: the log does not reach back to where it was to begin. `reason`
     says why it waits, or why it is over."""
 

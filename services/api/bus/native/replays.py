@@ -50,7 +50,7 @@ class BusReplaysResource(Resource):
         return wire.answer([replay_view(replay) for replay in found], headers=headers)
 
     @_route(
-        "DELETE", BUS_REPLAYS, summary="Cancel the replays of a subscription. What they have brought stays queued.",
+        "DELETE", BUS_REPLAYS, summary="Cancel the replays of a subscription. Events that they brought stay queued.",
         act="replay.cancel", who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None}, problems=(_NOT_FOUND,),
     )  # fmt: skip
     async def cancel_bus_replays(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:

@@ -32,7 +32,7 @@ _CONTACT = re.compile(r"|[!-?A-~]{1,64}@[!-?A-~]{1,189}")
 
 
 class ConditionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What must hold of one place in an event's `data`. `value` is any JSON."""
+    """A condition on one place in an event's `data`. `value` is any JSON."""
 
     path: Annotated[str, Meta(description="A JSON pointer (RFC 6901).", examples=["/price"])]
     op: Comparison
@@ -48,11 +48,10 @@ class FilterBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EventSubscriptionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a subscription is to be. What is left out stays as it is, or is as usual of a new one, which needs a
-    `callback`."""
+    """A subscription. Fields that are left out stay as they are; a new one gets defaults, and needs a `callback`."""
 
     callback: (
-        Annotated[str, Meta(description="Where events are sent.", examples=["https://app.example.com/events"])]
+        Annotated[str, Meta(description="The URL that receives events.", examples=["https://app.example.com/events"])]
         | UnsetType
     ) = UNSET
     topics: tuple[str, ...] | UnsetType = UNSET

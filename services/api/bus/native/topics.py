@@ -29,11 +29,11 @@ SEGMENTS = {"topic": {"type": "string", "pattern": "^[a-z0-9_.-]{1,64}$", "descr
 
 
 class BusTopicBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a topic is to be. What is left out stays as it is."""
+    """A topic. Fields that are left out stay as they are."""
 
     description: Annotated[
         str | UnsetType,
-        Meta(description="What it is about.", extra_json_schema={"maxLength": DESCRIPTION_CHARACTERS}),
+        Meta(description="A description of the topic.", extra_json_schema={"maxLength": DESCRIPTION_CHARACTERS}),
     ] = UNSET
     owner: Annotated[
         str | UnsetType | None,

@@ -40,7 +40,7 @@ class ApiTokenBody(Struct, frozen=True):
     """A token to be made."""
 
     name: Annotated[
-        str, Meta(description="What people call it.", min_length=1, max_length=NAME_CHARACTERS, examples=["billing"])
+        str, Meta(description="A readable name.", min_length=1, max_length=NAME_CHARACTERS, examples=["billing"])
     ]
     token: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9:_-]{1,64}$", "maxLength": SECRET_CHARACTERS})]

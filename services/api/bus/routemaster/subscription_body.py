@@ -11,13 +11,13 @@ from shared.flow.bus.published_wishes import LONGEST_TIMEOUT_MS, read_published_
 
 
 class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client subscribes to. `timeout` and `max` stay as they are where they are not given."""
+    """A client's subscription. `timeout` and `max` stay as they are where they are not given."""
 
     topics: Annotated[list[str], Meta(description="All topics of the subscription; those left out are left.")]
     callback: Annotated[
         str,
         Meta(
-            description="Where events are sent: an `https` URL without a query. A user in it stands for `uuid`.",
+            description="The receiver of events: an `https` URL without a query. A user in it stands for `uuid`.",
             pattern="^https?://",
             examples=["https://app.example.com/events"],
         ),

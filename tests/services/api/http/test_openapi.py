@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from openapi_schema_validator import OAS31Validator
 
+from tests.rules.test_pages import find_backward_sentences
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -167,3 +168,15 @@ async def test_successes_of_several_kinds_are_one_named_union(house: House) -> N
         "#/components/schemas/BulkAction",
         "#/components/schemas/BulkFigures",
     ]
+
+
+def descriptions_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (text for name in ("description", "summary") if isinstance(text := value.get(name), str))
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from descriptions_in(each)
+
+
+async def test_descriptions_open_with_their_subject(house: House) -> None:
+    described = await document(house)
+    assert {found for text in descriptions_in(described) for found in find_backward_sentences(text)} == set()

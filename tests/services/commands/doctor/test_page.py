@@ -1,6 +1,7 @@
-"""`docs/doctor.md` tells every line that the doctor may print, as his questions say it."""
+"""`docs/doctor.md` lists every question of the doctor, in its own words."""
 
 import re
+import textwrap
 
 from services.commands.doctor.chosen import EXAMINATIONS
 from tests.stack.places import CHECKOUT
@@ -9,11 +10,12 @@ PAGE = (CHECKOUT / "docs" / "doctor.md").read_text("utf-8")
 
 
 def questions() -> str:
-    tables = []
+    lists = []
     for examination in EXAMINATIONS:
-        lines = [f"| {question.name} | {question.meaning} |" for question in examination.questions]
-        tables.append("\n".join([f"### {examination.of}", "", "| check | is `ok` when |", "| --- | --- |", *lines]))
-    return "\n\n".join(tables)
+        told = [f"- **{question.name}**: {question.meaning}" for question in examination.questions]
+        lines = [textwrap.fill(each, 150, subsequent_indent="  ", break_on_hyphens=False) for each in told]
+        lists.append("\n".join([f"### {examination.of}", "", *lines]))
+    return "\n\n".join(lists)
 
 
 def test_the_page_has_every_question() -> None:
