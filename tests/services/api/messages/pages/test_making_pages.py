@@ -57,6 +57,15 @@ async def test_the_page_of_an_account_leads_to_a_form_that_has_it_chosen(campaig
     assert 'placeholder="{&#34;name&#34;: &#34;a value&#34;}"' in chosen.html
 
 
+async def test_an_unknown_outcome_is_asked_about_unless_a_sandbox_sends(campaign: Campaign) -> None:
+    form = f"/jobs/new?app={campaign.app_id}"
+    assert "If the outcome is unknown" not in (await look(campaign.desk.admin, form)).text
+    mail = await campaign.credential(kind="smtp")
+    for credential, is_asked in ((campaign.credential_id, False), (mail.id, True), ("", True)):
+        page = await look(campaign.desk.admin, f"{form}&credential={credential}")
+        assert ("If the outcome is unknown" in page.text) is is_asked
+
+
 async def test_a_job_over_a_file_is_previewed_and_made_once(campaign: Campaign) -> None:
     admin, fields = campaign.desk.admin, typed(campaign, context='{"city": "Rome"}', list="news", maxRecipients="1,000")
     reply = await send_file(admin, "/jobs/new/preview", fields, PEOPLE)
@@ -117,6 +126,7 @@ async def test_what_would_stop_the_job_is_told_and_cannot_be_made(campaign: Camp
         ({"when": "localized", "startsAt": "2100-01-31T18:00"}, "localized"),
         ({"filter-column": "level", "filter-value": "3"}, "app"),
         ({"credential": "00000000-0000-4000-8000-00000000dead"}, "credential"),
+        ({"credential": ""}, "credential"),
         ({"csvPath": "bucket/nothing.csv"}, "csvPath"),
         ({"recipientColumn": "x" * 256}, "recipientColumn"),
         ({"defaultRegion": "Singapore"}, "defaultRegion"),
