@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from services.api.jobs.pages import making
+from services.api.messages.pages import forms
 from shared.domain.messages.credentials import CredentialStatus
 from tests.services.api.jobs.pages.filled import look, send_file, send_form, viewer_of
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
@@ -64,6 +65,20 @@ async def test_an_unknown_outcome_is_asked_about_unless_a_sandbox_sends(campaign
     for credential, is_asked in ((campaign.credential_id, False), (mail.id, True), ("", True)):
         page = await look(campaign.desk.admin, f"{form}&credential={credential}")
         assert ("If the outcome is unknown" in page.text) is is_asked
+
+
+async def test_a_list_of_accounts_or_templates_that_is_cut_says_so(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await campaign.credential()
+    for path, module, most in (("/jobs/new?", making, "SHOWN_ACCOUNTS"), ("", forms, "_NAMES_SHOWN")):
+        page = path or f"/messages/{campaign.app_id}/send?"
+        uncut = await sheets.look(campaign.desk.admin, f"{page}app={campaign.app_id}")
+        assert "of more" not in uncut.words
+        monkeypatch.setattr(module, most, 1)
+        cut = await sheets.look(campaign.desk.admin, f"{page}app={campaign.app_id}&credential={other.id}")
+        assert cut.words.count("The first 1 of more.") == (1 if path else 2)
+        assert re.search(rf'value="{other.id}" selected|selected>{other.id}<', cut.html)
 
 
 async def test_a_job_over_a_file_is_previewed_and_made_once(campaign: Campaign) -> None:
