@@ -154,6 +154,20 @@ async def test_a_page_tells_that_the_api_is_away_and_goes_on_when_it_is_back(
     assert all("ERR_CONNECTION" in fault or "Failed to fetch" in fault for fault in admin.take_faults())
 
 
+async def test_a_page_tells_that_the_api_hangs(admin: Screen) -> None:
+    async def hang(route: Route) -> None:
+        if "hx-request" not in route.request.headers:
+            await route.continue_()
+
+    told = admin.page.locator("#refresh")
+    await admin.page.route("**/ui/processes*", hang)
+    await admin.open("/processes")
+    await expect(told).to_have_class("stale", timeout=TOLD_MS)  # htmx itself waits a minute
+    await admin.page.unroute_all()
+    await expect(told).to_have_class("live", timeout=BACK_MS)
+    admin.take_faults()
+
+
 async def test_an_answer_that_is_no_page_replaces_none(admin: Screen) -> None:
     async def answer(route: Route) -> None:
         if "hx-request" in route.request.headers:

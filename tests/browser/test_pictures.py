@@ -190,6 +190,13 @@ async def test_every_page_has_a_picture(house: House) -> None:
     assert {route.path for route in page_routes(Parts(house.capabilities))} == set(_BY_ROUTE)
 
 
+async def test_the_figures_of_a_ledger_agree(lumen: Lumen) -> None:
+    path = "/apps/{app}/jobs/{message_job}?exact=true".format_map(lumen.made)
+    shown = (await lumen.instance.house.admin.get(path)).json
+    counts = shown["messages"]
+    assert counts["failed"] + counts["invalid"] == sum(shown["reasons"].values())
+
+
 async def test_pictures_are_small_and_show_no_fault(lumen: Lumen, browser: Browser, tmp_path: Path) -> None:
     folder = Path(os.environ.get("CARILLON_PICTURES") or tmp_path)
     folder.mkdir(exist_ok=True)

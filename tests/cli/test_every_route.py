@@ -130,7 +130,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("suppressions", "list", *APP),
     ("suppressions", "add", *APP, "ana@example.com", "--channel", "mail"),
     ("suppressions", "import", *APP, "addresses.txt", "--channel", "mail"),
-    ("suppressions", "remove", *APP, "ana@example.com"),
+    ("suppressions", "remove", *APP, "ana@example.com", "--yes"),
     ("templates", "list", *APP),
     ("templates", "show", *APP, ID),
     ("templates", "create", *APP, "greet", "--locale", "en", "--body", '{"alert": "Hi"}'),

@@ -28,10 +28,10 @@ async def test_somebody_is_added_found_and_removed(cli: Program, house: House, d
     }  # fmt: skip
     table = (await cli.done("suppressions", "list", *app, "--address", "Ana@example.com", "--wide")).out
     assert "Ana@example.com" in table and "(all)" in table and "+65" not in table
-    await cli.done("suppressions", "remove", "Ana@example.com", *app)
+    await cli.done("suppressions", "remove", "Ana@example.com", *app, "--yes")
     [left] = (await cli.done("suppressions", "list", *app, "--json")).lines
-    await cli.done("suppressions", "remove", left["id"], *app)
-    ended = await cli.run("suppressions", "remove", "Ana@example.com", *app)
+    await cli.done("suppressions", "remove", left["id"], *app, "--yes")
+    ended = await cli.run("suppressions", "remove", "Ana@example.com", *app, "--yes")
     assert (ended.code, "is not blocked" in ended.err) == (4, True)
 
 
@@ -39,7 +39,7 @@ async def test_which_of_several_is_meant_must_be_said(cli: Program, house: House
     app = ("--app", await house.app())
     for channel, name in (("mail", "news"), ("mail", ""), ("other", "news")):
         await cli.done("suppressions", "add", "ana@example.com", "--channel", channel, "--list", name, *app)
-    remove = ("suppressions", "remove", "ana@example.com", *app)
+    remove = ("suppressions", "remove", "ana@example.com", *app, "--yes")
     assert (await cli.run(*remove)).code == 2
     assert (await cli.run(*remove, "--channel", "mail")).code == 2
     await cli.done(*remove, "--channel", "mail", "--list", "")
@@ -52,7 +52,7 @@ async def test_a_wish_that_stays_behind_a_bar_is_told(cli: Program, house: House
     for cause in ("unsubscribe", "bounce"):
         await cli.done("suppressions", "add", "ana@example.com", "--channel", "mail", "--cause", cause, *app)
     assert "bounce, unsubscribe" in (await cli.done("suppressions", "list", *app, "--wide")).out
-    removed = await cli.done("suppressions", "remove", "ana@example.com", *app)
+    removed = await cli.done("suppressions", "remove", "ana@example.com", *app, "--yes")
     assert "unsubscribed too" in removed.out
 
 

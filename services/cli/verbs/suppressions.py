@@ -86,7 +86,7 @@ def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
         raise Failure(Exit.REFUSED, f"Refused: {told['refused']:,}. The other addresses are blocked.")
 
 
-@command.verb("remove", of_app=True, changes=True)
+@command.verb("remove", of_app=True, destroys=True)
 @click.argument("who", metavar="ADDRESS|ID")
 @click.option("--channel", type=_CHANNELS, help="Only on this channel.")
 @click.option("--list", "list_name", metavar="LIST", help="Only of this list; '' is the block of all messages.")
@@ -94,6 +94,7 @@ def remove(session: Session, who: str, channel: str | None, list_name: str | Non
     """Unblock an address. A recipient who has also unsubscribed stays unsubscribed."""
     app_id = find_app(session)
     found = {"id": who} if _ID.fullmatch(who) else _find(session, app_id, who, channel, list_name)
+    session.ask(f"This removes block {found['id']}: {who} may get messages again.")
     session.api.delete("apps", app_id, "suppressions", found["id"])
     stays = " They have unsubscribed too: that stays." if _is_both(found) else ""
     session.out.confirm(found, f"Removed block {found['id']}.{stays}", id="id")

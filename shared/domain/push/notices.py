@@ -38,7 +38,7 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
 
 def of_flaw(flaw: Invalid) -> Notice:
     """The notice about a file over which the job would fail."""
-    return Notice("bad-file", f"The job would fail: {flaw.reason}.")
+    return Notice("bad-file", f"The job would fail: {flaw.reason.removesuffix('.')}.")
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:

@@ -15,12 +15,13 @@ _codec = Codec(Message)
 _BATCH = 1_000
 # What is as it is by default is not written into the document.
 _UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
-# The last attempt was written ahead of its end, and a message that was never called has an answer alone, or none yet.
-_LATEST = {"$max": ["$until", "$answered_at", "$single.created_at", EPOCH]}
+# A job's message does not say when it was accepted. `until` lies ahead while it is called: an answer counts first.
+_CALLED = {"$ifNull": ["$answered_at", {"$ifNull": ["$until", EPOCH]}]}
+_ACCEPTED = {"$ifNull": ["$single.created_at", _CALLED]}
 
 
 class Dated(Struct, frozen=True):
-    """A message, and when it was last called or decided about, or accepted."""
+    """A message, and when it was accepted; a job's, when it was last answered or decided about, or is called."""
 
     message: Message
     at: datetime
@@ -52,7 +53,7 @@ class LedgerLists:
         id."""
         pipeline: list[Document] = [
             {"$match": {"app_id": app_id, "to": {"$in": list(addresses)}}},
-            {"$addFields": {"at": _LATEST}},
+            {"$addFields": {"at": _ACCEPTED}},
         ]
         if before is not None:
             at, message_id = before

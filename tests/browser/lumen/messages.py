@@ -103,10 +103,11 @@ async def _add_job(
     await store.batches.add_page([*done, *(_batch(job, n) for n in range(sent, batches))])
     await store.batches.add_end(job.key, batches)
     await _add_messages(store, job, by, at)
-    tally = {"delivered": _BATCH - 20, "sent": 14, "failed": 6}
-    await store._database["batches"].update_many(
-        {"_id": {"$in": [each.id for each in done]}}, {"$set": {"tally": tally}}
-    )
+    tally = {"delivered": _BATCH - 20, "sent": 14, "failed": 6, "reasons": {"hard-bounce": 4, "gave-up": 2}}
+    stored = store._database["batches"]
+    await stored.update_many({"_id": {"$in": [each.id for each in done]}}, {"$set": {"tally": tally}})
+    # Those of the first batch that are in the ledger count there.
+    await stored.update_one({"_id": done[0].id}, {"$inc": {"tally.delivered": -len(_NAMES)}})
     return job.id
 
 

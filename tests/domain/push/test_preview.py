@@ -241,6 +241,8 @@ def test_zones_without_devices_are_not_worth_a_notice() -> None:
 def test_a_file_over_which_the_job_would_fail_is_noticed() -> None:
     flaw = Invalid("the file is empty", field="csvPath")
     assert notices.of_flaw(flaw) == Notice("bad-file", "The job would fail: the file is empty.")
+    ended = Invalid(f"{flaw.reason}.", field="csvPath")
+    assert notices.of_flaw(ended) == notices.of_flaw(flaw)
 
 
 def test_an_audience_of_nobody_is_noticed_only_where_it_is_certain() -> None:

@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, batch_id
 from shared.domain.messages.answers import CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
+from shared.domain.messages.channels import Channel
 from shared.domain.messages.ledger import (
     Message,
     MessageState,
@@ -21,6 +23,7 @@ from shared.domain.messages.ledger import (
     prefix_of,
     write_ahead,
 )
+from shared.domain.messages.singles import SingleWish
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 
@@ -140,6 +143,27 @@ async def test_an_entry_is_written_ahead_once(store: Store, ledger: MessageLedge
     changes = [EntryChange(None, ahead(blank(row))) for row in (1, 0)]
     assert await ledger.write(batch, "w1", changes) is WriteResult.STALE
     assert set(await ledger.read_batch(INCARNATION, 0)) == {blank(0).id}
+
+
+async def test_messages_to_a_recipient_are_read_by_when_they_were_accepted(store: Store, ledger: MessageLedger) -> None:
+    def accepted(seconds: int) -> Message:
+        at = NOW + timedelta(seconds=seconds)
+        single = SingleWish(channel=Channel.MAIL, namespace="n", created_at=at, due=at)
+        return replace(blank(), id=f"0190-{seconds}", single=single)
+
+    called = write_ahead(accepted(0), owner="w1", until=NOW + timedelta(seconds=60))
+    of_job = replace(ahead(blank()), answered_at=NOW + timedelta(seconds=1), until=NOW + timedelta(seconds=9))
+    for entry in (called, of_job, accepted(5)):
+        assert await ledger.fold([EntryChange(None, entry)]) is WriteResult.DONE
+    found = [await store.message_lists.find_recipient("app", ["ana0@example.com"], limit=2)]
+    last = found[0][-1]
+    assert found[0].more
+    found.append(
+        await store.message_lists.find_recipient(
+            "app", ["ana0@example.com"], before=(last.at, last.message.id), limit=2
+        )
+    )
+    assert [each.message.id for page in found for each in page] == ["0190-5", of_job.id, "0190-0"]
 
 
 async def test_callbacks_about_two_batches_count_for_each_job_once(store: Store, ledger: MessageLedger) -> None:

@@ -118,6 +118,11 @@ def zone_name(zone: str) -> str:
     return f"UTC{sign}{offset[2]}:{offset[3]}"
 
 
+def full_stop(text: str) -> str:
+    """A sentence's text with an end: servers and providers end some of their sentences themselves."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def pretty(value: Any) -> str:
     """JSON with line breaks. A text that holds JSON is shown as what it holds; what is nested too deep, as it is."""
     try:

@@ -149,7 +149,8 @@ class PageFrame:
             values = await method(visit)
         except ApiProblem as problem:
             return self._show_problem(visit, problem)
-        return self._show_page(visit, pages, route, values | done | {"refresh_seconds": 0})
+        shown = values | done | {"refresh_seconds": 0}
+        return self._show_page(visit, pages, route, shown, problem=done.get("problem"))
 
     async def _show_again(self, visit: Visit, pages: PageSet, form: FormRoute, problem: ApiProblem) -> Response[Any]:
         """The page with what was typed, and beside it what is wrong."""

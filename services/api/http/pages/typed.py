@@ -46,7 +46,7 @@ async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[
     Raises:
         ApiProblem: all refuse; or too many are chosen, and nothing is done.
     """
-    chosen, refused = visit.lists.get("chosen", []), list[ApiProblem]()
+    chosen, refused = list(dict.fromkeys(visit.lists.get("chosen", []))), list[ApiProblem]()
     if not 1 <= len(chosen) <= _MOST_CHOSEN:
         why = f"choose up to {_MOST_CHOSEN:,} at a time" if chosen else "choose some of them first"
         raise refuse("chosen", why)

@@ -88,6 +88,8 @@ def _read_sender(visit: Visit) -> dict[str, Any]:
     if visit.read_field("sender") != BY_ACCOUNT:
         return {"service": visit.read_field("service"), "controlGroup": _read_share(visit)}
     given: dict[str, Any] = {name: visit.read_field(name) for name in _ACCOUNT_TEXTS}
+    if not given["credential"]:
+        raise refuse("credential", "choose an account")
     given |= {name: read_number(visit.form, name) for name in ("share", "maxRecipients")}
     given |= {"haltOn": read_json(visit.form, "haltOn"), "transactional": bool(visit.read_field("transactional"))}
     return {name: value for name, value in given.items() if value not in (None, "")}

@@ -68,7 +68,9 @@ class JobMakingPages(PageSet):
 
     async def _read_choices(self, visit: Visit, app: ShownApp) -> Values:
         answer = await visit.read_list("/apps/{}/templates", app["id"], limit=READ_AT_ONCE, cursor="")
-        accounts = await visit.try_read("Provider accounts", "/apps/{}/credentials", app["id"], limit=SHOWN_ACCOUNTS)
+        read = visit.read_list("/apps/{}/credentials", app["id"], limit=SHOWN_ACCOUNTS, cursor="")
+        found = await visit.attempt("Provider accounts", read)
+        accounts = found.value if found else []
         account = visit.read_field("credential") or visit.query("credential")
         named = [each for each in group_by_name(answer.value) if "," not in each.name]
         sendable = [each for each in named if each.has_english or accounts]
@@ -83,7 +85,8 @@ class JobMakingPages(PageSet):
             "values_hint": json.dumps({tags[0]: "a value"} if tags else {"user": "Ana"}, ensure_ascii=False),
             "others": ",".join(name for name in chosen if name not in {named.name for named in listed}),
             "services": list(SERVICES),
-            "accounts": accounts or [],
+            "accounts": accounts,
+            "has_more_accounts": bool(found and found.next),
             "account": account,
             "by_account": visit.form.get("sender", BY_ACCOUNT if account else "") == BY_ACCOUNT,
             "filters": blank_rows(read_filters(visit)),

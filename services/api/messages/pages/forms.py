@@ -88,14 +88,16 @@ class SendPages(PageSet):
         app_id = visit.path("app_id")
         app, accounts, templates = await visit.read_all(
             require_app(visit, app_id),
-            visit.read("/apps/{}/credentials", app_id, limit=_NAMES_SHOWN),
-            visit.read("/apps/{}/templates", app_id, limit=_NAMES_SHOWN),
+            visit.read_list("/apps/{}/credentials", app_id, limit=_NAMES_SHOWN, cursor=""),
+            visit.read_list("/apps/{}/templates", app_id, limit=_NAMES_SHOWN, cursor=""),
         )
         return {
             "title": "Send one message",
             "app": app,
-            "accounts": accounts,
-            "templates": sorted({template["name"] for template in templates}),
+            "accounts": accounts.value,
+            "has_more_accounts": bool(accounts.next),
+            "templates": sorted({template["name"] for template in templates.value}),
+            "has_more_templates": bool(templates.next),
             "chosen": visit.read_field("credential") or visit.query("credential"),
             "key": visit.read_field("key") or str(uuid.uuid4()),
         }

@@ -76,10 +76,18 @@ async def test_the_chosen_are_tried_again_or_discarded_and_what_cannot_be_is_cou
     assert {act["reason"] for act in acts} == {"the orders are void"}
 
 
+async def test_one_that_was_sent_twice_counts_once(house: House) -> None:
+    client, namespace = await person(house)
+    [letter] = await buried(house, namespace, 1)
+    done = await fill(client, "/dead-letters/discard", {"chosen": [f"{namespace} {letter}"] * 2})
+    assert done.headers["location"] == "/ui/dead-letters?said=discarded-some&count=1"
+
+
 async def test_more_than_one_form_takes_are_refused_rather_than_cut(house: House) -> None:
     client, namespace = await person(house)
     letters = await buried(house, namespace, 2)
-    chosen = [f"{namespace} {each}" for each in (letters[0], *["none"] * 999, letters[1])]
+    missing = [f"none-{number}" for number in range(999)]
+    chosen = [f"{namespace} {each}" for each in (letters[0], *missing, letters[1])]
     refused = Seen(await fill(client, "/dead-letters/discard", {"chosen": chosen}))
     assert (refused.status, "choose up to 1,000 at a time" in refused.text.lower()) == (422, True)
     assert await left(client) == set(letters)
@@ -105,7 +113,7 @@ async def test_one_whose_schedule_is_over_says_how_its_target_is_mended(house: H
     once = {"schedules": ["2050-01-01T00:00:00Z"], "callback": SCHEDULE["callback"], "key": "k"}
     assert (await client.post("/schedules", once)).status == 201
     [letter] = await buried(house, namespace, 1)
-    says = "Give it a time ahead too"
+    says = "it takes another target only with a new time"
     assert says not in (await look(client, f"/dead-letters/{letter}", namespace=namespace)).text
     assert (await client.delete("/schedules/k/occurrences/2050-01-01T00:00:00Z")).status == 204
     assert says in (await look(client, f"/dead-letters/{letter}", namespace=namespace)).text

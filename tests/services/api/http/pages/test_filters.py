@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.api.http.pages.filters import UNKNOWN, exactly, instant, pretty, read_time, zone_name
+from services.api.http.pages.filters import UNKNOWN, exactly, full_stop, instant, pretty, read_time, zone_name
 
 
 @pytest.mark.parametrize("value", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "yesterday"])
@@ -30,6 +30,11 @@ def test_a_pattern_takes_the_name_alone(name: str) -> None:
     assert re.fullmatch(r"(?:[A-Za-z0-9]|\\u\{[0-9a-f]+\})*", pattern)
     read = re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: chr(int(match[1], 16)), pattern)
     assert read == name
+
+
+def test_a_sentence_ends_once() -> None:
+    sentences = ["gone.", "Gone.", "did you mean like?"]
+    assert [full_stop(text) for text in ("gone", *sentences)] == ["gone.", *sentences]
 
 
 def test_a_zone_has_one_spelling() -> None:

@@ -153,6 +153,7 @@ async def test_many_devices_want_a_name(house: House, monkeypatch: pytest.Monkey
     confirm = typed(app_id, devices="1", key="one")  # whoever sends it does not say how many there are
     reply = await send_form(house.admin, "/jobs/new", confirm)
     page = show(reply)
+    assert reply.status == 422
     assert any("type game" in wrong for wrong in page.wrong) or "type game" in page.text.lower()
     assert page.fields["key"] == ["one"]
     assert await jobs_of(house, app_id) == []

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from services.api.jobs.pages import making
+from services.api.messages.pages import forms
 from shared.domain.messages.credentials import CredentialStatus
 from tests.services.api.jobs.pages.filled import look, send_file, send_form, viewer_of
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
@@ -55,6 +56,29 @@ async def test_the_page_of_an_account_leads_to_a_form_that_has_it_chosen(campaig
     assert (await look(campaign.desk.admin, f"/jobs/new?app={campaign.app_id}")).fields["sender"] == ["service"]
     chosen = await sheets.look(campaign.desk.admin, f"{link}&template=letter")
     assert 'placeholder="{&#34;name&#34;: &#34;a value&#34;}"' in chosen.html
+
+
+async def test_an_unknown_outcome_is_asked_about_unless_a_sandbox_sends(campaign: Campaign) -> None:
+    form = f"/jobs/new?app={campaign.app_id}"
+    assert "If the outcome is unknown" not in (await look(campaign.desk.admin, form)).text
+    mail = await campaign.credential(kind="smtp")
+    for credential, is_asked in ((campaign.credential_id, False), (mail.id, True), ("", True)):
+        page = await look(campaign.desk.admin, f"{form}&credential={credential}")
+        assert ("If the outcome is unknown" in page.text) is is_asked
+
+
+async def test_a_list_of_accounts_or_templates_that_is_cut_says_so(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await campaign.credential()
+    for path, module, most in (("/jobs/new?", making, "SHOWN_ACCOUNTS"), ("", forms, "_NAMES_SHOWN")):
+        page = path or f"/messages/{campaign.app_id}/send?"
+        uncut = await sheets.look(campaign.desk.admin, f"{page}app={campaign.app_id}")
+        assert "of more" not in uncut.words
+        monkeypatch.setattr(module, most, 1)
+        cut = await sheets.look(campaign.desk.admin, f"{page}app={campaign.app_id}&credential={other.id}")
+        assert cut.words.count("The first 1 of more.") == (1 if path else 2)
+        assert re.search(rf'value="{other.id}" selected|selected>{other.id}<', cut.html)
 
 
 async def test_a_job_over_a_file_is_previewed_and_made_once(campaign: Campaign) -> None:
@@ -117,6 +141,7 @@ async def test_what_would_stop_the_job_is_told_and_cannot_be_made(campaign: Camp
         ({"when": "localized", "startsAt": "2100-01-31T18:00"}, "localized"),
         ({"filter-column": "level", "filter-value": "3"}, "app"),
         ({"credential": "00000000-0000-4000-8000-00000000dead"}, "credential"),
+        ({"credential": ""}, "credential"),
         ({"csvPath": "bucket/nothing.csv"}, "csvPath"),
         ({"recipientColumn": "x" * 256}, "recipientColumn"),
         ({"defaultRegion": "Singapore"}, "defaultRegion"),

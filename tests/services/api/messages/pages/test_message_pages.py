@@ -232,6 +232,8 @@ async def test_a_job_claims_no_rate_before_its_first_batch_has_ended(desk: Desk)
     page = await look(desk.admin, f"/jobs/{campaign.app_id}/{job.id}")
     assert "The rate is known after the first batch" in page.words
     assert "Nothing has been sent yet" not in page.words and "Per second \N{EN DASH}" in page.words
+    for path in ("", f"/jobs?app={campaign.app_id}"):
+        assert "known when a batch ends" in (await look(desk.admin, path)).words
     job, now = await campaign.made(), await desk.house.store.now()
     await campaign.plan(job, [600])
     counted = {"settled": True, "changed_at": now, "taken_at": now, "status": "sent"}
