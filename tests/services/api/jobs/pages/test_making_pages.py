@@ -147,6 +147,14 @@ async def test_a_tag_without_a_value_is_refused_beside_the_values(house: House) 
     assert "each job needs a value for it" in shown.text
 
 
+async def test_a_refusal_that_ends_itself_gets_no_second_full_stop(house: House) -> None:
+    app_id = await house.app_with_template()
+    await house.admin.post(f"/apps/{app_id}/templates", {"name": "oi", "locale": "pt", "body": {"alert": "Oi"}})
+    reply = await send_form(house.admin, "/jobs/new/preview", typed(app_id, template="oi"))
+    assert reply.status == 422 and b"locale" in reply.body
+    assert ".</strong>" in reply.body.decode() and "..</strong>" not in reply.body.decode()
+
+
 async def test_many_devices_want_a_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "MANY_DEVICES", 9)
     app_id = await house.app_with_template()
