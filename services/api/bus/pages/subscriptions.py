@@ -4,13 +4,13 @@ Each page of the bus is about one namespace: the reader's own, or the one that `
 form hands on.
 """
 
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from services.api.bus.pages.standing import DELIVERIES, draw_history, is_success, read_standings, stand
 from services.api.http.pages.filters import query_of
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.namespaces import read_choice
@@ -21,7 +21,11 @@ from services.api.http.pages.visits import Visit, address
 SECTION = NavSection("Bus", "/bus", order=120)
 SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
-_SHOWN = 10
+_DELIVERIES, _SHOWN = 100, 10
+_KEPT_SECONDS = 2
+_ALL_POINTS = 100
+_RANKS = {"suspended": 0, "failing": 1, "unknown": 2, "paused": 3, "recovering": 4, "healthy": 5}
+_TROUBLE = frozenset({"suspended", "failing"})
 
 _PAGE = "/bus/subscriptions/{key:str}"
 _NEW = "/bus/new-subscription"  # a key `new` may be somebody's
@@ -33,6 +37,9 @@ _BLANK: Values = {
     "max_events": 100, "max_bytes": 2**20, "timeout_ms": 500, "ordered": False, "in_flight": 8, "max_attempts": 20,
     "max_age_hours": 72, "uuid": "", "contact": "",
 }  # fmt: skip
+
+Shown = Mapping[str, Any]
+"""A subscription, its health, or an attempt, as the API answers."""
 
 
 def read_namespace(visit: Visit) -> str:
@@ -69,11 +76,11 @@ class SubscriptionPages(PageSet):
         """Subscriptions, the worst of the page first, and what waits on the whole bus."""
         found = await visit.read_list("/bus/subscriptions", namespace=read_namespace(visit), limit=_AT_ONCE)
         pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
-        standings = await read_standings(visit, found.value, read_namespace(visit))
+        standings = await _read_standings(visit, found.value)
         return tell_whose(visit) | {
             "title": "Bus",
             "standings": standings,
-            "troubled": [each for each in standings if each.is_trouble],
+            "troubled": [each for each in standings if each["is_trouble"]],
             "pressure": pressure,
             "next": found.next,
             "choice": await read_choice(visit, read_namespace(visit) or visit.caller.namespace),
@@ -81,19 +88,21 @@ class SubscriptionPages(PageSet):
 
     @PageRoute(_PAGE, template="bus/subscription.html", refresh_seconds=2)
     async def show_subscription(self, visit: Visit) -> Values:
-        """Its health, a picture of its last deliveries, its definition."""
+        """Its health, its last deliveries, its definition."""
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
         subscription = await visit.read(SUBSCRIPTION, key, **about)
         health, deliveries, replays = await visit.read_all(
             visit.try_read("Its health", SUBSCRIPTION + "/health", key, **about),
-            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=DELIVERIES, **about),
+            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=_DELIVERIES, **about),
             visit.try_read("Its replays", SUBSCRIPTION + "/replays", key, limit=1, **about),
         )
+        attempts = [attempt for delivery in deliveries or () for attempt in delivery["attempts"]]
         return tell_whose(visit) | {
             "title": key,
             "standing": stand(subscription, health),
             "name": _name_to_type(key, health),
-            "history": draw_history(deliveries or (), datetime.now(UTC)),
+            "calls": len(attempts),
+            "failed": sum(not is_success(attempt) for attempt in attempts),
             "deliveries": (deliveries or ())[:_SHOWN],
             "replays": [each for each in replays or () if each["ended_at"] is None],
         }
@@ -151,6 +160,60 @@ class SubscriptionPages(PageSet):
         await visit.read(SUBSCRIPTION, key)  # the route would make one that is not there
         await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit))
         return Moved(below(visit, SUBSCRIPTION, key), "saved")
+
+
+def is_success(attempt: Shown) -> bool:
+    """Whether the receiver accepted the call."""
+    return attempt["status"] in range(200, 300)
+
+
+def stand(subscription: Shown, health: Shown | None) -> Values:
+    """How a subscription stands: in a `word`, `why`, and `since` when, as far as that is known."""
+    word, why, since = "unknown", "", None
+    if subscription["state"] != "active":
+        word, why, since = subscription["state"], subscription["reason"], subscription["updated_at"]
+    elif health is not None and (count := health["failures"]):
+        why = "the last call failed" if count == 1 else f"{count:,} calls in a row failed"
+        word, since = "failing", health["failing_since"]
+    elif health is not None:
+        word = "healthy" if health["points"] >= _ALL_POINTS else "recovering"
+    host = _host_of(subscription["callback"])
+    about = {"subscription": subscription, "health": health, "host": host, "is_trouble": word in _TROUBLE}
+    return about | {"word": word, "why": why, "since": since}
+
+
+def _host_of(url: str) -> str:
+    """Whom a URL calls, without the path: that may be long, and a secret."""
+    try:
+        return urlsplit(url).netloc or url
+    except ValueError:
+        return url
+
+
+async def _read_health(visit: Visit, key: str) -> Shown | None:
+    """The health of a subscription; `None` for one that was removed meanwhile. Raises `ApiProblem`."""
+    try:
+        found: Shown = await visit.read(SUBSCRIPTION + "/health", key, namespace=read_namespace(visit))
+    except ApiProblem as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+    return found
+
+
+async def _read_standings(visit: Visit, subscriptions: Sequence[Shown]) -> list[Values]:
+    """How each of these subscriptions stands, the worst first, else by key. Whoever may list them may know that, so all
+    who look share it."""
+    keys = [each["key"] for each in subscriptions]
+    shared = ("/bus/subscriptions/health", read_namespace(visit) or visit.caller.namespace, *keys)
+
+    async def read() -> Sequence[Shown | None]:
+        return await visit.read_all(*(_read_health(visit, key) for key in keys))
+
+    reading = visit.read_shared(shared, read, seconds=_KEPT_SECONDS)
+    healths = await visit.attempt("The health of receivers", reading) or [None] * len(keys)
+    standings = [stand(each, health) for each, health in zip(subscriptions, healths, strict=True)]
+    return sorted(standings, key=lambda each: _RANKS.get(each["word"], 0))
 
 
 def read_condition(line: str) -> Values:

@@ -6,7 +6,7 @@ from typing import Any
 from services.api.bus.pages.subscriptions import SECTION, below, read_namespace, tell_whose
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_THINGS, check_name, read_json
+from services.api.http.pages.typed import MANY_THINGS, check_name
 from services.api.http.pages.visits import Visit
 
 _COUNTED = 200
@@ -38,31 +38,14 @@ class BusTopicPages(PageSet):
     async def show_topic(self, visit: Visit) -> Values:
         topic = await visit.read(_TOPIC, visit.path("topic"))
         keys, is_whole = await self._find_subscribers(visit)
-        is_mine = topic["owner"] == visit.caller.namespace
         return tell_whose(visit) | {
             "title": topic["name"],
             "topic": topic,
             "name": _name_to_type(topic),
             "keys": [key for key, topics in keys.items() if topic["name"] in topics],
             "is_whole": is_whole,
-            "is_mine": is_mine,
-            "publishes": is_mine or topic["owner"] is None,
-            "changes": is_mine or topic["owner"] is None or visit.caller.is_admin,
+            "is_mine": topic["owner"] == visit.caller.namespace,
         }
-
-    @FormRoute(_PAGE + "/events", page="show_topic")
-    async def publish_event(self, visit: Visit) -> Moved:
-        topic = visit.path("topic")
-        event = {"type": visit.read_field("type"), "url": visit.read_field("url")}
-        data = read_json(visit.form, "data")
-        await visit.send("POST", _TOPIC + "/events", topic, body=event if data is None else {**event, "data": data})
-        return Moved(below(visit, _TOPIC, topic), "published")
-
-    @FormRoute(_PAGE + "/describe", page="show_topic")
-    async def describe_topic(self, visit: Visit) -> Moved:
-        topic = visit.path("topic")
-        await visit.send("PUT", _TOPIC, topic, body={"description": visit.read_field("description")})
-        return Moved(below(visit, _TOPIC, topic), "saved")
 
     @FormRoute(_PAGE + "/delete", page="show_topic")
     async def delete_topic(self, visit: Visit) -> Moved:

@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from services.api.clock.pages import words
-from services.api.http.pages.filters import query_of
+from services.api.http.pages.filters import known_time, query_of
 from services.api.http.pages.inner import ApiAnswer, ApiProblem
 from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_choice, read_names, tell_namespace
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
@@ -17,6 +18,7 @@ _SCHEDULES = "/schedules"
 SECTION = NavSection("Schedules", _SCHEDULES, order=100)
 _ONE = "/schedules/{key:str}"
 _SAID = {"fire": "fired", "pause": "paused", "resume": "resumed"}
+_DAY = timedelta(days=1, seconds=-1)  # the API ends earlier if more than 50 instants are due
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
 
 
@@ -38,7 +40,7 @@ class SchedulePages(PageSet):
             "title": "Schedules",
             "choice": choice,
             "due": due["instants"],
-            "picture": words.picture_due(due),
+            "is_whole": known_time(due["until"]) - known_time(due["as_of"]) >= _DAY,
             "found": found.value,
             "tell_when": words.tell_when,
             "tell_callback": words.tell_callback,
@@ -88,7 +90,6 @@ async def describe_schedule(visit: Visit, key: str) -> Values:
         "misfire": words.tell_misfire(schedule["misfire"]),
         "retry": words.tell_retry(schedule["retry"]),
         "instants": words.in_zone(schedule["next"], schedule.get("timezone", "")),
-        "lateness": words.picture_lateness(schedule["outcomes"]),
         "is_own": namespace == visit.caller.namespace,
         "firing": _name_firing(schedule),
     }

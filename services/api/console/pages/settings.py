@@ -1,4 +1,4 @@
-"""`/ui/settings`: what this process was told, and which processes were told something else."""
+"""`/ui/settings`: what this process was told."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,9 +19,7 @@ class SettingsPages(PageSet):
     @PageRoute("/settings", template="console/settings.html")
     async def show_settings(self, visit: Visit) -> Values:
         """All settings, or those that are not as by default, or that a word is in."""
-        settings, processes = await visit.read_all(
-            visit.read(_SETTINGS), visit.try_read("The settings of other processes", "/processes")
-        )
+        settings = await visit.read(_SETTINGS)
         word, changed_only = visit.query("q").lower(), bool(visit.query("changed"))
         shown = [
             setting
@@ -33,7 +31,6 @@ class SettingsPages(PageSet):
             "title": "Settings",
             "groups": group_settings(shown),
             "changed": sum(setting["value"] != setting["default"] for setting in settings),
-            "differing": group_processes(processes or ()),
             "word": visit.query("q"),
             "changed_only": changed_only,
         }
@@ -45,11 +42,3 @@ def group_settings(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     for setting in settings:
         sections.setdefault(str(setting["name"]).partition(".")[0], []).append(setting)
     return sections
-
-
-def group_processes(processes: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """The processes by their settings, the largest group first: of each the roles and the id."""
-    groups: dict[str, list[str]] = {}
-    for process in processes:
-        groups.setdefault(process["settingsDigest"], []).append(f"{', '.join(process['roles'])} {process['id']}")
-    return sorted(groups.values(), key=len, reverse=True)

@@ -95,7 +95,7 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     written = ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name")
     for name in written:
         templates.filters[name] = getattr(filters, name)
-    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip"):
+    for name in ("stacked_bar", "area", "columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
     templates.filters["label_cells"] = _label_cells
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}

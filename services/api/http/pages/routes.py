@@ -121,7 +121,6 @@ SAID = {
     "suppression-deleted": "Lifted.",
     "forgotten": "Recipient erased from {count} messages.",
     "forgotten-some": "Recipient erased from {count} messages. There may be more: erase again.",
-    "published": "Published. Subscriptions receive it in a moment.",
     "retried-of-more": "Tried again: {count}. There are more: press again to retry them.",
 }
 """The sentences that a page can show after a form, by name. The address has the name, so no link can make a page say
