@@ -67,13 +67,10 @@ def tell_whose(visit: Visit) -> Values:
 
 
 class SubscriptionPages(PageSet):
-    """All subscriptions of a namespace, one of them, and its form."""
-
     section = SECTION
 
     @PageRoute("/bus", template="bus/bus.html", refresh_seconds=2)
     async def show_bus(self, visit: Visit) -> Values:
-        """Subscriptions, the worst of the page first, and what waits on the whole bus."""
         found = await visit.read_list("/bus/subscriptions", namespace=read_namespace(visit), limit=_AT_ONCE)
         pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
         standings = await _read_standings(visit, found.value)
@@ -88,7 +85,6 @@ class SubscriptionPages(PageSet):
 
     @PageRoute(_PAGE, template="bus/subscription.html", refresh_seconds=2)
     async def show_subscription(self, visit: Visit) -> Values:
-        """Its health, its last deliveries, its definition."""
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
         subscription = await visit.read(SUBSCRIPTION, key, **about)
         health, deliveries, replays = await visit.read_all(
@@ -116,14 +112,12 @@ class SubscriptionPages(PageSet):
 
     @FormRoute(_PAGE + "/test", page="show_subscription", template="bus/tried.html")
     async def try_receiver(self, visit: Visit) -> Values:
-        """Send the receiver a made-up event, and show what it answered."""
         key = visit.path("key")
         attempt = await visit.send("POST", SUBSCRIPTION + "/test", key, query={"namespace": read_namespace(visit)})
         return tell_whose(visit) | {"title": f"Test of {key}", "key": key, "attempt": attempt}
 
     @FormRoute(_PAGE + "/secrets", page="show_subscription", template="bus/secret.html")
     async def rotate_secret(self, visit: Visit) -> Values:
-        """Make a new secret, and show it this once."""
         key, hours = visit.path("key"), read_number(visit.form, "keep_hours")
         body, about = {"keep_hours": hours}, {"namespace": read_namespace(visit)}
         made = await visit.send("POST", SUBSCRIPTION + "/secrets", key, body=body, query=about)
@@ -138,12 +132,10 @@ class SubscriptionPages(PageSet):
 
     @PageRoute(_NEW, template="bus/definition.html")
     async def show_new(self, visit: Visit) -> Values:
-        """The form of a new one, in the reader's own namespace."""
         return tell_whose(visit) | {"title": "New subscription", "is_new": True} | _fill_in(visit, _BLANK)
 
     @FormRoute(_NEW, page="show_new", template="bus/secret.html")
     async def make_subscription(self, visit: Visit) -> Values:
-        """Make it, and show its secret this once."""
         key = visit.read_field("subscription_key")  # a form's field `key` is that of its idempotency
         await _check_key(visit, key)
         return _show_secret(visit, await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit)))
@@ -163,7 +155,6 @@ class SubscriptionPages(PageSet):
 
 
 def is_success(attempt: Shown) -> bool:
-    """Whether the receiver accepted the call."""
     return attempt["status"] in range(200, 300)
 
 
@@ -248,7 +239,6 @@ async def _check_key(visit: Visit, key: str) -> None:
 
 
 def _read_body(visit: Visit) -> Values:
-    """The body of the API's request. Raises `ApiProblem`."""
     body: Values = {name: visit.read_field(name) for name in _TEXTS}
     body |= {name: number for name in _NUMBERS if (number := read_number(visit.form, name)) is not None}
     body["topics"] = visit.read_field("topics").split()

@@ -17,8 +17,6 @@ _PAGE = "/bus/topics/{topic:str}"
 
 
 class BusTopicPages(PageSet):
-    """The pages of topics."""
-
     section = SECTION
 
     @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)

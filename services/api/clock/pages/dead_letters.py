@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.api.clock.pages.words import tell_callback
+from services.api.clock.pages.schedules import tell_callback
 from services.api.http.pages.filters import query_of
 from services.api.http.pages.namespaces import chosen_namespace, read_choice, read_names, tell_namespace
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, NavTab, PageRoute, PageSet, Values
@@ -17,14 +17,11 @@ Letters = list[dict[str, Any]]
 
 
 class DeadLetterPages(PageSet):
-    """All dead letters of a namespace, and one of them."""
-
     section = NavSection("Dead letters", LETTERS, order=200)
     tab = NavTab("Schedules", LETTERS, under=LETTERS, order=0)
 
     @PageRoute(LETTERS, template="clock/dead-letters.html", refresh_seconds=5)
     async def show_letters(self, visit: Visit) -> Values:
-        """The newest first, and what the last of them died of."""
         chosen, key = chosen_namespace(visit), visit.query("key")
         errors, choice, (letters, following) = await visit.read_all(
             visit.read("/dead-letters/errors", namespace=chosen, key=key),
@@ -49,7 +46,6 @@ class DeadLetterPages(PageSet):
 
     @PageRoute(_ONE, template="clock/dead-letter.html", refresh_seconds=5)
     async def show_letter(self, visit: Visit) -> Values:
-        """One of them, and what a retry would do now."""
         namespace = visit.query("namespace") or visit.caller.namespace
         letter, names = await visit.read_all(
             visit.read("/dead-letters/{}", visit.path("letter_id"), namespace=namespace), read_names(visit)
@@ -96,5 +92,4 @@ async def _act(visit: Visit, namespace: str, letter_id: str = "") -> None:
 
 
 def _back(visit: Visit) -> str:
-    """The list as it was looked at."""
     return LETTERS + query_of(**{name: visit.query(name) for name in ("namespace", "key", "error")})

@@ -72,8 +72,6 @@ _WORDS = {
 
 
 class BulkActionPages(PageSet):
-    """Bulk actions: all, one, and one that is to be made."""
-
     section = NavSection("Bulk actions", _ACTIONS, order=210)
 
     @PageRoute(_ACTIONS, template="console/bulk-actions.html", refresh_seconds=5)
@@ -134,7 +132,6 @@ class BulkActionPages(PageSet):
 
     @FormRoute(_ONE + "/cancel", page="show_action")
     async def cancel_action(self, visit: Visit) -> Moved:
-        """Leave what is not done yet."""
         action_id = visit.path("action_id")
         await visit.send("POST", "/bulk-actions/{}/cancel", action_id)
         return Moved(address("/bulk-actions/{}", action_id), "cancelled")
@@ -191,7 +188,6 @@ def _name_things(act: str, count: int = 0) -> str:
 
 
 def _tell_figures(act: str, figures: Mapping[str, Any]) -> str:
-    """The figures of a preview as a sentence."""
     matched, devices, unplanned = figures["matched"], figures["devicesNotReached"], figures["unplanned"]
     count = f"{number(matched)} or more" if matched >= _COUNTED else number(matched)
     told = f"This {ACTS[act].does.format(f'{count} {_name_things(act, matched)}')}"
@@ -202,7 +198,6 @@ def _tell_figures(act: str, figures: Mapping[str, Any]) -> str:
 
 
 def tell_filter(filter: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """The filter of an action in words."""
     shown = {**filter, "status": _JOB_WORDS.get(filter.get("status", ""), "")}
     parts = [words.format(shown[name]) for name, words in _WORDS.items() if shown.get(name)]
     namespace = filter.get("namespace")

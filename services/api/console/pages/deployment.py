@@ -17,8 +17,6 @@ _SHOWN_TASKS, _RETURNED = 20, 500
 
 
 class ProcessPages(PageSet):
-    """Processes, and queues of tasks."""
-
     section = NavSection("Processes", "/processes", order=220, is_seen=lambda visit: visit.may("viewer"))
 
     def __init__(self, broker: BrokerSettings) -> None:
@@ -28,7 +26,6 @@ class ProcessPages(PageSet):
 
     @PageRoute("/processes", template="console/processes.html", refresh_seconds=2, shared_by_roles=True)
     async def show_processes(self, visit: Visit) -> Values:
-        """All processes, those in trouble first, and all queues."""
         processes, queues = await visit.read_all(visit.read("/processes"), visit.try_read("Queues", "/queues"))
         return {
             "title": "Processes",
@@ -46,7 +43,6 @@ class DeadTaskPages(PageSet):
 
     @PageRoute(_TASKS, template="console/dead-tasks.html", refresh_seconds=5, shared_by_roles=True)
     async def show_tasks(self, visit: Visit) -> Values:
-        """Which queues have some; of the one in the address, the first."""
         queue = visit.query("queue")
         queues = await visit.read("/queues")
         shown: Any = await visit.read("/queues/{}/dead", queue, limit=_SHOWN_TASKS) if queue else None
@@ -73,8 +69,6 @@ class DeadTaskPages(PageSet):
 
 
 class AuditPages(PageSet):
-    """Who did what, and what it changed."""
-
     section = NavSection("Audit", "/audit", order=310, is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute("/audit", template="console/audit.html")
@@ -87,8 +81,6 @@ class AuditPages(PageSet):
 
 
 class SettingsPages(PageSet):
-    """The settings of this process."""
-
     section = NavSection("Settings", "/settings", order=320, is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute("/settings", template="console/settings.html")

@@ -20,8 +20,6 @@ _AWAY = "Nobody can sign in now"
 
 
 class Doors:
-    """The routes by which people come and go."""
-
     def __init__(self, frame: PageFrame, visitors: Visitors) -> None:
         self._frame = frame
         self._visitors = visitors

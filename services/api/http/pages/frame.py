@@ -46,8 +46,6 @@ Answer = Callable[[Visit], Awaitable[Response[Any]]]
 
 
 class PageFrame:
-    """Serves the pages of all subjects."""
-
     def __init__(self, pages: Sequence[PageSet], visitors: Visitors, *, demands_reasons: bool) -> None:
         self._pages = pages
         self._visitors = visitors
@@ -69,14 +67,12 @@ class PageFrame:
         return handlers
 
     def door(self, request: Request[Any, Any, Any], template: str, status: HTTPStatus, values: Values) -> Response[Any]:
-        """A page for strangers."""
         html = self._templates.get_template(template).render(self._links(request) | values)
         return answer_html(html, status)
 
     def move(
         self, request: Request[Any, Any, Any], moved: Moved, headers: dict[str, str] | None = None
     ) -> Response[Any]:
-        """Send the browser on to another page."""
         said = query_of(said=moved.said, count=moved.count) if moved.said else ""
         target = self._base(request) + moved.to + (said.replace("?", "&", 1) if "?" in moved.to else said)
         location = {"location": quote(target, safe=_LINKED)}
@@ -136,7 +132,6 @@ class PageFrame:
         return take
 
     async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
-        """Answer a form that shows something instead of moving on."""
         if form.fragment and REFRESH in visit.request.headers:
             return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
         bearer = pages.page_of(form)
@@ -185,7 +180,6 @@ class PageFrame:
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)
 
     def _show_fault(self, visit: Visit, error: Exception) -> Response[Any]:
-        """A page in the place of one that could not be made."""
         problem = errors.problem_of(error)
         errors.report(problem, error)
         return self._show_problem(visit, ApiProblem(problem.status, problem.detail))

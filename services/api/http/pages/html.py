@@ -124,7 +124,6 @@ def _attributes_under(head: str | None) -> str:
 
 
 def answer_html(html: str, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
-    """The answer with a page or a part of one."""
     return Response(html.encode(), status_code=status, media_type="text/html", headers=_HEADERS)
 
 

@@ -56,8 +56,6 @@ class ApiAnswer(Struct, frozen=True):
 
 
 class InnerApi:
-    """The API as this person may use it."""
-
     def __init__(self, request: Request[Any, Any, Any], caller: Caller, session_id: str) -> None:
         self._request = request
         self._caller = caller

@@ -76,7 +76,6 @@ def area(
 
 
 def columns(values: Sequence[Piece], *, says: str, height: int = 120) -> Markup:
-    """A column for each value, such as those of a distribution."""
     top = nice_top(max((value.size for value in values), default=0))
     width = WIDTH / max(1, len(values))
     drawn = _grid(height)

@@ -135,11 +135,9 @@ class PageSet:
     tab: NavTab | None = None
 
     def page_routes(self) -> list[tuple[PageRoute, Callable[[Visit], Awaitable[Values]]]]:
-        """Each page, and the method that answers it."""
         return [(route, getattr(self, name)) for name, route in self._find_marked(_PAGE)]
 
     def form_routes(self) -> list[tuple[FormRoute, Callable[[Visit], Awaitable[Any]]]]:
-        """Each form, and the method that answers it."""
         return [(form, getattr(self, name)) for name, forms in self._find_marked(_FORM) for form in forms]
 
     def page_of(self, form: FormRoute) -> tuple[PageRoute, Callable[[Visit], Awaitable[Values]]] | None:

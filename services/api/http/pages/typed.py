@@ -23,6 +23,7 @@ MANY_THINGS, MANY_DEVICES = 1_000, 100_000
 
 _MOST_CHOSEN = 1_000
 _SAID_OF_SOME = {"retry": "retried-some", "discard": "discarded-some"}
+EMPTY_OBJECT = msgspec.Raw(b"{}")
 _EXACT = 2**53
 """Up to here a float is exact."""
 
@@ -30,7 +31,6 @@ Form = Mapping[str, str]
 
 
 def refuse(field: str, why: str) -> ApiProblem:
-    """A refusal of what stands in a field, as the API gives it."""
     return ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, why, field)
 
 
@@ -63,7 +63,6 @@ async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[
 
 
 def read_number(form: Form, field: str) -> int | float | None:
-    """A number, which may have commas between thousands. Raises `ApiProblem`."""
     text = form.get(field, "").strip().replace(",", "")
     if not text:
         return None
@@ -106,7 +105,6 @@ def read_object(form: Form, field: str) -> msgspec.Raw | None:
 
 
 def read_lines(form: Form, field: str) -> list[str]:
-    """The lines that are not blank, stripped."""
     return [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
 
 

@@ -40,7 +40,6 @@ class ZoneRow(Struct, frozen=True):
 
     @property
     def devices(self) -> int:
-        """Its devices, as far as they are counted."""
         return int(self.job["devices"] or self.job["totalTokens"])
 
     @property
@@ -66,18 +65,14 @@ class DayAxis(Struct, frozen=True):
 
     @property
     def ticks(self) -> list[datetime]:
-        """The instants that are written below it, at like distances."""
         return [self.begin + self.length * quarter / _QUARTERS for quarter in range(_QUARTERS + 1)]
 
 
 class GroupPages(PageSet):
-    """A localized push."""
-
     section = SECTION
 
     @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, shared_by_roles=True)
     async def show_group(self, visit: Visit) -> Values:
-        """The zones, their sums, and what may be done to all of them."""
         app_id, group_id = visit.path("app_id"), visit.path("group_id")
         group = await visit.read("/apps/{}/groups/{}", app_id, group_id)
         app = await visit.try_read("The app", "/apps/{}", app_id)
@@ -111,7 +106,6 @@ class GroupPages(PageSet):
     @FormRoute(PATH + "/resume", page="show_group")
     @FormRoute(PATH + "/stop", page="show_group")
     async def move_group(self, visit: Visit) -> Moved:
-        """Pause, resume or stop all its jobs."""
         ids = visit.path("app_id"), visit.path("group_id")
         if visit.act == "stop":
             group = await visit.read("/apps/{}/groups/{}", *ids)
@@ -121,7 +115,6 @@ class GroupPages(PageSet):
 
 
 def zone_rows(group: Json) -> list[ZoneRow]:
-    """The zones of a group, each as a job, the first to start first."""
     return sorted((_zone_row(zone, group) for zone in group["zones"]), key=lambda row: row.starts)
 
 

@@ -61,13 +61,10 @@ _SILENT = {"starting", "finished", "Finished all batches"}
 
 
 class JobPages(PageSet):
-    """A job."""
-
     section = SECTION
 
     @PageRoute(PATH, template="jobs/job.html", refresh_seconds=1, shared_by_roles=True)
     async def show_job(self, visit: Visit) -> Values:
-        """A job: how far it is, or its batches, or what devices get, or what it was made with."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
         job = await visit.read("/apps/{}/jobs/{}", app_id, job_id)
         shown, view = show_job(job), visit.query("show")
@@ -90,7 +87,6 @@ class JobPages(PageSet):
     @FormRoute(PATH + "/resume", page="show_job")
     @FormRoute(PATH + "/stop", page="show_job")
     async def move_job(self, visit: Visit) -> Moved:
-        """Pause, resume or stop it."""
         ids = visit.path("app_id"), visit.path("job_id")
         if visit.act == "stop":
             job = await visit.read("/apps/{}/jobs/{}", *ids)
@@ -172,7 +168,6 @@ class TimelineEvent(Struct, frozen=True):
 
 
 def events_of(job: Json) -> Sequence[TimelineEvent]:
-    """The events of a job, oldest first."""
     told = [
         _read(stage["name"], event, job["failure"]) for stage in job["statusEvents"] or () for event in stage["events"]
     ]

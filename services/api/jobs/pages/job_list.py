@@ -33,13 +33,10 @@ class ListedJobRow(Struct, frozen=True):
         return dict(Counter(zone.shown.word for zone in self.zones))
 
     def total(self, name: str) -> int:
-        """The sum of a figure over the zones."""
         return sum(zone.job[name] for zone in self.zones)
 
 
 class JobListPages(PageSet):
-    """The list of jobs."""
-
     section = SECTION
 
     @PageRoute("/jobs", template="jobs/jobs.html", refresh_seconds=2, shared_by_roles=True)

@@ -11,8 +11,6 @@ from shared.domain.messages.channels import Channel
 
 
 class FieldShape(StrEnum):
-    """How a field is typed."""
-
     LINE = "line"
     NUMBER = "number"
     FLAG = "flag"
@@ -130,7 +128,6 @@ def read_secret(visit: Visit, parts: tuple[KindField, ...]) -> dict[str, str]:
 
 
 def show_kind_value(value: Any) -> str:
-    """A stored value as it is typed."""
     match value:
         case None | False:
             return ""
