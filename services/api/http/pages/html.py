@@ -21,10 +21,11 @@ from litestar.params import FromPath
 from markupsafe import Markup, escape
 
 from services.api.http.pages import filters, pictures
-from services.api.http.pages.visits import address
+from services.api.http.pages.visits import FORM_BYTES, address
 from services.api.http.rights import EVERYBODY
 from shared.domain.console.audit import REASON_CHARACTERS, ends_something
 
+ROOT = "/ui"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -82,7 +83,18 @@ class PageFiles:
                 content, headers = self._packed[name], _PACKED
             return Response(content, media_type=kind, headers=headers)
 
-        return HTTPRouteHandler("/ui/files/{name:str}", http_method=["GET"], opt={"who": EVERYBODY})(send_file)
+        return page_handler("/files/{name:str}", "GET", send_file)
+
+
+def page_handler(path: str, method: Any, answer: Any, *, most_bytes: int = FORM_BYTES) -> HTTPRouteHandler:
+    """The route below `/ui` that this function answers, to whomever."""
+    return HTTPRouteHandler(
+        f"{ROOT}{path}".rstrip("/"),
+        http_method=[method],
+        opt={"who": EVERYBODY},
+        request_max_body_size=most_bytes,
+        status_code=HTTPStatus.OK,
+    )(answer)
 
 
 def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environment:

@@ -1,5 +1,6 @@
 """`/ui/groups/…`: a localized push, whose zones start one after the other around the globe."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -78,7 +79,7 @@ class GroupPages(PageSet):
         app = await visit.try_read("The app", "/apps/{}", app_id)
         rows, starts = zone_rows(group), read_time(group["startsAt"])
         axis = day_axis(rows)
-        left = group["totalTokens"] - group["completedTokens"]
+        left = sum(max(row.devices - row.job["completedTokens"], 0) for row in rows)
         has_ended = all(row.shown.has_ended for row in rows)
         return {
             "title": group["templateName"] or "Localized push",
@@ -95,9 +96,9 @@ class GroupPages(PageSet):
             "axis": axis,
             "blocks": strip_blocks(rows, axis),
             "at": axis.place(datetime.now(UTC)),
-            "pieces": device_pieces(group, sum(map(_count_left, rows)), has_ended=has_ended),
-            "left": left,
-            "may_move": {move: _count_movable(rows, move) for move in SAID},
+            "pieces": device_pieces(group, left, has_ended=has_ended),
+            "left": group["totalTokens"] - group["completedTokens"],
+            "may_move": {move: sum(getattr(row.shown, f"may_{move}") for row in rows) for move in SAID},
             "name": _name_to_type(group, app),
             "here_path": address("/groups/{}/{}", app_id, group_id),
         } | ({"refresh_seconds": 0} if has_ended else {})
@@ -155,15 +156,9 @@ def _describe(row: ZoneRow) -> str:
     return f"{zone_name(row.job['zone'])}, {row.shown.word}: starts {row.starts:%Y-%m-%d %H:%M} UTC{share}"
 
 
-def _count_left(row: ZoneRow) -> int:
-    return max(row.devices - int(row.job["completedTokens"]), 0)
-
-
 def _count_words(rows: Sequence[ZoneRow]) -> dict[str, int]:
-    counts = dict.fromkeys(_TONES, 0)
-    for row in rows:
-        counts[row.shown.word] += 1
-    return {word: count for word, count in counts.items() if count}
+    counts = Counter(row.shown.word for row in rows)
+    return {word: counts[word] for word in _TONES if word in counts}
 
 
 def _word_for_all(rows: Sequence[ZoneRow]) -> str:
@@ -172,10 +167,6 @@ def _word_for_all(rows: Sequence[ZoneRow]) -> str:
     order = ("tripped", "failed", "running", "paused", "waiting", "stopped", "expired", "completed")
     found = next(word for word in order if word in words)
     return "running" if found == "waiting" and "completed" in words else found
-
-
-def _count_movable(rows: Sequence[ZoneRow], move: str) -> int:
-    return sum(bool(getattr(row.shown, f"may_{move}")) for row in rows)
 
 
 def _name_to_type(group: Json, app: Json | None) -> str:
