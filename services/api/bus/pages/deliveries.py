@@ -11,7 +11,7 @@ from services.api.http.pages.typed import act_on_chosen, read_instant
 from services.api.http.pages.visits import SHOWN, Visit
 from shared.domain.instants import format_maybe
 
-_STATUSES = ("open", "delivered", "dead", "discarded")
+_STATUSES = (("", "all"), *((status, status) for status in ("open", "delivered", "dead", "discarded")))
 _REFRESH_SECONDS = 2
 
 _DELIVERIES = "/bus/subscriptions/{key:str}/deliveries"

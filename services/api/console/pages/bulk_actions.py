@@ -58,6 +58,7 @@ _FIELDS = {
     "job": ("app", "status", "template", "by"),
 }
 _JOB_WORDS = {str(state): word for state, word in JOB_STATES.items()}
+_OPEN_STATES = ("scheduled", "running", "paused", "circuitbreak")
 _WORDS = {
     "key": "of the schedule {}",
     "error": "with the error “{}”",
@@ -100,7 +101,7 @@ class BulkActionPages(PageSet):
             "kind": kind,
             "choice": choice,
             "apps": apps,
-            "job_words": _JOB_WORDS,
+            "job_words": {state: _JOB_WORDS[state] for state in _OPEN_STATES},
             "filter": filter,
             "figures": figures,
             "says": _tell_figures(act, figures) if figures else "",

@@ -207,7 +207,7 @@ class PageFrame:
             "may": visit.may,
             "is_session": bool(visit.session_id),
             "sections": [section for section in self._sections if section.is_seen(visit)],
-            "tabs": [tab for tab in self._tabs if tab.is_seen(visit)],
+            "tabs": [(tab.label, self._base(visit.request) + tab.path) for tab in self._tabs if tab.is_seen(visit)],
             "said": said,
             "typed": visit.form,
             "unknown": visit.unknown,

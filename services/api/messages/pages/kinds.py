@@ -19,7 +19,7 @@ class KindField(Struct, frozen=True):
     hint: str = ""
     shape: str = "line"
     needed: bool = False
-    choices: tuple[str, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 class KindForm(Struct, frozen=True):
@@ -34,7 +34,7 @@ class KindForm(Struct, frozen=True):
     secret: tuple[KindField, ...] = ()
 
 
-_TLS = ("required", "implicit", "offered", "never")
+_TLS = tuple((choice, choice) for choice in ("required", "implicit", "offered", "never"))
 _MAIL_ADDRESS = "a mail address"
 
 _API_URL = KindField("apiUrl", "API URL", "For another region, or a private endpoint.")
