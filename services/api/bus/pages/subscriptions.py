@@ -1,4 +1,5 @@
-"""`/ui/bus` and `/ui/bus/subscriptions/…`: how subscriptions stand, what they get, and how one is made and changed.
+"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how subscriptions stand, how one is made and changed,
+and what is published.
 
 Each page of the bus is about one namespace: the reader's own, or the one that `?namespace=` names, which every link and
 form hands on.
@@ -28,6 +29,8 @@ _RANKS = {"suspended": 0, "failing": 1, "unknown": 2, "paused": 3, "recovering":
 _TROUBLE = frozenset({"suspended", "failing"})
 
 _PAGE = "/bus/subscriptions/{key:str}"
+_TOPIC, _TOPIC_PAGE = "/bus/topics/{}", "/bus/topics/{topic:str}"
+_COUNTED = 200  # among so many subscriptions of the namespace those of a topic are looked for
 _NEW = "/bus/new-subscription"  # a key `new` may be somebody's
 _SAID = {"pause": "paused", "resume": "resumed"}
 _NUMBERS = ("max_events", "max_bytes", "timeout_ms", "in_flight", "max_attempts", "max_age_hours")
@@ -152,6 +155,54 @@ class SubscriptionPages(PageSet):
         await visit.read(SUBSCRIPTION, key)  # the route would make one that is not there
         await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit))
         return Moved(below(visit, SUBSCRIPTION, key), "saved")
+
+
+class BusTopicPages(PageSet):
+    section = SECTION
+
+    @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)
+    async def show_topics(self, visit: Visit) -> Values:
+        found = await visit.read_list("/bus/topics")
+        keys, is_whole = await self._find_subscribers(visit)
+        counts = {each["name"]: sum(each["name"] in topics for topics in keys.values()) for each in found.value}
+        return tell_whose(visit) | {
+            "title": "Topics",
+            "found": found.value,
+            "next": found.next,
+            "counts": counts,
+            "is_whole": is_whole,
+        }
+
+    @PageRoute(_TOPIC_PAGE, template="bus/topic.html", refresh_seconds=5)
+    async def show_topic(self, visit: Visit) -> Values:
+        topic = await visit.read(_TOPIC, visit.path("topic"))
+        keys, is_whole = await self._find_subscribers(visit)
+        return tell_whose(visit) | {
+            "title": topic["name"],
+            "topic": topic,
+            "name": _name_of_topic(topic),
+            "keys": [key for key, topics in keys.items() if topic["name"] in topics],
+            "is_whole": is_whole,
+            "is_mine": topic["owner"] == visit.caller.namespace,
+        }
+
+    @FormRoute(_TOPIC_PAGE + "/delete", page="show_topic")
+    async def delete_topic(self, visit: Visit) -> Moved:
+        topic = visit.path("topic")
+        check_name(visit.form, _name_of_topic(await visit.read(_TOPIC, topic)))
+        await visit.send("DELETE", _TOPIC, topic)
+        return Moved(below(visit, "/bus/topics"), "deleted")
+
+    async def _find_subscribers(self, visit: Visit) -> tuple[Shown, bool]:
+        """The topics of each of the namespace's subscriptions by its key, and whether these are all of them."""
+        try:
+            found = await visit.read_list(
+                "/bus/subscriptions", namespace=read_namespace(visit), limit=_COUNTED, cursor=""
+            )
+        except ApiProblem as problem:
+            visit.unknown.append(("The subscriptions of topics", problem.detail))
+            return {}, False
+        return {each["key"]: each["topics"] for each in found.value}, not found.next
 
 
 def is_success(attempt: Shown) -> bool:
@@ -282,3 +333,8 @@ def _show_secret(visit: Visit, made: Values) -> Values:
 def _name_to_type(key: str, health: Values | None) -> str:
     """The key that confirms a deletion, `""` if few events wait, or if their number is unknown."""
     return key if health and health["queued"] > MANY_THINGS else ""
+
+
+def _name_of_topic(topic: Shown) -> str:
+    """The name that confirms a deletion, `""` for a topic with few events."""
+    return str(topic["name"]) if topic["events"] > MANY_THINGS else ""

@@ -35,7 +35,7 @@ class SchedulePages(PageSet):
         cursor = "" if is_one else visit.query("cursor")
         choosing = read_choice(visit, chosen, cursor=cursor, counts=not is_one)
         due, choice = await visit.read_all(_read_due(visit, chosen), choosing)
-        found, wrong = await _search(visit, chosen) if is_one else (ApiAnswer(0, []), None)
+        found, wrong = await _search(visit, chosen) if is_one else (ApiAnswer([]), None)
         return {
             "title": "Schedules",
             "choice": choice,
@@ -111,7 +111,7 @@ async def _search(visit: Visit, namespace: str) -> tuple[ApiAnswer, ApiProblem |
     except ApiProblem as problem:
         if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise
-        return ApiAnswer(0, []), problem
+        return ApiAnswer([]), problem
 
 
 def _address_of(visit: Visit) -> str:

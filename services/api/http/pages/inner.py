@@ -49,10 +49,8 @@ class ApiProblem(Exception):
 class ApiAnswer(Struct, frozen=True):
     """The JSON of a route's answer, and the cursor of a list's next page, `""` after the last one."""
 
-    status: int
     value: Any
     next: str = ""
-    headers: dict[str, str] = {}
 
 
 class InnerApi:
@@ -86,7 +84,7 @@ class InnerApi:
             raise _problem(status, answer)
         is_json = "json" in headers.get("content-type", "")
         value = msgspec.json.decode(answer) if is_json and answer.strip() else answer.decode("utf-8", "replace")
-        return ApiAnswer(status, value, _next_of(headers.get("link", "")), headers)
+        return ApiAnswer(value, _next_of(headers.get("link", "")))
 
     def _scope(self, method: str, path: str, query: str, headers: dict[str, str]) -> Any:
         outer = self._request.scope

@@ -87,21 +87,18 @@ def read_instant(form: Form, field: str) -> datetime | None:
         raise refuse(field, "an instant is needed, as in 2027-01-31T18:00") from None
 
 
-def read_json(form: Form, field: str) -> msgspec.Raw | None:
+def read_json(form: Form, field: str, *, is_object: bool = False) -> msgspec.Raw | None:
     """JSON as it was typed: the API tells what it does not like of it, such as a key that stands twice. Raises
-    `ApiProblem` for what is none."""
+    `ApiProblem` for what is none, or no object."""
     text = form.get(field, "").strip()
-    if text:
-        _decode(text, field)
-    return msgspec.Raw(text.encode("utf-8", "replace")) if text else None
-
-
-def read_object(form: Form, field: str) -> msgspec.Raw | None:
-    """A JSON object as it was typed. Raises `ApiProblem` for what is none."""
-    text = form.get(field, "").strip()
-    if text and not isinstance(_decode(text, field), dict):
+    if not text:
+        return None
+    if not isinstance(_decode(text, field), dict) and is_object:
         raise refuse(field, 'an object is needed, as in {"name": "Ana"}')
-    return msgspec.Raw(text.encode("utf-8", "replace")) if text else None
+    return msgspec.Raw(text.encode("utf-8", "replace"))
+
+
+read_object = partial(read_json, is_object=True)
 
 
 def read_lines(form: Form, field: str) -> list[str]:

@@ -42,6 +42,11 @@ class Visit:
         return str(self.request.path_params[name])
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """All parameters of the path, in their order."""
+        return tuple(map(str, self.request.path_params.values()))
+
+    @property
     def act(self) -> str:
         """The verb at the end of a form's address."""
         return str(self.request.scope["path"]).rstrip("/").rpartition("/")[2]

@@ -95,35 +95,30 @@ class JobPages(PageSet):
         return Moved(address("/jobs/{}/{}", *ids), SAID[visit.act])
 
     async def _fill(self, visit: Visit, values: Values) -> Values:
+        job, ids = values["job"], visit.parts
         match values["view"]:
             case "batches":
-                return await self._fill_batches(visit, values["job"])
+                found = await visit.read_list("/apps/{}/jobs/{}/batches", *ids, state=visit.query("state"))
+                return {"batches": found.value, "next": found.next}
             case "samples" if "samples" in values["views"]:
-                return await self._fill_samples(visit, values["job"])
+                told = await visit.try_read("Sample messages", "/apps/{}/jobs/{}/samples", *ids)
+                return {
+                    "samples": told["samples"] if told else [],
+                    "most_bytes": told["maxRecordBytes"] if told else None,
+                }
             case "details":
                 return {}
             case _:
-                return await self._fill_progress(visit, values["job"]) | {"view": ""}
-
-    async def _fill_progress(self, visit: Visit, job: Json) -> Values:
-        shown = show_job(job)
-        told = await visit.try_read("The rate", "/apps/{}/jobs/{}/rate", job["appId"], job["id"])
-        happened = events_of(job)
-        return {
-            "pieces": device_pieces(job, shown.left, has_ended=shown.has_ended),
-            "message_pieces": message_pieces(job["messages"]) if "messages" in job else (),
-            "chart": chart_of(told["points"], happened) if told else None,
-            "events": happened,
-            "mean": mean_rate(job, shown),
-        }
-
-    async def _fill_batches(self, visit: Visit, job: Json) -> Values:
-        found = await visit.read_list("/apps/{}/jobs/{}/batches", job["appId"], job["id"], state=visit.query("state"))
-        return {"batches": found.value, "next": found.next}
-
-    async def _fill_samples(self, visit: Visit, job: Json) -> Values:
-        told = await visit.try_read("Sample messages", "/apps/{}/jobs/{}/samples", job["appId"], job["id"])
-        return {"samples": told["samples"] if told else [], "most_bytes": told["maxRecordBytes"] if told else None}
+                shown, happened = values["shown"], events_of(job)
+                told = await visit.try_read("The rate", "/apps/{}/jobs/{}/rate", *ids)
+                return {
+                    "view": "",
+                    "pieces": device_pieces(job, shown.left, has_ended=shown.has_ended),
+                    "message_pieces": message_pieces(job["messages"]) if "messages" in job else (),
+                    "chart": chart_of(told["points"], happened) if told else None,
+                    "events": happened,
+                    "mean": mean_rate(job, shown),
+                }
 
 
 async def refuse_plainly(move: Awaitable[Any]) -> None:

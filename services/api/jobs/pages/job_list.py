@@ -32,9 +32,6 @@ class ListedJobRow(Struct, frozen=True):
         """How many of the zones stand how."""
         return dict(Counter(zone.shown.word for zone in self.zones))
 
-    def total(self, name: str) -> int:
-        return sum(zone.job[name] for zone in self.zones)
-
 
 class JobListPages(PageSet):
     section = SECTION

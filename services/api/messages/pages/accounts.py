@@ -54,7 +54,7 @@ class AccountPages(PageSet):
 
     @PageRoute(_PAGE, template="messages/account.html", refresh_seconds=2, shared_by_roles=True)
     async def show_account(self, visit: Visit) -> Values:
-        app_id, credential_id = visit.path("app_id"), visit.path("credential_id")
+        app_id, credential_id = visit.parts
         app, account, listed = await visit.read_all(
             visit.read("/apps/{}", app_id),
             visit.read(_ACCOUNT, app_id, credential_id),
@@ -81,13 +81,13 @@ class AccountPages(PageSet):
     @FormRoute(_PAGE + "/test", page="show_account")
     async def move_account(self, visit: Visit) -> Moved:
         if visit.act == "suspend":
-            check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *_ids(visit))))
-        await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *_ids(visit))
-        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), _SAID[visit.act])
+            check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *visit.parts)))
+        await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *visit.parts)
+        return Moved(address("/messages/{}/credentials/{}", *visit.parts), _SAID[visit.act])
 
     @FormRoute(_PAGE + "/delete", page="show_account")
     async def delete_account(self, visit: Visit) -> Moved:
-        await visit.send("DELETE", _ACCOUNT, *_ids(visit))
+        await visit.send("DELETE", _ACCOUNT, *visit.parts)
         return Moved(f"/messages?app={address('{}', visit.path('app_id'))}", "deleted")
 
     @PageRoute(_NEW, template="messages/new.html")
@@ -123,8 +123,8 @@ class AccountPages(PageSet):
 
     @FormRoute(_PAGE + "/change", page="show_account_change")
     async def change_account(self, visit: Visit) -> Moved:
-        await visit.send("PUT", _ACCOUNT, *_ids(visit), body=_read_settings(visit))
-        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "saved")
+        await visit.send("PUT", _ACCOUNT, *visit.parts, body=_read_settings(visit))
+        return Moved(address("/messages/{}/credentials/{}", *visit.parts), "saved")
 
     @PageRoute(_PAGE + "/secret", template="messages/secret.html")
     async def show_secret_form(self, visit: Visit) -> Values:
@@ -137,8 +137,8 @@ class AccountPages(PageSet):
     async def replace_secret(self, visit: Visit) -> Moved:
         kind = KINDS[(await _read_account(visit))["kind"]]
         body = {"secret": read_secret(visit, kind.secret), "fields": read_kind_fields(visit, kind.fields)}
-        await visit.send("PUT", f"{_ACCOUNT}/secret", *_ids(visit), body=body)
-        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), "secret-replaced")
+        await visit.send("PUT", f"{_ACCOUNT}/secret", *visit.parts, body=body)
+        return Moved(address("/messages/{}/credentials/{}", *visit.parts), "secret-replaced")
 
     @PageRoute(_SEND, template="messages/send.html")
     async def show_send_form(self, visit: Visit) -> Values:
@@ -195,10 +195,6 @@ class AccountPages(PageSet):
         }
 
 
-def _ids(visit: Visit) -> tuple[str, str]:
-    return visit.path("app_id"), visit.path("credential_id")
-
-
 def _read_settings(visit: Visit) -> dict[str, Any]:
     """The settings of every kind without empty fields. Raises `ApiProblem`."""
     retry = {name: read_number(visit.form, f"retry.{name}") for name in _RETRY}
@@ -222,7 +218,7 @@ def _read_settings(visit: Visit) -> dict[str, Any]:
 
 async def _read_account(visit: Visit) -> Any:
     """The account, if it is the app's own. Raises `ApiProblem`."""
-    account = await visit.read(_ACCOUNT, *_ids(visit))
+    account = await visit.read(_ACCOUNT, *visit.parts)
     if account["appId"] != visit.path("app_id"):
         raise ApiProblem(403, "another app shares this account: whoever runs that one changes it")
     return account
