@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from services.api.bus.pages.subscriptions import SECTION, SUBSCRIPTION, below, read_namespace, tell_whose
 from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.routes import FormRoute, Moved, NavTab, PageRoute, PageSet, Values
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import act_on_chosen, read_instant
 from services.api.http.pages.visits import SHOWN, Visit
 from shared.domain.instants import format_maybe
@@ -99,7 +99,7 @@ class DeliveryPages(PageSet):
 
 class BusDeadLetterPages(PageSet):
     section = SECTION
-    tab = NavTab("Bus", _LETTERS, under="/dead-letters", order=10)
+    tab = NavSection("Bus", _LETTERS, under="/dead-letters", order=10)
 
     @PageRoute(_LETTERS, template="bus/dead-letters.html", refresh_seconds=5)
     async def show_dead_letters(self, visit: Visit) -> Values:
@@ -142,8 +142,7 @@ class BusDeadLetterPages(PageSet):
         await _act(visit, letter["id"])
         return Moved(below(visit, _LETTERS, key=letter["key"]), "discarded")
 
-    @FormRoute(_LETTERS + "/chosen/retry", page="show_dead_letters")
-    @FormRoute(_LETTERS + "/chosen/discard", page="show_dead_letters")
+    @FormRoute(_LETTERS + "/chosen", acts=("retry", "discard"), page="show_dead_letters")
     async def act_on_chosen(self, visit: Visit) -> Moved:
         return await act_on_chosen(visit, below(visit, _LETTERS, key=visit.query("key")), partial(_act, visit))
 

@@ -106,8 +106,7 @@ class SubscriptionPages(PageSet):
             "replays": [each for each in replays or () if each["ended_at"] is None],
         }
 
-    @FormRoute(_PAGE + "/pause", page="show_subscription")
-    @FormRoute(_PAGE + "/resume", page="show_subscription")
+    @FormRoute(_PAGE, acts=("pause", "resume"), page="show_subscription")
     async def move_subscription(self, visit: Visit) -> Moved:
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
         await visit.send("POST", f"{SUBSCRIPTION}/{visit.act}", key, query=about)

@@ -69,9 +69,7 @@ class SchedulePages(PageSet):
             "firing": _name_firing(schedule),
         }
 
-    @FormRoute(_ONE + "/fire", page="show_schedule")
-    @FormRoute(_ONE + "/pause", page="show_schedule")
-    @FormRoute(_ONE + "/resume", page="show_schedule")
+    @FormRoute(_ONE, acts=("fire", "pause", "resume"), page="show_schedule")
     async def move_schedule(self, visit: Visit) -> Moved:
         query = {"namespace": visit.query("namespace")}
         await visit.send("POST", f"/schedules/{{}}/{visit.act}", visit.path("key"), query=query)

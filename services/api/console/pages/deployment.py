@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from services.api.http.pages.filters import query_of
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, NavTab, PageRoute, PageSet, Values
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import MANY_THINGS, check_name
 from services.api.http.pages.visits import Visit
 from shared.runtime.server_settings import BrokerSettings
@@ -39,7 +39,7 @@ class ProcessPages(PageSet):
 class DeadTaskPages(PageSet):
     """The dead tasks of each queue: no worker could read them, or they failed by a fault of ours."""
 
-    tab = NavTab("Tasks", _TASKS, under="/dead-letters", order=20, is_seen=lambda visit: visit.caller.is_admin)
+    tab = NavSection("Tasks", _TASKS, under="/dead-letters", order=20, is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute(_TASKS, template="console/dead-tasks.html", refresh_seconds=5, shared_by_roles=True)
     async def show_tasks(self, visit: Visit) -> Values:

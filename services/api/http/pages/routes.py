@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.http.pages.visits import Visit
 
@@ -27,21 +28,13 @@ Values = dict[str, Any]
 
 
 class NavSection(Struct, frozen=True):
-    """An entry of the navigation: `path` is below `/ui`. `is_seen` tells to whom it is shown."""
+    """An entry of the navigation, or of the tabs of the section `under`: `path` is below `/ui`. `is_seen` tells to whom
+    it is shown."""
 
     label: str
     path: str
     order: int
-    is_seen: Callable[[Visit], bool] = lambda _: True
-
-
-class NavTab(Struct, frozen=True):
-    """A page that stands beside those of other sets in one section, whose path is `under`."""
-
-    label: str
-    path: str
-    under: str
-    order: int
+    under: str = ""
     is_seen: Callable[[Visit], bool] = lambda _: True
 
 
@@ -62,8 +55,8 @@ class PageRoute(Struct, frozen=True):
 
 
 class FormRoute(Struct, frozen=True):
-    """The route of a form. `page` names the method of the page that contains it. A method with several routes reads
-    `Visit.act`.
+    """The route of a form. `page` names the method of the page that contains it. With `acts`, there is one route for
+    each of these verbs, at the end of `path`; the method reads `Visit.act`.
 
     A method that returns values shows them instead of moving on. `template` is a page of its own with them. With
     `fragment`, a preview, a script gets the fragment, and a browser without scripts gets the page.
@@ -73,9 +66,11 @@ class FormRoute(Struct, frozen=True):
     page: str = ""
     template: str = ""
     fragment: str = ""
+    acts: tuple[str, ...] = ()
 
     def __call__(self, function: Function) -> Function:
-        setattr(function, _FORM, [*getattr(function, _FORM, ()), self])
+        own = [replace(self, path=f"{self.path}/{act}") for act in self.acts] or [self]
+        setattr(function, _FORM, [*getattr(function, _FORM, ()), *own])
         return function
 
 
@@ -132,7 +127,7 @@ class PageSet:
     their entry beside those of other subjects in one section."""
 
     section: NavSection | None = None
-    tab: NavTab | None = None
+    tab: NavSection | None = None
 
     def page_routes(self) -> list[tuple[PageRoute, Callable[[Visit], Awaitable[Values]]]]:
         return [(route, getattr(self, name)) for name, route in self._find_marked(_PAGE)]

@@ -103,9 +103,7 @@ class GroupPages(PageSet):
             "here_path": address("/groups/{}/{}", app_id, group_id),
         } | ({"refresh_seconds": 0} if has_ended else {})
 
-    @FormRoute(PATH + "/pause", page="show_group")
-    @FormRoute(PATH + "/resume", page="show_group")
-    @FormRoute(PATH + "/stop", page="show_group")
+    @FormRoute(PATH, acts=("pause", "resume", "stop"), page="show_group")
     async def move_group(self, visit: Visit) -> Moved:
         ids = visit.path("app_id"), visit.path("group_id")
         if visit.act == "stop":

@@ -83,9 +83,7 @@ class JobPages(PageSet):
         }
         return values | await self._fill(visit, values) | _refresh(job, view)
 
-    @FormRoute(PATH + "/pause", page="show_job")
-    @FormRoute(PATH + "/resume", page="show_job")
-    @FormRoute(PATH + "/stop", page="show_job")
+    @FormRoute(PATH, acts=("pause", "resume", "stop"), page="show_job")
     async def move_job(self, visit: Visit) -> Moved:
         ids = visit.path("app_id"), visit.path("job_id")
         if visit.act == "stop":

@@ -76,9 +76,7 @@ class AccountPages(PageSet):
             "name": _name_to_type(account),
         }
 
-    @FormRoute(_PAGE + "/suspend", page="show_account")
-    @FormRoute(_PAGE + "/activate", page="show_account")
-    @FormRoute(_PAGE + "/test", page="show_account")
+    @FormRoute(_PAGE, acts=("suspend", "activate", "test"), page="show_account")
     async def move_account(self, visit: Visit) -> Moved:
         if visit.act == "suspend":
             check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *visit.parts)))

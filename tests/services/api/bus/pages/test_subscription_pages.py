@@ -43,7 +43,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
     for seen in (whole, hidden):
         assert "The last call failed" in seen.words
         assert "503" in seen.words
-        assert "Failed calls 1 of 1 in the last deliveries" in seen.words
+        assert "Failed calls 1 of the last 1" in seen.words
     assert f"{bus.receiver.url}/b-ill" in whole.words
     assert "/b-ill" not in hidden.words
     assert any("/pause" in action for action in whole.actions)
