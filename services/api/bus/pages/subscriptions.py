@@ -16,7 +16,7 @@ from services.api.http.pages.filters import query_of
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.namespaces import read_choice
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_THINGS, check_name, read_lines, read_number, read_pairs, refuse
+from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_pairs, refuse
 from services.api.http.pages.visits import Visit, address
 
 SECTION = NavSection("Bus", "/bus", order=120)
@@ -99,7 +99,7 @@ class SubscriptionPages(PageSet):
         return tell_whose(visit) | {
             "title": key,
             "standing": stand(subscription, health),
-            "name": _name_to_type(key, health),
+            "name": name_if_many(key, health["queued"] if health else 0),
             "calls": len(attempts),
             "failed": sum(not is_success(attempt) for attempt in attempts),
             "deliveries": (deliveries or ())[:_SHOWN],
@@ -128,7 +128,8 @@ class SubscriptionPages(PageSet):
     @FormRoute(_PAGE + "/delete", page="show_subscription")
     async def delete_subscription(self, visit: Visit) -> Moved:
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
-        check_name(visit.form, _name_to_type(key, await visit.read(SUBSCRIPTION + "/health", key, **about)))
+        health = await visit.read(SUBSCRIPTION + "/health", key, **about)
+        check_name(visit.form, name_if_many(key, health["queued"]))
         await visit.send("DELETE", SUBSCRIPTION, key, query=about)
         return Moved(below(visit, "/bus"), "deleted")
 
@@ -179,7 +180,7 @@ class BusTopicPages(PageSet):
         return tell_whose(visit) | {
             "title": topic["name"],
             "topic": topic,
-            "name": _name_of_topic(topic),
+            "name": name_if_many(topic["name"], topic["events"]),
             "keys": [key for key, topics in keys.items() if topic["name"] in topics],
             "is_whole": is_whole,
             "is_mine": topic["owner"] == visit.caller.namespace,
@@ -188,7 +189,8 @@ class BusTopicPages(PageSet):
     @FormRoute(_TOPIC_PAGE + "/delete", page="show_topic")
     async def delete_topic(self, visit: Visit) -> Moved:
         topic = visit.path("topic")
-        check_name(visit.form, _name_of_topic(await visit.read(_TOPIC, topic)))
+        events = (await visit.read(_TOPIC, topic))["events"]
+        check_name(visit.form, name_if_many(topic, events))
         await visit.send("DELETE", _TOPIC, topic)
         return Moved(below(visit, "/bus/topics"), "deleted")
 
@@ -327,13 +329,3 @@ def _fill_in(visit: Visit, stands: Values) -> Values:
 def _show_secret(visit: Visit, made: Values) -> Values:
     told = {"title": made["key"], "key": made["key"], "secret": made.get("secret", ""), "hours": None}
     return tell_whose(visit) | told
-
-
-def _name_to_type(key: str, health: Values | None) -> str:
-    """The key that confirms a deletion, `""` if few events wait, or if their number is unknown."""
-    return key if health and health["queued"] > MANY_THINGS else ""
-
-
-def _name_of_topic(topic: Shown) -> str:
-    """The name that confirms a deletion, `""` for a topic with few events."""
-    return str(topic["name"]) if topic["events"] > MANY_THINGS else ""

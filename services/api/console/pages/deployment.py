@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from services.api.http.pages.filters import query_of
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_THINGS, check_name
+from services.api.http.pages.typed import check_name, name_if_many
 from services.api.http.pages.visits import Visit
 from shared.runtime.server_settings import BrokerSettings
 
@@ -51,7 +51,7 @@ class DeadTaskPages(PageSet):
             "queues": [each for each in queues if each["dead"]],
             "shown": shown,
             "returned": min(_RETURNED, shown["dead"]) if shown else 0,
-            "name": _name_to_type(shown) if shown else "",
+            "name": name_if_many(queue, shown["dead"]) if shown else "",
         }
 
     @FormRoute(_TASKS + "/return", page="show_tasks")
@@ -63,7 +63,8 @@ class DeadTaskPages(PageSet):
     @FormRoute(_TASKS + "/purge", page="show_tasks")
     async def purge_tasks(self, visit: Visit) -> Moved:
         queue = visit.query("queue")
-        check_name(visit.form, _name_to_type(await visit.read("/queues/{}/dead", queue, limit=1)))
+        dead = (await visit.read("/queues/{}/dead", queue, limit=1))["dead"]
+        check_name(visit.form, name_if_many(queue, dead))
         told = await visit.send("POST", "/queues/{}/dead/purge", queue)
         return Moved(_TASKS, "purged", told["purged"])
 
@@ -105,11 +106,6 @@ class SettingsPages(PageSet):
 
 def _rank(process: Mapping[str, Any]) -> tuple[int, Sequence[str], str]:
     return _ORDER.get(process["state"], 0), process["roles"], process["id"]
-
-
-def _name_to_type(shown: Values) -> str:
-    """The word that confirms discarding all, `""` for a few."""
-    return str(shown["queue"]) if shown["dead"] > MANY_THINGS else ""
 
 
 def _section_of(setting: Mapping[str, Any]) -> str:

@@ -18,15 +18,7 @@ from markupsafe import Markup
 from services.api.http import errors
 from services.api.http.identity import name_caller
 from services.api.http.pages.filters import query_of, with_query
-from services.api.http.pages.html import (
-    ROOT,
-    PageFiles,
-    answer_html,
-    compress,
-    digest_of,
-    load_templates,
-    page_handler,
-)
+from services.api.http.pages.html import ROOT, PageFiles, answer_html, compress, digest_of, load_templates, page_handler
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import SAID, FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.sessions import REFRESH, Visitors

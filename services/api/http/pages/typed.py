@@ -40,6 +40,11 @@ def check_name(form: Form, name: str) -> None:
         raise refuse("named", f"type {name} to confirm")
 
 
+def name_if_many(name: str, count: int) -> str:
+    """The name that confirms an act on so many things, `""` for few."""
+    return name if count > MANY_THINGS else ""
+
+
 async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[Any]]) -> Moved:
     """Retry or discard the chosen rows of a list, and go `back`. A row that the API refuses does not stop the others.
 

@@ -78,7 +78,7 @@ class JobPages(PageSet):
             "views": {name: label for name, label in VIEWS.items() if name != "samples" or _has_samples(visit, job)},
             "view": view if view in VIEWS else "",
             "in_zone": partial(tell_in_zone, job["zone"]),
-            "name": _name_to_type(job, shown.left),
+            "name": _name_to_type(job),
             "batch_states": [str(status) for status in BatchStatus],
         }
         return values | await self._fill(visit, values) | _refresh(job, view)
@@ -88,7 +88,7 @@ class JobPages(PageSet):
         ids = visit.path("app_id"), visit.path("job_id")
         if visit.act == "stop":
             job = await visit.read("/apps/{}/jobs/{}", *ids)
-            check_name(visit.form, _name_to_type(job, show_job(job).left))
+            check_name(visit.form, _name_to_type(job))
         await refuse_plainly(visit.send("PUT", f"/apps/{{}}/jobs/{{}}/{visit.act}", *ids))
         return Moved(address("/jobs/{}/{}", *ids), SAID[visit.act])
 
@@ -130,9 +130,8 @@ async def refuse_plainly(move: Awaitable[Any]) -> None:
         raise
 
 
-def _name_to_type(job: Json, left: int) -> str:
-    """The name that confirms a stop, `""` for few devices."""
-    return str(job["app"]["name"]) if left > MANY_DEVICES else ""
+def _name_to_type(job: Json) -> str:
+    return str(job["app"]["name"]) if show_job(job).left > MANY_DEVICES else ""
 
 
 def _has_samples(visit: Visit, job: Json) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from services.api.http.pages.apps import choose_app, read_apps, require_app
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_THINGS, check_name, read_lines, read_number, read_object, refuse
+from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_object, refuse
 from services.api.http.pages.visits import Visit, address
 from services.api.messages.pages.kinds import KINDS, read_kind_fields, read_secret, show_kind_value
 
@@ -73,13 +73,14 @@ class AccountPages(PageSet):
             "speed": _speed_of(account, jobs),
             "jobs": jobs,
             "next": listed.next,
-            "name": _name_to_type(account),
+            "name": name_if_many(account["name"], account["queue"]["messages"]),
         }
 
     @FormRoute(_PAGE, acts=("suspend", "activate", "test"), page="show_account")
     async def move_account(self, visit: Visit) -> Moved:
         if visit.act == "suspend":
-            check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *visit.parts)))
+            account = await visit.read(_ACCOUNT, *visit.parts)
+            check_name(visit.form, name_if_many(account["name"], account["queue"]["messages"]))
         await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *visit.parts)
         return Moved(address("/messages/{}/credentials/{}", *visit.parts), _SAID[visit.act])
 
@@ -220,11 +221,6 @@ async def _read_account(visit: Visit) -> Any:
     if account["appId"] != visit.path("app_id"):
         raise ApiProblem(403, "another app shares this account: whoever runs that one changes it")
     return account
-
-
-def _name_to_type(account: Mapping[str, Any]) -> str:
-    """The name that confirms suspending, `""` if few messages wait."""
-    return str(account["name"]) if account["queue"]["messages"] > MANY_THINGS else ""
 
 
 def _health_of(account: Account) -> str:

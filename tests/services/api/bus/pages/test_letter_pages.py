@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from services.api.bus.pages import subscriptions as subscription_pages
+from services.api.http.pages import typed as typed_module
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.native.test_dead_letters import buried
 from tests.services.api.bus.pages.conftest import ABOUT, People
@@ -83,7 +83,7 @@ async def test_a_topic_is_shown_and_deleted(
     assert (others.status, others.actions) == (200, [])
     assert (await press(people.viewer, f"{page}/delete")).status == 403
     with monkeypatch.context() as patched:
-        patched.setattr(subscription_pages, "MANY_THINGS", -1)
+        patched.setattr(typed_module, "MANY_THINGS", -1)
         assert (await press(me, f"{page}/delete")).status == 422
     assert (await press(me, f"{page}/delete")).status == 303
     assert (await me.get("/bus/topics/page.topic")).status == 404

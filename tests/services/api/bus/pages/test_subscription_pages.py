@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.api.bus.pages import subscriptions as subscription_pages
+from services.api.http.pages import typed as typed_module
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.pages.conftest import ABOUT, People
 from tests.services.api.bus.pages.looks import look, press
@@ -98,11 +98,11 @@ async def test_it_is_paused_resumed_and_deleted_by_forms(
     assert (await press(people.operator, f"{page}/resume", about=ABOUT)).status == 303
     assert (await people.operator.get(api)).json["state"] == "active"
     with monkeypatch.context() as few:
-        few.setattr(subscription_pages, "MANY_THINGS", -1)
+        few.setattr(typed_module, "MANY_THINGS", -1)
         wrong = await press(people.operator, f"{page}/delete", {"named": "other"}, ABOUT)
         assert (wrong.status, "Type moved to confirm" in wrong.words) == (422, True)
     assert (await people.operator.get(api)).status == 200
-    monkeypatch.setattr(subscription_pages, "MANY_THINGS", -1)
+    monkeypatch.setattr(typed_module, "MANY_THINGS", -1)
     assert (await press(people.operator, f"{page}/delete", about=ABOUT)).status == 422
     assert (await press(people.operator, f"{page}/delete", {"named": "moved"}, ABOUT)).status == 303
     assert (await people.operator.get(api)).status == 404
