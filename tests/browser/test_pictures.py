@@ -83,7 +83,7 @@ _BY_ROUTE = {
     "/apps/new": Shot("new-app", "/apps/new"),
     "/apps/{app_id:str}": Shot("app", "/apps/{app}"),
     "/schedules": Shot("schedules", "/schedules", 790),
-    "/schedules/new": Shot("new-schedule", "/schedules/new"),
+    "/new-schedule": Shot("new-schedule", "/new-schedule"),
     "/schedules/{key:str}": Shot("schedule", "/schedules/{schedule}?namespace={namespace}"),
     "/schedules/{key:str}/edit": Shot("edit-schedule", "/schedules/{schedule}/edit?namespace={namespace}"),
     "/messages": Shot("messages", "/messages?app={app}", 740),

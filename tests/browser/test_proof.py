@@ -53,9 +53,9 @@ async def _send_push(shown: Screen) -> None:
 
 
 async def _find(shown: Screen, wanted: str) -> None:
-    """Type it into the box of Find, to which a key leads, and go to what is found."""
+    """Type it into the box of Find, and go to what is found."""
     page = shown.page
-    await page.keyboard.press("/")
+    await page.get_by_role("link", name="Find", exact=True).click()
     await page.get_by_role("searchbox").fill(wanted)
     await page.keyboard.press("Enter")
     await page.locator("main").get_by_role("link", name=wanted).click()

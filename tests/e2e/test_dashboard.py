@@ -128,7 +128,7 @@ async def send_around_the_globe(shown: Screen, app_id: str) -> None:
 
 async def make_schedule(shown: Screen) -> None:
     page = shown.page
-    await shown.open("/schedules/new")
+    await shown.open("/new-schedule")
     await page.fill("input[name=schedule_key]", "first-reminder")
     await page.check("input[name=when][value=every]")
     await page.fill("input[name=every]", "3600")

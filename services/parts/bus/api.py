@@ -12,8 +12,7 @@ from services.api.bus.native.subscriptions import BusSubscriptionsResource
 from services.api.bus.native.topics import BusTopicsResource
 from services.api.bus.native.trials import BusTrialsResource
 from services.api.bus.pages.deliveries import BusDeadLetterPages, DeliveryPages
-from services.api.bus.pages.subscriptions import SubscriptionPages
-from services.api.bus.pages.topics import BusTopicPages
+from services.api.bus.pages.subscriptions import BusTopicPages, SubscriptionPages
 from services.api.bus.routemaster.api_tokens import ApiTokensResource
 from services.api.bus.routemaster.pulse import PulseResource
 from services.api.bus.routemaster.subscribers import PublishedSubscribersResource

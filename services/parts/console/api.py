@@ -9,13 +9,10 @@ from services.api.console.dead_tasks import DeadTasksResource
 from services.api.console.letter_retries import LetterRetriesResource
 from services.api.console.namespaces import NamespacesResource
 from services.api.console.overview import OverviewResource
-from services.api.console.pages.audit import AuditPages
 from services.api.console.pages.bulk_actions import BulkActionPages
-from services.api.console.pages.dead_tasks import DeadTaskPages
+from services.api.console.pages.deployment import AuditPages, DeadTaskPages, ProcessPages, SettingsPages
 from services.api.console.pages.find import FindPages
 from services.api.console.pages.overview import OverviewPages
-from services.api.console.pages.processes import ProcessPages
-from services.api.console.pages.settings import SettingsPages
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
 from services.api.http.pages.routes import PageSet

@@ -18,7 +18,7 @@ from services.api.jobs.pages.groups import GroupPages
 from services.api.jobs.pages.job import JobPages
 from services.api.jobs.pages.job_list import JobListPages
 from services.api.jobs.pages.making import JobMakingPages
-from services.api.jobs.pages.templates import TemplateEditorPages, TemplatePages
+from services.api.jobs.pages.templates import TemplatePages
 from services.api.jobs.part_uploads import PartUploadsResource
 from services.api.jobs.template_trial import TemplateTrialResource
 from services.api.jobs.templates import TemplatesResource
@@ -98,5 +98,4 @@ class JobsApi(Part):
             JobPages(),
             GroupPages(),
             TemplatePages(),
-            TemplateEditorPages(),
         )

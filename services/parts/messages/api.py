@@ -12,7 +12,6 @@ from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
 from services.api.messages.pages.accounts import AccountPages
-from services.api.messages.pages.forms import AccountFormPages, SendPages
 from services.api.messages.pages.ledger import LedgerPages
 from services.api.messages.pages.recipients import RecipientPages
 from services.api.messages.recipient_counting import RecipientCounting
@@ -72,4 +71,4 @@ class MessagesApi(Part):
         )
 
     def pages(self) -> Sequence[PageSet]:
-        return AccountPages(), AccountFormPages(), LedgerPages(), RecipientPages(), SendPages()
+        return AccountPages(), LedgerPages(), RecipientPages()

@@ -13,8 +13,6 @@ COUNTED = 100
 
 
 class AppPages(PageSet):
-    """Apps and their limits."""
-
     section = NavSection("Apps", "/apps", order=21)
 
     @PageRoute("/apps", template="accounts/apps.html")
@@ -24,7 +22,6 @@ class AppPages(PageSet):
 
     @PageRoute("/apps/new", template="accounts/new-app.html")
     async def show_new_app(self, visit: Visit) -> Values:
-        """An app that is not there yet."""
         if not visit.caller.is_admin:
             raise ApiProblem(HTTPStatus.FORBIDDEN, "only admins make apps")
         return {"title": "New app"}

@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 from services.api.bus.pages.subscriptions import SECTION, SUBSCRIPTION, below, read_namespace, tell_whose
 from services.api.http.pages.inner import ApiProblem
-from services.api.http.pages.routes import FormRoute, Moved, NavTab, PageRoute, PageSet, Values
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import act_on_chosen, read_instant
 from services.api.http.pages.visits import SHOWN, Visit
 from shared.domain.instants import format_maybe
 
-_STATUSES = ("open", "delivered", "dead", "discarded")
+_STATUSES = (("", "all"), *((status, status) for status in ("open", "delivered", "dead", "discarded")))
 _REFRESH_SECONDS = 2
 
 _DELIVERIES = "/bus/subscriptions/{key:str}/deliveries"
@@ -25,13 +25,10 @@ _LETTER_PAGE = "/bus/dead-letters/{letter_id:str}"
 
 
 class DeliveryPages(PageSet):
-    """Deliveries and replays of a subscription."""
-
     section = SECTION
 
     @PageRoute(_DELIVERIES, template="bus/deliveries.html", refresh_seconds=2)
     async def show_deliveries(self, visit: Visit) -> Values:
-        """Those of a subscription, the newest first."""
         key, status = visit.path("key"), visit.query("status")
         about = {"namespace": read_namespace(visit), "status": status}
         found = await visit.read_list(SUBSCRIPTION + "/deliveries", key, **about)
@@ -70,7 +67,6 @@ class DeliveryPages(PageSet):
 
     @PageRoute(_REPLAYS_PAGE, template="bus/replays.html", refresh_seconds=2)
     async def show_replays(self, visit: Visit) -> Values:
-        """Replays with their progress, and a form that starts one."""
         key = visit.path("key")
         subscription = await visit.read(SUBSCRIPTION, key, namespace=read_namespace(visit))
         found = await visit.read_list(_REPLAYS, key, namespace=read_namespace(visit))
@@ -102,14 +98,11 @@ class DeliveryPages(PageSet):
 
 
 class BusDeadLetterPages(PageSet):
-    """Events that a receiver has not accepted, and the acts to retry or discard them."""
-
     section = SECTION
-    tab = NavTab("Bus", _LETTERS, under="/dead-letters", order=10)
+    tab = NavSection("Bus", _LETTERS, under="/dead-letters", order=10)
 
     @PageRoute(_LETTERS, template="bus/dead-letters.html", refresh_seconds=5)
     async def show_dead_letters(self, visit: Visit) -> Values:
-        """The newest first, of a namespace or of one of its subscriptions."""
         key, about = visit.query("key"), {"namespace": read_namespace(visit)}
         found = await visit.read_list(_LETTERS, key=key, **about)
         health = await visit.try_read("Their number", SUBSCRIPTION + "/health", key, **about) if key else None
@@ -124,7 +117,6 @@ class BusDeadLetterPages(PageSet):
 
     @PageRoute(_LETTER_PAGE, template="bus/dead-letter.html")
     async def show_dead_letter(self, visit: Visit) -> Values:
-        """One of them, with its events."""
         letter = await _read_letter(visit)
         return tell_whose(visit) | {
             "title": f"Dead letter of {letter['key']}",
@@ -150,8 +142,7 @@ class BusDeadLetterPages(PageSet):
         await _act(visit, letter["id"])
         return Moved(below(visit, _LETTERS, key=letter["key"]), "discarded")
 
-    @FormRoute(_LETTERS + "/chosen/retry", page="show_dead_letters")
-    @FormRoute(_LETTERS + "/chosen/discard", page="show_dead_letters")
+    @FormRoute(_LETTERS + "/chosen", acts=("retry", "discard"), page="show_dead_letters")
     async def act_on_chosen(self, visit: Visit) -> Moved:
         return await act_on_chosen(visit, below(visit, _LETTERS, key=visit.query("key")), partial(_act, visit))
 
@@ -174,7 +165,6 @@ async def _act(visit: Visit, letter_id: str) -> None:
 
 
 def _count_reasons(letters: list[Values]) -> dict[str, int]:
-    """The events of these letters, counted by the reason of their failure."""
     counts: dict[str, int] = {}
     for letter in letters:
         counts[letter["reason"]] = counts.get(letter["reason"], 0) + letter["count"]

@@ -1,29 +1,36 @@
-"""`/ui/bus` and `/ui/bus/subscriptions/…`: how subscriptions stand, what they get, and how one is made and changed.
+"""`/ui/bus`, `/ui/bus/subscriptions/…` and `/ui/bus/topics/…`: how subscriptions stand, how one is made and changed,
+and what is published.
 
 Each page of the bus is about one namespace: the reader's own, or the one that `?namespace=` names, which every link and
 form hands on.
 """
 
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from services.api.bus.pages.standing import DELIVERIES, draw_history, is_success, read_standings, stand
 from services.api.http.pages.filters import query_of
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.namespaces import read_choice
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_THINGS, check_name, read_lines, read_number, read_pairs, refuse
+from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_pairs, refuse
 from services.api.http.pages.visits import Visit, address
 
 SECTION = NavSection("Bus", "/bus", order=120)
 SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
-_SHOWN = 10
+_DELIVERIES, _SHOWN = 100, 10
+_KEPT_SECONDS = 2
+_ALL_POINTS = 100
+_RANKS = {"suspended": 0, "failing": 1, "unknown": 2, "paused": 3, "recovering": 4, "healthy": 5}
+_TROUBLE = frozenset({"suspended", "failing"})
 
 _PAGE = "/bus/subscriptions/{key:str}"
+_TOPIC, _TOPIC_PAGE = "/bus/topics/{}", "/bus/topics/{topic:str}"
+_COUNTED = 200  # among so many subscriptions of the namespace those of a topic are looked for
 _NEW = "/bus/new-subscription"  # a key `new` may be somebody's
 _SAID = {"pause": "paused", "resume": "resumed"}
 _NUMBERS = ("max_events", "max_bytes", "timeout_ms", "in_flight", "max_attempts", "max_age_hours")
@@ -33,6 +40,9 @@ _BLANK: Values = {
     "max_events": 100, "max_bytes": 2**20, "timeout_ms": 500, "ordered": False, "in_flight": 8, "max_attempts": 20,
     "max_age_hours": 72, "uuid": "", "contact": "",
 }  # fmt: skip
+
+Shown = Mapping[str, Any]
+"""A subscription, its health, or an attempt, as the API answers."""
 
 
 def read_namespace(visit: Visit) -> str:
@@ -60,20 +70,17 @@ def tell_whose(visit: Visit) -> Values:
 
 
 class SubscriptionPages(PageSet):
-    """All subscriptions of a namespace, one of them, and its form."""
-
     section = SECTION
 
     @PageRoute("/bus", template="bus/bus.html", refresh_seconds=2)
     async def show_bus(self, visit: Visit) -> Values:
-        """Subscriptions, the worst of the page first, and what waits on the whole bus."""
         found = await visit.read_list("/bus/subscriptions", namespace=read_namespace(visit), limit=_AT_ONCE)
         pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
-        standings = await read_standings(visit, found.value, read_namespace(visit))
+        standings = await _read_standings(visit, found.value)
         return tell_whose(visit) | {
             "title": "Bus",
             "standings": standings,
-            "troubled": [each for each in standings if each.is_trouble],
+            "troubled": [each for each in standings if each["is_trouble"]],
             "pressure": pressure,
             "next": found.next,
             "choice": await read_choice(visit, read_namespace(visit) or visit.caller.namespace),
@@ -81,25 +88,25 @@ class SubscriptionPages(PageSet):
 
     @PageRoute(_PAGE, template="bus/subscription.html", refresh_seconds=2)
     async def show_subscription(self, visit: Visit) -> Values:
-        """Its health, a picture of its last deliveries, its definition."""
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
         subscription = await visit.read(SUBSCRIPTION, key, **about)
         health, deliveries, replays = await visit.read_all(
             visit.try_read("Its health", SUBSCRIPTION + "/health", key, **about),
-            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=DELIVERIES, **about),
+            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=_DELIVERIES, **about),
             visit.try_read("Its replays", SUBSCRIPTION + "/replays", key, limit=1, **about),
         )
+        attempts = [attempt for delivery in deliveries or () for attempt in delivery["attempts"]]
         return tell_whose(visit) | {
             "title": key,
             "standing": stand(subscription, health),
-            "name": _name_to_type(key, health),
-            "history": draw_history(deliveries or (), datetime.now(UTC)),
+            "name": name_if_many(key, health["queued"] if health else 0),
+            "calls": len(attempts),
+            "failed": sum(not is_success(attempt) for attempt in attempts),
             "deliveries": (deliveries or ())[:_SHOWN],
             "replays": [each for each in replays or () if each["ended_at"] is None],
         }
 
-    @FormRoute(_PAGE + "/pause", page="show_subscription")
-    @FormRoute(_PAGE + "/resume", page="show_subscription")
+    @FormRoute(_PAGE, acts=("pause", "resume"), page="show_subscription")
     async def move_subscription(self, visit: Visit) -> Moved:
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
         await visit.send("POST", f"{SUBSCRIPTION}/{visit.act}", key, query=about)
@@ -107,14 +114,12 @@ class SubscriptionPages(PageSet):
 
     @FormRoute(_PAGE + "/test", page="show_subscription", template="bus/tried.html")
     async def try_receiver(self, visit: Visit) -> Values:
-        """Send the receiver a made-up event, and show what it answered."""
         key = visit.path("key")
         attempt = await visit.send("POST", SUBSCRIPTION + "/test", key, query={"namespace": read_namespace(visit)})
         return tell_whose(visit) | {"title": f"Test of {key}", "key": key, "attempt": attempt}
 
     @FormRoute(_PAGE + "/secrets", page="show_subscription", template="bus/secret.html")
     async def rotate_secret(self, visit: Visit) -> Values:
-        """Make a new secret, and show it this once."""
         key, hours = visit.path("key"), read_number(visit.form, "keep_hours")
         body, about = {"keep_hours": hours}, {"namespace": read_namespace(visit)}
         made = await visit.send("POST", SUBSCRIPTION + "/secrets", key, body=body, query=about)
@@ -123,18 +128,17 @@ class SubscriptionPages(PageSet):
     @FormRoute(_PAGE + "/delete", page="show_subscription")
     async def delete_subscription(self, visit: Visit) -> Moved:
         key, about = visit.path("key"), {"namespace": read_namespace(visit)}
-        check_name(visit.form, _name_to_type(key, await visit.read(SUBSCRIPTION + "/health", key, **about)))
+        health = await visit.read(SUBSCRIPTION + "/health", key, **about)
+        check_name(visit.form, name_if_many(key, health["queued"]))
         await visit.send("DELETE", SUBSCRIPTION, key, query=about)
         return Moved(below(visit, "/bus"), "deleted")
 
     @PageRoute(_NEW, template="bus/definition.html")
     async def show_new(self, visit: Visit) -> Values:
-        """The form of a new one, in the reader's own namespace."""
         return tell_whose(visit) | {"title": "New subscription", "is_new": True} | _fill_in(visit, _BLANK)
 
     @FormRoute(_NEW, page="show_new", template="bus/secret.html")
     async def make_subscription(self, visit: Visit) -> Values:
-        """Make it, and show its secret this once."""
         key = visit.read_field("subscription_key")  # a form's field `key` is that of its idempotency
         await _check_key(visit, key)
         return _show_secret(visit, await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit)))
@@ -151,6 +155,108 @@ class SubscriptionPages(PageSet):
         await visit.read(SUBSCRIPTION, key)  # the route would make one that is not there
         await visit.send("PUT", SUBSCRIPTION, key, body=_read_body(visit))
         return Moved(below(visit, SUBSCRIPTION, key), "saved")
+
+
+class BusTopicPages(PageSet):
+    section = SECTION
+
+    @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)
+    async def show_topics(self, visit: Visit) -> Values:
+        found = await visit.read_list("/bus/topics")
+        keys, is_whole = await self._find_subscribers(visit)
+        counts = {each["name"]: sum(each["name"] in topics for topics in keys.values()) for each in found.value}
+        return tell_whose(visit) | {
+            "title": "Topics",
+            "found": found.value,
+            "next": found.next,
+            "counts": counts,
+            "is_whole": is_whole,
+        }
+
+    @PageRoute(_TOPIC_PAGE, template="bus/topic.html", refresh_seconds=5)
+    async def show_topic(self, visit: Visit) -> Values:
+        topic = await visit.read(_TOPIC, visit.path("topic"))
+        keys, is_whole = await self._find_subscribers(visit)
+        return tell_whose(visit) | {
+            "title": topic["name"],
+            "topic": topic,
+            "name": name_if_many(topic["name"], topic["events"]),
+            "keys": [key for key, topics in keys.items() if topic["name"] in topics],
+            "is_whole": is_whole,
+            "is_mine": topic["owner"] == visit.caller.namespace,
+        }
+
+    @FormRoute(_TOPIC_PAGE + "/delete", page="show_topic")
+    async def delete_topic(self, visit: Visit) -> Moved:
+        topic = visit.path("topic")
+        events = (await visit.read(_TOPIC, topic))["events"]
+        check_name(visit.form, name_if_many(topic, events))
+        await visit.send("DELETE", _TOPIC, topic)
+        return Moved(below(visit, "/bus/topics"), "deleted")
+
+    async def _find_subscribers(self, visit: Visit) -> tuple[Shown, bool]:
+        """The topics of each of the namespace's subscriptions by its key, and whether these are all of them."""
+        try:
+            found = await visit.read_list(
+                "/bus/subscriptions", namespace=read_namespace(visit), limit=_COUNTED, cursor=""
+            )
+        except ApiProblem as problem:
+            visit.unknown.append(("The subscriptions of topics", problem.detail))
+            return {}, False
+        return {each["key"]: each["topics"] for each in found.value}, not found.next
+
+
+def is_success(attempt: Shown) -> bool:
+    return attempt["status"] in range(200, 300)
+
+
+def stand(subscription: Shown, health: Shown | None) -> Values:
+    """How a subscription stands: in a `word`, `why`, and `since` when, as far as that is known."""
+    word, why, since = "unknown", "", None
+    if subscription["state"] != "active":
+        word, why, since = subscription["state"], subscription["reason"], subscription["updated_at"]
+    elif health is not None and (count := health["failures"]):
+        why = "the last call failed" if count == 1 else f"{count:,} calls in a row failed"
+        word, since = "failing", health["failing_since"]
+    elif health is not None:
+        word = "healthy" if health["points"] >= _ALL_POINTS else "recovering"
+    host = _host_of(subscription["callback"])
+    about = {"subscription": subscription, "health": health, "host": host, "is_trouble": word in _TROUBLE}
+    return about | {"word": word, "why": why, "since": since}
+
+
+def _host_of(url: str) -> str:
+    """Whom a URL calls, without the path: that may be long, and a secret."""
+    try:
+        return urlsplit(url).netloc or url
+    except ValueError:
+        return url
+
+
+async def _read_health(visit: Visit, key: str) -> Shown | None:
+    """The health of a subscription; `None` for one that was removed meanwhile. Raises `ApiProblem`."""
+    try:
+        found: Shown = await visit.read(SUBSCRIPTION + "/health", key, namespace=read_namespace(visit))
+    except ApiProblem as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        return None
+    return found
+
+
+async def _read_standings(visit: Visit, subscriptions: Sequence[Shown]) -> list[Values]:
+    """How each of these subscriptions stands, the worst first, else by key. Whoever may list them may know that, so all
+    who look share it."""
+    keys = [each["key"] for each in subscriptions]
+    shared = ("/bus/subscriptions/health", read_namespace(visit) or visit.caller.namespace, *keys)
+
+    async def read() -> Sequence[Shown | None]:
+        return await visit.read_all(*(_read_health(visit, key) for key in keys))
+
+    reading = visit.read_shared(shared, read, seconds=_KEPT_SECONDS)
+    healths = await visit.attempt("The health of receivers", reading) or [None] * len(keys)
+    standings = [stand(each, health) for each, health in zip(subscriptions, healths, strict=True)]
+    return sorted(standings, key=lambda each: _RANKS.get(each["word"], 0))
 
 
 def read_condition(line: str) -> Values:
@@ -185,7 +291,6 @@ async def _check_key(visit: Visit, key: str) -> None:
 
 
 def _read_body(visit: Visit) -> Values:
-    """The body of the API's request. Raises `ApiProblem`."""
     body: Values = {name: visit.read_field(name) for name in _TEXTS}
     body |= {name: number for name in _NUMBERS if (number := read_number(visit.form, name)) is not None}
     body["topics"] = visit.read_field("topics").split()
@@ -224,8 +329,3 @@ def _fill_in(visit: Visit, stands: Values) -> Values:
 def _show_secret(visit: Visit, made: Values) -> Values:
     told = {"title": made["key"], "key": made["key"], "secret": made.get("secret", ""), "hours": None}
     return tell_whose(visit) | told
-
-
-def _name_to_type(key: str, health: Values | None) -> str:
-    """The key that confirms a deletion, `""` if few events wait, or if their number is unknown."""
-    return key if health and health["queued"] > MANY_THINGS else ""

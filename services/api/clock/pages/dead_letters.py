@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from services.api.clock.pages.words import tell_callback
+from services.api.clock.pages.schedules import tell_callback
 from services.api.http.pages.filters import query_of
 from services.api.http.pages.namespaces import chosen_namespace, read_choice, read_names, tell_namespace
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, NavTab, PageRoute, PageSet, Values
+from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import act_on_chosen
 from services.api.http.pages.visits import SHOWN, Visit
 
@@ -17,14 +17,11 @@ Letters = list[dict[str, Any]]
 
 
 class DeadLetterPages(PageSet):
-    """All dead letters of a namespace, and one of them."""
-
     section = NavSection("Dead letters", LETTERS, order=200)
-    tab = NavTab("Schedules", LETTERS, under=LETTERS, order=0)
+    tab = NavSection("Schedules", LETTERS, under=LETTERS, order=0)
 
     @PageRoute(LETTERS, template="clock/dead-letters.html", refresh_seconds=5)
     async def show_letters(self, visit: Visit) -> Values:
-        """The newest first, and what the last of them died of."""
         chosen, key = chosen_namespace(visit), visit.query("key")
         errors, choice, (letters, following) = await visit.read_all(
             visit.read("/dead-letters/errors", namespace=chosen, key=key),
@@ -41,15 +38,13 @@ class DeadLetterPages(PageSet):
             "redacted": any(letter["redacted"] for letter in letters),
         }
 
-    @FormRoute(LETTERS + "/retry", page="show_letters")
-    @FormRoute(LETTERS + "/discard", page="show_letters")
+    @FormRoute(LETTERS, acts=("retry", "discard"), page="show_letters")
     async def act_on_letters(self, visit: Visit) -> Moved:
         """Retry or discard the chosen ones. A value is a namespace and an id."""
         return await act_on_chosen(visit, _back(visit), lambda chosen: _act(visit, *chosen.split(" ", 1)))
 
     @PageRoute(_ONE, template="clock/dead-letter.html", refresh_seconds=5)
     async def show_letter(self, visit: Visit) -> Values:
-        """One of them, and what a retry would do now."""
         namespace = visit.query("namespace") or visit.caller.namespace
         letter, names = await visit.read_all(
             visit.read("/dead-letters/{}", visit.path("letter_id"), namespace=namespace), read_names(visit)
@@ -67,8 +62,7 @@ class DeadLetterPages(PageSet):
             "is_over": schedule is not None and not schedule["next"],
         }
 
-    @FormRoute(_ONE + "/retry", page="show_letter")
-    @FormRoute(_ONE + "/discard", page="show_letter")
+    @FormRoute(_ONE, acts=("retry", "discard"), page="show_letter")
     async def act_on_letter(self, visit: Visit) -> Moved:
         await _act(visit, visit.query("namespace"), visit.path("letter_id"))
         return Moved(_back(visit), {"retry": "retried", "discard": "discarded"}[visit.act])
@@ -96,5 +90,4 @@ async def _act(visit: Visit, namespace: str, letter_id: str = "") -> None:
 
 
 def _back(visit: Visit) -> str:
-    """The list as it was looked at."""
     return LETTERS + query_of(**{name: visit.query(name) for name in ("namespace", "key", "error")})

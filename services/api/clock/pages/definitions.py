@@ -1,4 +1,4 @@
-"""`/ui/schedules/new` and `…/edit`: a schedule is made or changed, with its next instants to look at before.
+"""`/ui/new-schedule` and `/ui/schedules/…/edit`: a schedule is made or changed, after a look at its next instants.
 
 The fields of the form are named as the API names them in its refusals.
 """
@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from services.api.clock.pages.schedules import SECTION, describe_schedule, link_schedule
-from services.api.clock.pages.words import in_zone
+from services.api.clock.pages.schedules import SECTION, in_zone, link_schedule
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import read_json, read_number, read_pairs
 from services.api.http.pages.visits import Visit, address
 
-_NEW, _EDIT = "/schedules/new", "/schedules/{key:str}/edit"
+_NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a key `new` may be somebody's
 _TIMES = ("starts_at", "ends_at")
 _NUMBERS = ("max_occurrences", "window_seconds")
 _RETRY = ("attempts", "first_delay_seconds", "factor", "cap_seconds")
@@ -32,15 +31,10 @@ _BLANK: Fields = {"when": "cron", "timezone": "UTC", "callback.type": "http", "c
 
 
 class DefinitionPages(PageSet):
-    """The form of a schedule."""
-
     section = SECTION
 
-    @PageRoute(_NEW, template="clock/new.html")
+    @PageRoute(_NEW, template="clock/definition.html")
     async def show_new(self, visit: Visit) -> Values:
-        """The empty form. `new` may be a key too: the page of that schedule is the one that names its namespace."""
-        if visit.query("namespace"):
-            return await describe_schedule(visit, "new")
         return {"title": "New schedule", "form": visit.form or _BLANK, "path": _NEW, "is_new": True, "preview": None}
 
     @FormRoute(_NEW, page="show_new")
@@ -96,7 +90,6 @@ def _read_definition(form: Fields) -> dict[str, Any]:
 
 
 def _fill_form(schedule: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of a stored schedule."""
     form = {"when": next((kind for kind in ("cron", "every") if kind in schedule), "schedules")}
     form["schedules"] = "\n".join(schedule.get("schedules", ()))
     for name in ("cron", "timezone", "every", *_TIMES, "max_occurrences"):

@@ -1,28 +1,30 @@
 """`/ui/schedules`: what fires next, a search, and one schedule: what it says, when it fires, how that ended."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from services.api.clock.pages import words
-from services.api.http.pages.filters import query_of
+from services.api.http.pages.filters import known_time, number, query_of, span
 from services.api.http.pages.inner import ApiAnswer, ApiProblem
 from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_choice, read_names, tell_namespace
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import Visit, address
+from shared.domain.time_zones import time_zone
 
 _SCHEDULES = "/schedules"
 SECTION = NavSection("Schedules", _SCHEDULES, order=100)
 _ONE = "/schedules/{key:str}"
 _SAID = {"fire": "fired", "pause": "paused", "resume": "resumed"}
+_DAY = timedelta(days=1, seconds=-1)  # the API ends earlier if more than 50 instants are due
+_DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
 
 
 class SchedulePages(PageSet):
-    """All schedules of a namespace, and one of them."""
-
     section = SECTION
 
     @PageRoute(_SCHEDULES, template="clock/schedules.html", refresh_seconds=5)
@@ -33,15 +35,15 @@ class SchedulePages(PageSet):
         cursor = "" if is_one else visit.query("cursor")
         choosing = read_choice(visit, chosen, cursor=cursor, counts=not is_one)
         due, choice = await visit.read_all(_read_due(visit, chosen), choosing)
-        found, wrong = await _search(visit, chosen) if is_one else (ApiAnswer(0, []), None)
+        found, wrong = await _search(visit, chosen) if is_one else (ApiAnswer([]), None)
         return {
             "title": "Schedules",
             "choice": choice,
             "due": due["instants"],
-            "picture": words.picture_due(due),
+            "is_whole": known_time(due["until"]) - known_time(due["as_of"]) >= _DAY,
             "found": found.value,
-            "tell_when": words.tell_when,
-            "tell_callback": words.tell_callback,
+            "tell_when": tell_when,
+            "tell_callback": tell_callback,
             "next": found.next if is_one else choice.next,
             "wrong": wrong,
             "may_make": chosen in {EVERY, visit.caller.namespace},
@@ -49,11 +51,25 @@ class SchedulePages(PageSet):
 
     @PageRoute(_ONE, template="clock/schedule.html", refresh_seconds=5)
     async def show_schedule(self, visit: Visit) -> Values:
-        return await describe_schedule(visit, visit.path("key"))
+        key, namespace = visit.path("key"), visit.query("namespace") or visit.caller.namespace
+        schedule, names = await visit.read_all(visit.read("/schedules/{}", key, namespace=namespace), read_names(visit))
+        letters = await visit.try_read("Its dead letters", "/dead-letters", key=key, namespace=namespace, limit=1)
+        return {
+            "title": key,
+            "schedule": schedule,
+            "namespace": namespace,
+            "whose": tell_namespace(namespace, names),
+            "letters": letters or [],
+            "when": tell_when(schedule),
+            "does": tell_callback(schedule["callback"]),
+            "misfire": tell_misfire(schedule["misfire"]),
+            "retry": tell_retry(schedule["retry"]),
+            "instants": in_zone(schedule["next"], schedule.get("timezone", "")),
+            "is_own": namespace == visit.caller.namespace,
+            "firing": _name_firing(schedule),
+        }
 
-    @FormRoute(_ONE + "/fire", page="show_schedule")
-    @FormRoute(_ONE + "/pause", page="show_schedule")
-    @FormRoute(_ONE + "/resume", page="show_schedule")
+    @FormRoute(_ONE, acts=("fire", "pause", "resume"), page="show_schedule")
     async def move_schedule(self, visit: Visit) -> Moved:
         query = {"namespace": visit.query("namespace")}
         await visit.send("POST", f"/schedules/{{}}/{visit.act}", visit.path("key"), query=query)
@@ -72,30 +88,7 @@ class SchedulePages(PageSet):
         return Moved(_SCHEDULES + query_of(namespace=namespace), "deleted")
 
 
-async def describe_schedule(visit: Visit, key: str) -> Values:
-    """The values of a schedule's page. Raises `ApiProblem`."""
-    namespace = visit.query("namespace") or visit.caller.namespace
-    schedule, names = await visit.read_all(visit.read("/schedules/{}", key, namespace=namespace), read_names(visit))
-    letters = await visit.try_read("Its dead letters", "/dead-letters", key=key, namespace=namespace, limit=1)
-    return {
-        "title": key,
-        "schedule": schedule,
-        "namespace": namespace,
-        "whose": tell_namespace(namespace, names),
-        "letters": letters or [],
-        "when": words.tell_when(schedule),
-        "does": words.tell_callback(schedule["callback"]),
-        "misfire": words.tell_misfire(schedule["misfire"]),
-        "retry": words.tell_retry(schedule["retry"]),
-        "instants": words.in_zone(schedule["next"], schedule.get("timezone", "")),
-        "lateness": words.picture_lateness(schedule["outcomes"]),
-        "is_own": namespace == visit.caller.namespace,
-        "firing": _name_firing(schedule),
-    }
-
-
 def link_schedule(namespace: str, key: str) -> str:
-    """The page of a schedule."""
     return address("/schedules/{}", key) + query_of(namespace=namespace)
 
 
@@ -116,7 +109,7 @@ async def _search(visit: Visit, namespace: str) -> tuple[ApiAnswer, ApiProblem |
     except ApiProblem as problem:
         if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
             raise
-        return ApiAnswer(0, []), problem
+        return ApiAnswer([]), problem
 
 
 def _address_of(visit: Visit) -> str:
@@ -128,3 +121,74 @@ def _name_firing(schedule: Mapping[str, Any]) -> str:
     once."""
     happened = [schedule["updated_at"], *(outcome["at"] for outcome in schedule["outcomes"][:1])]
     return "fire-" + hashlib.sha256("/".join([schedule["key"], *happened]).encode()).hexdigest()[:32]
+
+
+def tell_when(definition: Mapping[str, Any]) -> str:
+    if "every" in definition:
+        return f"Every {span(definition['every'])}"
+    if "cron" in definition:
+        zone = definition.get("timezone") or "UTC"
+        return f"{_tell_cron(definition['cron'])}, {zone} time"
+    count = len(definition.get("schedules", ()))
+    if not count:
+        return "At listed times"
+    return "Once" if count == 1 else f"At {number(count)} times"
+
+
+def tell_callback(callback: Mapping[str, Any]) -> str:
+    data = callback["data"]
+    match callback["type"]:
+        case "http":
+            return f"{data['method']} {data['url']}"
+        case "rabbitmq" if data.get("queue"):
+            return f"A message to the queue {data['queue']}"
+        case "rabbitmq":
+            return f"A message to the exchange {data.get('exchange')}, routing key “{data.get('routing_key') or ''}”"
+        case _:
+            return f"A record to the topic {data['topic']}" + (f", key {data['key']}" if data.get("key") else "")
+
+
+def tell_misfire(misfire: str | Mapping[str, Any]) -> str:
+    if isinstance(misfire, str):
+        return _MISFIRE[misfire]
+    return f"They fire if they are at most {span(misfire['fire_within_seconds'])} late, and are skipped otherwise."
+
+
+def tell_retry(retry: Mapping[str, Any]) -> str:
+    attempts = retry["attempts"]
+    if attempts == 1:
+        return "Once. A refused occurrence becomes a dead letter at once."
+    first, cap = span(retry["first_delay_seconds"]), span(retry["cap_seconds"])
+    grows = f", each next pause is {retry['factor']:g} times as long, at most {cap}" if retry["factor"] > 1 else ""
+    return f"Up to {attempts} times. The first pause is {first}{grows}."
+
+
+def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
+    """Each instant, and what the clocks of that zone show then, `""` without a zone."""
+    if not timezone:
+        return [(instant, "") for instant in instants]
+    zone = time_zone(timezone)
+    return [(instant, f"{known_time(instant).astimezone(zone):%a %d %b %H:%M}") for instant in instants]
+
+
+def _tell_cron(line: str) -> str:
+    """The commonest lines in words; others as they are."""
+    minute, hour, day, month, weekday = line.split()
+    if month != "*" or not minute.isdigit():
+        return f"Cron “{line}”"
+    if hour == "*" and day == weekday == "*":
+        return f"Every hour at minute {minute}"
+    days = _tell_days(day, weekday)
+    if not hour.isdigit() or days is None:
+        return f"Cron “{line}”"
+    return f"{days} at {int(hour):02}:{int(minute):02}"
+
+
+def _tell_days(day: str, weekday: str) -> str | None:
+    if weekday == "*":
+        return "Every day" if day == "*" else f"On day {day} of each month" if day.isdigit() else None
+    if day != "*":
+        return None
+    if weekday in {"1-5", "mon-fri", "MON-FRI"}:
+        return "Monday to Friday"
+    return f"Every {_DAYS[int(weekday)]}" if weekday in set("01234567") else None

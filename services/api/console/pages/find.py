@@ -28,13 +28,10 @@ _THINGS = (
 
 
 class FindPages(PageSet):
-    """Finds a recipient, or what has an id."""
-
     section = NavSection("Find", "/find", order=1)
 
     @PageRoute("/find", template="console/find.html")
     async def find(self, visit: Visit) -> Values:
-        """All that is known of what was typed."""
         wanted, chosen = visit.query("q").strip(), visit.query("app")
         apps = await read_apps(visit)
         among = [app for app in apps if chosen in {"", app["id"]}]
@@ -65,7 +62,6 @@ class FindPages(PageSet):
 
 
 async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
-    """All that an app knows of it, as far as the reader may see that."""
     of_app = f"of {app['name']}"
     found: Values = {"app": app, "things": [], "messages": [], "next": "", "accounts": {}, "bars": []}
     found |= {"devices": [], "unread": ""}

@@ -22,8 +22,6 @@ Minutes = Sequence[Mapping[str, Any]]
 
 
 class OverviewPages(PageSet):
-    """The first page."""
-
     section = NavSection("Overview", "", order=0)
 
     @PageRoute("/", template="console/overview.html", refresh_seconds=2, shared_by_roles=True)
@@ -71,7 +69,6 @@ def spread(minutes: Minutes, now: datetime) -> list[Mapping[str, Any]]:
 
 
 def total(counts: Mapping[str, int]) -> int:
-    """The sum of counts."""
     return sum(counts.values())
 
 
@@ -90,7 +87,6 @@ def lateness(minutes: Minutes) -> list[Piece]:
 
 
 def count_roles(processes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """How many processes of each role there are, by state."""
     roles: dict[str, dict[str, int]] = {}
     for process in processes:
         for role in process["roles"]:

@@ -48,7 +48,6 @@ def percent(part: float, whole: float) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes, by thousands."""
     if value is None:
         return UNKNOWN
     for unit in _SIZES:
@@ -59,7 +58,6 @@ def size(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A time as people say it: its two largest units."""
     if seconds is None:
         return UNKNOWN
     if seconds < 1:

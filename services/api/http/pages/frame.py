@@ -18,16 +18,14 @@ from markupsafe import Markup
 from services.api.http import errors
 from services.api.http.identity import name_caller
 from services.api.http.pages.filters import query_of, with_query
-from services.api.http.pages.html import PageFiles, answer_html, compress, digest_of, load_templates
+from services.api.http.pages.html import ROOT, PageFiles, answer_html, compress, digest_of, load_templates, page_handler
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import SAID, FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.sessions import REFRESH, Visitors
-from services.api.http.pages.visits import FORM_BYTES, Visit
+from services.api.http.pages.visits import Visit
 from services.api.http.paging import PUBLIC_PATH
-from services.api.http.rights import EVERYBODY
 from shared.domain.errors import Unavailable
 
-ROOT = "/ui"
 _SHOWN = "x-shown"
 _COUNT_DIGITS = 12
 _LINKED = punctuation.replace("\\", "")  # what an address may have beside letters and digits, as it is
@@ -46,8 +44,6 @@ Answer = Callable[[Visit], Awaitable[Response[Any]]]
 
 
 class PageFrame:
-    """Serves the pages of all subjects."""
-
     def __init__(self, pages: Sequence[PageSet], visitors: Visitors, *, demands_reasons: bool) -> None:
         self._pages = pages
         self._visitors = visitors
@@ -69,14 +65,12 @@ class PageFrame:
         return handlers
 
     def door(self, request: Request[Any, Any, Any], template: str, status: HTTPStatus, values: Values) -> Response[Any]:
-        """A page for strangers."""
         html = self._templates.get_template(template).render(self._links(request) | values)
         return answer_html(html, status)
 
     def move(
         self, request: Request[Any, Any, Any], moved: Moved, headers: dict[str, str] | None = None
     ) -> Response[Any]:
-        """Send the browser on to another page."""
         said = query_of(said=moved.said, count=moved.count) if moved.said else ""
         target = self._base(request) + moved.to + (said.replace("?", "&", 1) if "?" in moved.to else said)
         location = {"location": quote(target, safe=_LINKED)}
@@ -104,77 +98,58 @@ class PageFrame:
             except Exception as error:  # noqa: BLE001 - the table of errors knows what to tell
                 return self._show_fault(visit, error)
 
-        return HTTPRouteHandler(
-            f"{ROOT}{path}".rstrip("/"),
-            http_method=[method],
-            opt={"who": EVERYBODY},
-            request_max_body_size=FORM_BYTES,
-            status_code=HTTPStatus.OK,
-        )(answer_visitor)
+        return page_handler(path, method, answer_visitor)
 
     def _page(self, pages: PageSet, route: PageRoute, method: Method) -> Answer:
         async def show(visit: Visit) -> Response[Any]:
-            try:
-                values = await _read_values(visit, route, method)
-            except ApiProblem as problem:
-                return self._show_problem(visit, problem, _section_of(pages))
-            return self._show_page(visit, pages, route, values)
+            return await self._show_page(visit, pages, route, _read_values(visit, route, method))
 
         return show
 
     def _form(self, pages: PageSet, form: FormRoute, method: Method) -> Answer:
         async def take(visit: Visit) -> Response[Any]:
+            bearer = pages.page_of(form)
             try:
                 await visit.take_form()
                 done = await method(visit)
             except ApiProblem as problem:
-                return await self._show_again(visit, pages, form, problem)
+                if bearer is None or not problem.is_refusal:
+                    return self._show_problem(visit, problem, _section_of(pages) if bearer else "")
+                # What was typed, and beside it what is wrong. A refresh would take both away.
+                told: Values = {"problem": problem, "refresh_seconds": 0}
+                return await self._show_page(visit, pages, bearer[0], bearer[1](visit), told, problem.status)
             if isinstance(done, Moved):
                 return self.move(visit.request, done)
-            return await self._show_done(visit, pages, form, done)
+            if form.fragment and REFRESH in visit.request.headers:
+                return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
+            if form.template:
+                context = self._context(visit) | {"here": _section_of(pages)}
+                return self._show(visit, form.template, context | done, HTTPStatus.OK)
+            assert bearer is not None, "a form that shows something is on a page"
+            status = done["problem"].status if "problem" in done else HTTPStatus.OK
+            return await self._show_page(
+                visit, pages, bearer[0], bearer[1](visit), done | {"refresh_seconds": 0}, status
+            )
 
         return take
 
-    async def _show_done(self, visit: Visit, pages: PageSet, form: FormRoute, done: Values) -> Response[Any]:
-        """Answer a form that shows something instead of moving on."""
-        if form.fragment and REFRESH in visit.request.headers:
-            return answer_html(self._templates.get_template(form.fragment).render(self._context(visit) | done))
-        bearer = pages.page_of(form)
-        assert bearer is not None, "a form that shows something is on a page"
-        route, method = bearer
-        if form.template:
-            context = self._context(visit) | {"here": _section_of(pages)}
-            return self._show(visit, form.template, context | done, HTTPStatus.OK)
-        try:
-            values = await method(visit)
-        except ApiProblem as problem:
-            return self._show_problem(visit, problem)
-        shown = values | done | {"refresh_seconds": 0}
-        return self._show_page(visit, pages, route, shown, problem=done.get("problem"))
-
-    async def _show_again(self, visit: Visit, pages: PageSet, form: FormRoute, problem: ApiProblem) -> Response[Any]:
-        """The page with what was typed, and beside it what is wrong."""
-        bearer = pages.page_of(form)
-        if bearer is None:
-            return self._show_problem(visit, problem)
-        route, method = bearer
-        if not problem.is_refusal:
-            return self._show_problem(visit, problem, _section_of(pages))
-        try:
-            values = await method(visit)
-        except ApiProblem as other:
-            return self._show_problem(visit, other, _section_of(pages))
-        return self._show_page(visit, pages, route, values, problem=problem)
-
-    def _show_page(
-        self, visit: Visit, pages: PageSet, route: PageRoute, values: Values, *, problem: ApiProblem | None = None
+    async def _show_page(
+        self,
+        visit: Visit,
+        pages: PageSet,
+        route: PageRoute,
+        reading: Awaitable[Values],
+        told: Values | None = None,
+        status: int = HTTPStatus.OK,
     ) -> Response[Any]:
+        """The page, with what a form has `told`."""
+        try:
+            values = await reading
+        except ApiProblem as problem:
+            return self._show_problem(visit, problem, _section_of(pages))
         context = {"here": _section_of(pages), "refresh_seconds": route.refresh_seconds}
-        shown, status = self._context(visit) | context | values, HTTPStatus.OK
-        if problem is not None:
-            # A refresh would take away what is told here, and what was typed.
-            shown, status = shown | {"problem": problem, "refresh_seconds": 0}, HTTPStatus(problem.status)
-        return self._show(visit, route.template, shown, status)
+        shown = self._context(visit) | context | values | (told or {})
+        return self._show(visit, route.template, shown, HTTPStatus(status))
 
     def _show_problem(self, visit: Visit, problem: ApiProblem, section: str = "") -> Response[Any]:
         """A page in the place of one that is refused. If something is not there, it leads to the `section`."""
@@ -186,7 +161,6 @@ class PageFrame:
         return self._show(visit, "frame/problem.html", self._context(visit) | context, status)
 
     def _show_fault(self, visit: Visit, error: Exception) -> Response[Any]:
-        """A page in the place of one that could not be made."""
         problem = errors.problem_of(error)
         errors.report(problem, error)
         return self._show_problem(visit, ApiProblem(problem.status, problem.detail))
@@ -228,7 +202,7 @@ class PageFrame:
             "may": visit.may,
             "is_session": bool(visit.session_id),
             "sections": [section for section in self._sections if section.is_seen(visit)],
-            "tabs": [tab for tab in self._tabs if tab.is_seen(visit)],
+            "tabs": [(tab.label, self._base(visit.request) + tab.path) for tab in self._tabs if tab.is_seen(visit)],
             "said": said,
             "typed": visit.form,
             "unknown": visit.unknown,
@@ -271,10 +245,7 @@ async def _read_values(visit: Visit, route: PageRoute, method: Method) -> Values
 
 def _read_query(visit: Visit) -> dict[str, str]:
     """The page's own query: the first value of each parameter."""
-    query: dict[str, str] = {}
-    for name, value in visit.request.query_params.multi_items():
-        query.setdefault(name, str(value))
-    return query
+    return {name: str(values[0]) for name, values in visit.request.query_params.dict().items()}
 
 
 def _read_count(text: str) -> int | str:

@@ -21,10 +21,11 @@ from litestar.params import FromPath
 from markupsafe import Markup, escape
 
 from services.api.http.pages import filters, pictures
-from services.api.http.pages.visits import address
+from services.api.http.pages.visits import FORM_BYTES, address
 from services.api.http.rights import EVERYBODY
 from shared.domain.console.audit import REASON_CHARACTERS, ends_something
 
+ROOT = "/ui"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -82,7 +83,18 @@ class PageFiles:
                 content, headers = self._packed[name], _PACKED
             return Response(content, media_type=kind, headers=headers)
 
-        return HTTPRouteHandler("/ui/files/{name:str}", http_method=["GET"], opt={"who": EVERYBODY})(send_file)
+        return page_handler("/files/{name:str}", "GET", send_file)
+
+
+def page_handler(path: str, method: Any, answer: Any, *, most_bytes: int = FORM_BYTES) -> HTTPRouteHandler:
+    """The route below `/ui` that this function answers, to whomever."""
+    return HTTPRouteHandler(
+        f"{ROOT}{path}".rstrip("/"),
+        http_method=[method],
+        opt={"who": EVERYBODY},
+        request_max_body_size=most_bytes,
+        status_code=HTTPStatus.OK,
+    )(answer)
 
 
 def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environment:
@@ -95,7 +107,7 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     written = ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name")
     for name in (*written, "full_stop"):
         templates.filters[name] = getattr(filters, name)
-    for name in ("stacked_bar", "area", "columns", "stacked_columns", "day_strip"):
+    for name in ("stacked_bar", "area", "columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
     templates.filters["label_cells"] = _label_cells
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
@@ -124,7 +136,6 @@ def _attributes_under(head: str | None) -> str:
 
 
 def answer_html(html: str, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
-    """The answer with a page or a part of one."""
     return Response(html.encode(), status_code=status, media_type="text/html", headers=_HEADERS)
 
 

@@ -49,15 +49,11 @@ class ApiProblem(Exception):
 class ApiAnswer(Struct, frozen=True):
     """The JSON of a route's answer, and the cursor of a list's next page, `""` after the last one."""
 
-    status: int
     value: Any
     next: str = ""
-    headers: dict[str, str] = {}
 
 
 class InnerApi:
-    """The API as this person may use it."""
-
     def __init__(self, request: Request[Any, Any, Any], caller: Caller, session_id: str) -> None:
         self._request = request
         self._caller = caller
@@ -88,7 +84,7 @@ class InnerApi:
             raise _problem(status, answer)
         is_json = "json" in headers.get("content-type", "")
         value = msgspec.json.decode(answer) if is_json and answer.strip() else answer.decode("utf-8", "replace")
-        return ApiAnswer(status, value, _next_of(headers.get("link", "")), headers)
+        return ApiAnswer(value, _next_of(headers.get("link", "")))
 
     def _scope(self, method: str, path: str, query: str, headers: dict[str, str]) -> Any:
         outer = self._request.scope

@@ -76,7 +76,6 @@ def area(
 
 
 def columns(values: Sequence[Piece], *, says: str, height: int = 120) -> Markup:
-    """A column for each value, such as those of a distribution."""
     top = nice_top(max((value.size for value in values), default=0))
     width = WIDTH / max(1, len(values))
     drawn = _grid(height)
@@ -106,22 +105,6 @@ def day_strip(blocks: Sequence[StripBlock], *, says: str, now: float, ticks: int
     if 0 <= now <= 1:
         drawn += _mark(Mark(now, "now"), height)
     return _svg(drawn, height=height, words=says, kind="strip")
-
-
-def stacked_columns(values: Sequence[Sequence[Piece]], *, says: str, height: int = 120) -> Markup:
-    """A column for each value, of parts that stand on each other: the first one lowest."""
-    top = nice_top(max((sum(part.size for part in parts) for parts in values), default=0))
-    width = WIDTH / max(1, len(values))
-    drawn = _grid(height)
-    for index, parts in enumerate(values):
-        floor = float(height)
-        for part in parts:
-            tall = max(height * part.size / top, 1.5) if part.size else 0
-            floor -= tall
-            if tall:
-                words = f"{part.label}: {part.size:,.0f}"
-                drawn += _rect(index * width + width * 0.08, floor, width * 0.84, tall, part.tone, words)
-    return _svg(drawn, height=height, words=says, kind="columns")
 
 
 def nice_top(value: float) -> float:

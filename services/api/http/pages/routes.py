@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.http.pages.visits import Visit
 
@@ -27,21 +28,13 @@ Values = dict[str, Any]
 
 
 class NavSection(Struct, frozen=True):
-    """An entry of the navigation: `path` is below `/ui`. `is_seen` tells to whom it is shown."""
+    """An entry of the navigation, or of the tabs of the section `under`: `path` is below `/ui`. `is_seen` tells to whom
+    it is shown."""
 
     label: str
     path: str
     order: int
-    is_seen: Callable[[Visit], bool] = lambda _: True
-
-
-class NavTab(Struct, frozen=True):
-    """A page that stands beside those of other sets in one section, whose path is `under`."""
-
-    label: str
-    path: str
-    under: str
-    order: int
+    under: str = ""
     is_seen: Callable[[Visit], bool] = lambda _: True
 
 
@@ -62,8 +55,8 @@ class PageRoute(Struct, frozen=True):
 
 
 class FormRoute(Struct, frozen=True):
-    """The route of a form. `page` names the method of the page that contains it. A method with several routes reads
-    `Visit.act`.
+    """The route of a form. `page` names the method of the page that contains it. With `acts`, there is one route for
+    each of these verbs, at the end of `path`; the method reads `Visit.act`.
 
     A method that returns values shows them instead of moving on. `template` is a page of its own with them. With
     `fragment`, a preview, a script gets the fragment, and a browser without scripts gets the page.
@@ -73,9 +66,11 @@ class FormRoute(Struct, frozen=True):
     page: str = ""
     template: str = ""
     fragment: str = ""
+    acts: tuple[str, ...] = ()
 
     def __call__(self, function: Function) -> Function:
-        setattr(function, _FORM, [*getattr(function, _FORM, ()), self])
+        own = [replace(self, path=f"{self.path}/{act}") for act in self.acts] or [self]
+        setattr(function, _FORM, [*getattr(function, _FORM, ()), *own])
         return function
 
 
@@ -121,7 +116,6 @@ SAID = {
     "suppression-deleted": "Lifted.",
     "forgotten": "Recipient erased from {count} messages.",
     "forgotten-some": "Recipient erased from {count} messages. There may be more: erase again.",
-    "published": "Published. Subscriptions receive it in a moment.",
     "retried-of-more": "Tried again: {count}. There are more: press again to retry them.",
 }
 """The sentences that a page can show after a form, by name. The address has the name, so no link can make a page say
@@ -133,14 +127,12 @@ class PageSet:
     their entry beside those of other subjects in one section."""
 
     section: NavSection | None = None
-    tab: NavTab | None = None
+    tab: NavSection | None = None
 
     def page_routes(self) -> list[tuple[PageRoute, Callable[[Visit], Awaitable[Values]]]]:
-        """Each page, and the method that answers it."""
         return [(route, getattr(self, name)) for name, route in self._find_marked(_PAGE)]
 
     def form_routes(self) -> list[tuple[FormRoute, Callable[[Visit], Awaitable[Any]]]]:
-        """Each form, and the method that answers it."""
         return [(form, getattr(self, name)) for name, forms in self._find_marked(_FORM) for form in forms]
 
     def page_of(self, form: FormRoute) -> tuple[PageRoute, Callable[[Visit], Awaitable[Values]]] | None:

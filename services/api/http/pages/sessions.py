@@ -41,15 +41,11 @@ class Visitor(Struct, frozen=True):
 
 
 class SignedIn(Struct, frozen=True):
-    """A session, and whose it is."""
-
     session: WebSession
     caller: Caller
 
 
 class Visitors:
-    """Knows who looks at a page."""
-
     def __init__(self, store: Store, directory: Directory, clock: Clock) -> None:
         self._sessions = store.sessions
         self._directory = directory

@@ -23,6 +23,7 @@ MANY_THINGS, MANY_DEVICES = 1_000, 100_000
 
 _MOST_CHOSEN = 1_000
 _SAID_OF_SOME = {"retry": "retried-some", "discard": "discarded-some"}
+EMPTY_OBJECT = msgspec.Raw(b"{}")
 _EXACT = 2**53
 """Up to here a float is exact."""
 
@@ -30,7 +31,6 @@ Form = Mapping[str, str]
 
 
 def refuse(field: str, why: str) -> ApiProblem:
-    """A refusal of what stands in a field, as the API gives it."""
     return ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, why, field)
 
 
@@ -38,6 +38,11 @@ def check_name(form: Form, name: str) -> None:
     """Raise `ApiProblem` unless this name was typed in the question that `ui.ask` puts; any will do for `""`."""
     if name and form.get("named", "").strip() != name:
         raise refuse("named", f"type {name} to confirm")
+
+
+def name_if_many(name: str, count: int) -> str:
+    """The name that confirms an act on so many things, `""` for few."""
+    return name if count > MANY_THINGS else ""
 
 
 async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[Any]]) -> Moved:
@@ -63,7 +68,6 @@ async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[
 
 
 def read_number(form: Form, field: str) -> int | float | None:
-    """A number, which may have commas between thousands. Raises `ApiProblem`."""
     text = form.get(field, "").strip().replace(",", "")
     if not text:
         return None
@@ -88,25 +92,21 @@ def read_instant(form: Form, field: str) -> datetime | None:
         raise refuse(field, "an instant is needed, as in 2027-01-31T18:00") from None
 
 
-def read_json(form: Form, field: str) -> msgspec.Raw | None:
+def read_json(form: Form, field: str, *, is_object: bool = False) -> msgspec.Raw | None:
     """JSON as it was typed: the API tells what it does not like of it, such as a key that stands twice. Raises
-    `ApiProblem` for what is none."""
+    `ApiProblem` for what is none, or no object."""
     text = form.get(field, "").strip()
-    if text:
-        _decode(text, field)
-    return msgspec.Raw(text.encode("utf-8", "replace")) if text else None
-
-
-def read_object(form: Form, field: str) -> msgspec.Raw | None:
-    """A JSON object as it was typed. Raises `ApiProblem` for what is none."""
-    text = form.get(field, "").strip()
-    if text and not isinstance(_decode(text, field), dict):
+    if not text:
+        return None
+    if not isinstance(_decode(text, field), dict) and is_object:
         raise refuse(field, 'an object is needed, as in {"name": "Ana"}')
-    return msgspec.Raw(text.encode("utf-8", "replace")) if text else None
+    return msgspec.Raw(text.encode("utf-8", "replace"))
+
+
+read_object = partial(read_json, is_object=True)
 
 
 def read_lines(form: Form, field: str) -> list[str]:
-    """The lines that are not blank, stripped."""
     return [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
 
 

@@ -28,8 +28,6 @@ _CHARSET = re.compile(rb"charset\s*\*?=", re.IGNORECASE)
 
 
 class Visit:
-    """A person who looks at a page, or sends a form."""
-
     def __init__(self, request: Request[Any, Any, Any], caller: Caller, session_id: str = "") -> None:
         self.request = request
         self.caller = caller
@@ -41,8 +39,12 @@ class Visit:
         self._api = InnerApi(request, caller, session_id)
 
     def path(self, name: str) -> str:
-        """A parameter of the path."""
         return str(self.request.path_params[name])
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All parameters of the path, in their order."""
+        return tuple(map(str, self.request.path_params.values()))
 
     @property
     def act(self) -> str:
@@ -50,7 +52,6 @@ class Visit:
         return str(self.request.scope["path"]).rstrip("/").rpartition("/")[2]
 
     def query(self, name: str) -> str:
-        """A parameter of the page's own address, `""` without it."""
         return paging.first(self.request, name)
 
     async def take_form(self) -> None:
@@ -85,7 +86,6 @@ class Visit:
         return fields
 
     def read_field(self, name: str) -> str:
-        """A field of the form, stripped."""
         return self.form.get(name, "").strip()
 
     async def read(self, path: str, *parts: str, **query: Any) -> Any:
@@ -150,7 +150,6 @@ class Visit:
         return await reads.get(key, read, seconds=seconds if is_refresh(self.request) else 0)
 
     def may(self, role: str, *, app: str | None = None, namespace: str | None = None) -> bool:
-        """Whether this person has this role over an app, over a namespace, or else over everything."""
         if app is not None:
             held = self.caller.role_over_app(app)
         elif namespace is not None:

@@ -1,5 +1,6 @@
 """`/ui/groups/…`: a localized push, whose zones start one after the other around the globe."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -40,7 +41,6 @@ class ZoneRow(Struct, frozen=True):
 
     @property
     def devices(self) -> int:
-        """Its devices, as far as they are counted."""
         return int(self.job["devices"] or self.job["totalTokens"])
 
     @property
@@ -66,24 +66,20 @@ class DayAxis(Struct, frozen=True):
 
     @property
     def ticks(self) -> list[datetime]:
-        """The instants that are written below it, at like distances."""
         return [self.begin + self.length * quarter / _QUARTERS for quarter in range(_QUARTERS + 1)]
 
 
 class GroupPages(PageSet):
-    """A localized push."""
-
     section = SECTION
 
     @PageRoute(PATH, template="jobs/group.html", refresh_seconds=2, shared_by_roles=True)
     async def show_group(self, visit: Visit) -> Values:
-        """The zones, their sums, and what may be done to all of them."""
         app_id, group_id = visit.path("app_id"), visit.path("group_id")
         group = await visit.read("/apps/{}/groups/{}", app_id, group_id)
         app = await visit.try_read("The app", "/apps/{}", app_id)
         rows, starts = zone_rows(group), read_time(group["startsAt"])
         axis = day_axis(rows)
-        left = group["totalTokens"] - group["completedTokens"]
+        left = sum(max(row.devices - row.job["completedTokens"], 0) for row in rows)
         has_ended = all(row.shown.has_ended for row in rows)
         return {
             "title": group["templateName"] or "Localized push",
@@ -100,18 +96,15 @@ class GroupPages(PageSet):
             "axis": axis,
             "blocks": strip_blocks(rows, axis),
             "at": axis.place(datetime.now(UTC)),
-            "pieces": device_pieces(group, sum(map(_count_left, rows)), has_ended=has_ended),
-            "left": left,
-            "may_move": {move: _count_movable(rows, move) for move in SAID},
+            "pieces": device_pieces(group, left, has_ended=has_ended),
+            "left": group["totalTokens"] - group["completedTokens"],
+            "may_move": {move: sum(getattr(row.shown, f"may_{move}") for row in rows) for move in SAID},
             "name": _name_to_type(group, app),
             "here_path": address("/groups/{}/{}", app_id, group_id),
         } | ({"refresh_seconds": 0} if has_ended else {})
 
-    @FormRoute(PATH + "/pause", page="show_group")
-    @FormRoute(PATH + "/resume", page="show_group")
-    @FormRoute(PATH + "/stop", page="show_group")
+    @FormRoute(PATH, acts=("pause", "resume", "stop"), page="show_group")
     async def move_group(self, visit: Visit) -> Moved:
-        """Pause, resume or stop all its jobs."""
         ids = visit.path("app_id"), visit.path("group_id")
         if visit.act == "stop":
             group = await visit.read("/apps/{}/groups/{}", *ids)
@@ -121,7 +114,6 @@ class GroupPages(PageSet):
 
 
 def zone_rows(group: Json) -> list[ZoneRow]:
-    """The zones of a group, each as a job, the first to start first."""
     return sorted((_zone_row(zone, group) for zone in group["zones"]), key=lambda row: row.starts)
 
 
@@ -162,15 +154,9 @@ def _describe(row: ZoneRow) -> str:
     return f"{zone_name(row.job['zone'])}, {row.shown.word}: starts {row.starts:%Y-%m-%d %H:%M} UTC{share}"
 
 
-def _count_left(row: ZoneRow) -> int:
-    return max(row.devices - int(row.job["completedTokens"]), 0)
-
-
 def _count_words(rows: Sequence[ZoneRow]) -> dict[str, int]:
-    counts = dict.fromkeys(_TONES, 0)
-    for row in rows:
-        counts[row.shown.word] += 1
-    return {word: count for word, count in counts.items() if count}
+    counts = Counter(row.shown.word for row in rows)
+    return {word: counts[word] for word in _TONES if word in counts}
 
 
 def _word_for_all(rows: Sequence[ZoneRow]) -> str:
@@ -179,10 +165,6 @@ def _word_for_all(rows: Sequence[ZoneRow]) -> str:
     order = ("tripped", "failed", "running", "paused", "waiting", "stopped", "expired", "completed")
     found = next(word for word in order if word in words)
     return "running" if found == "waiting" and "completed" in words else found
-
-
-def _count_movable(rows: Sequence[ZoneRow], move: str) -> int:
-    return sum(bool(getattr(row.shown, f"may_{move}")) for row in rows)
 
 
 def _name_to_type(group: Json, app: Json | None) -> str:

@@ -61,13 +61,10 @@ _SILENT = {"starting", "finished", "Finished all batches"}
 
 
 class JobPages(PageSet):
-    """A job."""
-
     section = SECTION
 
     @PageRoute(PATH, template="jobs/job.html", refresh_seconds=1, shared_by_roles=True)
     async def show_job(self, visit: Visit) -> Values:
-        """A job: how far it is, or its batches, or what devices get, or what it was made with."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
         job = await visit.read("/apps/{}/jobs/{}", app_id, job_id)
         shown, view = show_job(job), visit.query("show")
@@ -81,53 +78,45 @@ class JobPages(PageSet):
             "views": {name: label for name, label in VIEWS.items() if name != "samples" or _has_samples(visit, job)},
             "view": view if view in VIEWS else "",
             "in_zone": partial(tell_in_zone, job["zone"]),
-            "name": _name_to_type(job, shown.left),
+            "name": _name_to_type(job),
             "batch_states": [str(status) for status in BatchStatus],
         }
         return values | await self._fill(visit, values) | _refresh(job, view)
 
-    @FormRoute(PATH + "/pause", page="show_job")
-    @FormRoute(PATH + "/resume", page="show_job")
-    @FormRoute(PATH + "/stop", page="show_job")
+    @FormRoute(PATH, acts=("pause", "resume", "stop"), page="show_job")
     async def move_job(self, visit: Visit) -> Moved:
-        """Pause, resume or stop it."""
         ids = visit.path("app_id"), visit.path("job_id")
         if visit.act == "stop":
             job = await visit.read("/apps/{}/jobs/{}", *ids)
-            check_name(visit.form, _name_to_type(job, show_job(job).left))
+            check_name(visit.form, _name_to_type(job))
         await refuse_plainly(visit.send("PUT", f"/apps/{{}}/jobs/{{}}/{visit.act}", *ids))
         return Moved(address("/jobs/{}/{}", *ids), SAID[visit.act])
 
     async def _fill(self, visit: Visit, values: Values) -> Values:
+        job, ids = values["job"], visit.parts
         match values["view"]:
             case "batches":
-                return await self._fill_batches(visit, values["job"])
+                found = await visit.read_list("/apps/{}/jobs/{}/batches", *ids, state=visit.query("state"))
+                return {"batches": found.value, "next": found.next}
             case "samples" if "samples" in values["views"]:
-                return await self._fill_samples(visit, values["job"])
+                told = await visit.try_read("Sample messages", "/apps/{}/jobs/{}/samples", *ids)
+                return {
+                    "samples": told["samples"] if told else [],
+                    "most_bytes": told["maxRecordBytes"] if told else None,
+                }
             case "details":
                 return {}
             case _:
-                return await self._fill_progress(visit, values["job"]) | {"view": ""}
-
-    async def _fill_progress(self, visit: Visit, job: Json) -> Values:
-        shown = show_job(job)
-        told = await visit.try_read("The rate", "/apps/{}/jobs/{}/rate", job["appId"], job["id"])
-        happened = events_of(job)
-        return {
-            "pieces": device_pieces(job, shown.left, has_ended=shown.has_ended),
-            "message_pieces": message_pieces(job["messages"]) if "messages" in job else (),
-            "chart": chart_of(told["points"], happened) if told else None,
-            "events": happened,
-            "mean": mean_rate(job, shown),
-        }
-
-    async def _fill_batches(self, visit: Visit, job: Json) -> Values:
-        found = await visit.read_list("/apps/{}/jobs/{}/batches", job["appId"], job["id"], state=visit.query("state"))
-        return {"batches": found.value, "next": found.next}
-
-    async def _fill_samples(self, visit: Visit, job: Json) -> Values:
-        told = await visit.try_read("Sample messages", "/apps/{}/jobs/{}/samples", job["appId"], job["id"])
-        return {"samples": told["samples"] if told else [], "most_bytes": told["maxRecordBytes"] if told else None}
+                shown, happened = values["shown"], events_of(job)
+                told = await visit.try_read("The rate", "/apps/{}/jobs/{}/rate", *ids)
+                return {
+                    "view": "",
+                    "pieces": device_pieces(job, shown.left, has_ended=shown.has_ended),
+                    "message_pieces": message_pieces(job["messages"]) if "messages" in job else (),
+                    "chart": chart_of(told["points"], happened) if told else None,
+                    "events": happened,
+                    "mean": mean_rate(job, shown),
+                }
 
 
 async def refuse_plainly(move: Awaitable[Any]) -> None:
@@ -141,9 +130,8 @@ async def refuse_plainly(move: Awaitable[Any]) -> None:
         raise
 
 
-def _name_to_type(job: Json, left: int) -> str:
-    """The name that confirms a stop, `""` for few devices."""
-    return str(job["app"]["name"]) if left > MANY_DEVICES else ""
+def _name_to_type(job: Json) -> str:
+    return str(job["app"]["name"]) if show_job(job).left > MANY_DEVICES else ""
 
 
 def _has_samples(visit: Visit, job: Json) -> bool:
@@ -172,7 +160,6 @@ class TimelineEvent(Struct, frozen=True):
 
 
 def events_of(job: Json) -> Sequence[TimelineEvent]:
-    """The events of a job, oldest first."""
     told = [
         _read(stage["name"], event, job["failure"]) for stage in job["statusEvents"] or () for event in stage["events"]
     ]

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from services.api.http.pages.typed import read_json, read_number, refuse
+from services.api.http.pages.typed import EMPTY_OBJECT, read_instant, read_json, read_number, read_object, refuse
 from services.api.http.pages.visits import Visit
-from services.api.jobs.pages.fields import read_instant_ns, read_object_or_empty
+from shared.domain.instants import ns
 
 NOW, AT, LOCALIZED = "now", "at", "localized"
 BY_ACCOUNT = "credential"
@@ -38,14 +38,12 @@ def read_names(visit: Visit) -> str:
 
 
 def read_filters(visit: Visit) -> Filters:
-    """The rows of filters in which anything was typed."""
     rows = zip(visit.lists.get(FILTER, ()), visit.lists.get(WANTED, ()), strict=False)
     stripped = ((column.strip(), value.strip()) for column, value in rows)
     return [(column, value) for column, value in stripped if column or value]
 
 
 def blank_rows(filters: Filters) -> Filters:
-    """These rows, and some for more."""
     return filters + [("", "")] * max(BLANK_ROWS, 3 - len(filters))
 
 
@@ -55,12 +53,12 @@ def read_job(visit: Visit) -> dict[str, Any]:
     body = _read_sender(visit) | {
         "filters": _read_columns(visit),
         "csvPath": visit.read_field("csvPath"),
-        "context": read_object_or_empty(visit, "context"),
+        "context": read_object(visit.form, "context") or EMPTY_OBJECT,
         "metadata": _read_metadata(visit),
-        "startsAt": 0 if when == NOW else read_instant_ns(visit, "startsAt"),
+        "startsAt": 0 if when == NOW else _read_ns(visit, "startsAt"),
         "localized": when == LOCALIZED,
         "pastTimeStrategy": visit.read_field("pastTimeStrategy") if when == LOCALIZED else "",
-        "expiresAt": read_instant_ns(visit, "expiresAt"),
+        "expiresAt": _read_ns(visit, "expiresAt"),
     }
     if when != NOW and not body["startsAt"]:
         raise refuse("startsAt", "type the time of the start")
@@ -68,7 +66,6 @@ def read_job(visit: Visit) -> dict[str, Any]:
 
 
 def keep_typed(visit: Visit) -> Iterable[tuple[str, str]]:
-    """Everything that was typed, for the form that makes the job."""
     for name, values in visit.lists.items():
         if name not in _OWN:
             yield from ((name, value) for value in values)
@@ -107,7 +104,7 @@ def _read_columns(visit: Visit) -> dict[str, str]:
 
 
 def _read_metadata(visit: Visit) -> msgspec.Raw:
-    metadata = read_object_or_empty(visit, "metadata")
+    metadata = read_object(visit.form, "metadata") or EMPTY_OBJECT
     if not visit.read_field(_DRY_RUN):
         return metadata
     if json.loads(bytes(metadata)).get(_DRY_RUN) is True:
@@ -115,6 +112,11 @@ def _read_metadata(visit: Visit) -> msgspec.Raw:
     # Put in as text: the API refuses what is wrong in the rest.
     rest = bytes(metadata).removeprefix(b"{").lstrip()
     return msgspec.Raw(b'{"%s": true%s' % (_DRY_RUN.encode(), rest if rest == b"}" else b", " + rest))
+
+
+def _read_ns(visit: Visit, field: str) -> int:
+    at = read_instant(visit.form, field)
+    return ns(at) if at else 0
 
 
 def _read_share(visit: Visit) -> float:

@@ -32,22 +32,16 @@ class ListedJobRow(Struct, frozen=True):
         """How many of the zones stand how."""
         return dict(Counter(zone.shown.word for zone in self.zones))
 
-    def total(self, name: str) -> int:
-        """The sum of a figure over the zones."""
-        return sum(zone.job[name] for zone in self.zones)
-
 
 class JobListPages(PageSet):
-    """The list of jobs."""
-
     section = SECTION
 
     @PageRoute("/jobs", template="jobs/jobs.html", refresh_seconds=2, shared_by_roles=True)
     async def show_jobs(self, visit: Visit) -> Values:
-        seen = await read_apps(visit)
+        seen, wanted = await read_apps(visit), visit.query("app")
         values: Values = {
             "title": "Jobs",
-            "apps": seen,
+            "apps": {"": "All apps", wanted: wanted or "All apps"} | {app["id"]: app["name"] for app in seen},
             "may_make": any(visit.may("operator", app=app["id"]) for app in seen),
             "states": {str(state): word for state, word in STATES.items()},
             "is_filtered": any(visit.query(name) for name in (*_FILTERS, *_TIMES)),

@@ -59,7 +59,6 @@ class Shown(Struct, frozen=True):
 
 
 def show_job(job: Json) -> Shown:
-    """How a job stands."""
     state = job["state"]
     has_ended, word = state in ENDED, STATES[state]
     start = known_time(max(job["startsAt"], job["createdAt"]))
@@ -99,7 +98,6 @@ def mean_rate(job: Json, shown: Shown) -> float | None:
 
 
 def device_pieces(sums: Json, left: int, *, has_ended: bool) -> Sequence[Piece]:
-    """The devices of a job, or of many jobs, by outcome."""
     return (
         Piece("sent", sums["sent"], "good"),
         Piece("failed", sums["failed"], "bad"),
@@ -110,5 +108,4 @@ def device_pieces(sums: Json, left: int, *, has_ended: bool) -> Sequence[Piece]:
 
 
 def message_pieces(counts: Mapping[str, int]) -> list[Piece]:
-    """The messages of an account's job by outcome."""
     return [Piece(state, counts.get(state, 0), tone) for state, tone in MESSAGE_STATES.items()]

@@ -23,8 +23,7 @@ from services.api.jobs.pages.job_form import (
     read_names,
 )
 from services.api.jobs.pages.job_list import SECTION
-from services.api.jobs.pages.template_texts import group_by_name, message_of, notification_of, tags_in
-from services.api.jobs.pages.templates import READ_AT_ONCE
+from services.api.jobs.pages.templates import READ_AT_ONCE, group_by_name, message_of, notification_of, tags_in
 from shared.domain.push.records import SERVICES
 
 SHOWN_NAMES, SHOWN_ACCOUNTS = 60, 200
@@ -32,13 +31,10 @@ _PAGE = "show_form"
 
 
 class JobMakingPages(PageSet):
-    """Makes jobs."""
-
     section = SECTION
 
     @PageRoute("/jobs/new", template="jobs/making.html")
     async def show_form(self, visit: Visit) -> Values:
-        """The form, with what was typed."""
         app_id = visit.form.get("app") or visit.query("app")
         apps = await read_apps(visit, "operator")
         app = await require_app(visit, app_id) if app_id else apps[0] if len(apps) == 1 else None
@@ -53,7 +49,6 @@ class JobMakingPages(PageSet):
 
     @FormRoute("/jobs/new", page=_PAGE)
     async def make_job(self, visit: Visit) -> Values | Moved:
-        """Make the job."""
         app = await require_app(visit, visit.read_field("app"))
         foreseen = await self._foresee(visit)
         try:
@@ -72,18 +67,18 @@ class JobMakingPages(PageSet):
         found = await visit.attempt("Provider accounts", read)
         accounts = found.value if found else []
         account = visit.read_field("credential") or visit.query("credential")
-        named = [each for each in group_by_name(answer.value) if "," not in each.name]
-        sendable = [each for each in named if each.has_english or accounts]
+        named = [each for each in group_by_name(answer.value) if "," not in each["name"]]
+        sendable = [each for each in named if each["has_english"] or accounts]
         chosen = visit.lists.get("template") or [name for name in [visit.query("template")] if name]
         chosen += [name for name in visit.read_field("templates").split(",") if name]
         tags = [tag for item in answer.value if item["name"] in chosen for tag in tags_in(item["body"])]
-        listed = sorted(sendable, key=lambda named: named.name not in chosen)[:SHOWN_NAMES]
+        listed = sorted(sendable, key=lambda named: named["name"] not in chosen)[:SHOWN_NAMES]
         return {
             "names": listed,
             "has_more_names": bool(answer.next) or len(listed) < len(sendable),
             "chosen": chosen,
             "values_hint": json.dumps({tags[0]: "a value"} if tags else {"user": "Ana"}, ensure_ascii=False),
-            "others": ",".join(name for name in chosen if name not in {named.name for named in listed}),
+            "others": ",".join(name for name in chosen if name not in {named["name"] for named in listed}),
             "services": list(SERVICES),
             "accounts": accounts,
             "has_more_accounts": bool(found and found.next),

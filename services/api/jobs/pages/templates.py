@@ -1,5 +1,7 @@
 """`/ui/templates`: the templates of an app, one of them in all its locales, and the editor."""
 
+import re
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -7,20 +9,16 @@ from services.api.http.pages.apps import ShownApp, choose_app, read_apps, requir
 from services.api.http.pages.filters import pretty
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
+from services.api.http.pages.typed import EMPTY_OBJECT, read_object
 from services.api.http.pages.visits import Visit, address
-from services.api.jobs.pages.fields import read_object_or_empty
-from services.api.jobs.pages.template_texts import (
-    ENGLISH,
-    TemplateItem,
-    describe_locale,
-    group_by_name,
-    read_notification,
-    sort_locales,
-)
+from shared.domain.jobs.templates import tags_of, texts_of
 
 READ_AT_ONCE = 1_000
 MOST_READS = 4
 """How many pages of an app's templates are read to find those of one name."""
+
+ENGLISH = "en"
+_TAG = re.compile(r"(\{\{.*?\}\})", re.DOTALL)
 
 SECTION = NavSection("Templates", "/templates", order=20)
 _NEW = "/templates/{app_id:str}/new"
@@ -29,10 +27,11 @@ _PAGE, _RENDERED = "jobs/editor.html", "jobs/rendered.html"
 _FIRST_BODY = {"alert": {"title": "Hello {{user}}", "body": "Here is what is new."}}
 _FIRST_DEFAULTS = {"user": "you"}
 
+TemplateItem = dict[str, Any]
+"""A template of one locale, as the API shows it."""
+
 
 class TemplatePages(PageSet):
-    """Templates and their editor."""
-
     section = SECTION
 
     @PageRoute("/templates", template="jobs/templates.html")
@@ -48,7 +47,7 @@ class TemplatePages(PageSet):
             "apps": apps,
             "app": app,
             "next": more,
-            "templates": [named for named in group_by_name(found) if wanted in named.name.lower()],
+            "templates": [named for named in group_by_name(found) if wanted in named["name"].lower()],
         }
 
     @PageRoute("/templates/{app_id:str}/named", template="jobs/template.html")
@@ -65,7 +64,7 @@ class TemplatePages(PageSet):
             "has_english": english is not None or not is_complete,
             "is_complete": is_complete,
             "looked_through": MOST_READS * READ_AT_ONCE,
-            "locales": [describe_locale(item, english) for item in found],
+            "locales": [_describe_locale(item, english) for item in found],
         }
 
     @FormRoute("/templates/{app_id:str}/{template_id:str}/delete", page="list_templates")
@@ -78,29 +77,8 @@ class TemplatePages(PageSet):
             return Moved(address("/templates/{}/named?name={}", app_id, name), "deleted")
         return Moved(address("/templates?app={}", app_id), "deleted")
 
-
-async def read_named(visit: Visit, app_id: str, name: str) -> tuple[list[TemplateItem], bool]:
-    """The templates of one name, English first, and whether all of the app's were looked through. Raises
-    `ApiProblem`."""
-    found: list[TemplateItem] = []
-    cursor = ""
-    for _ in range(MOST_READS):
-        answer = await visit.read_list("/apps/{}/templates", app_id, limit=READ_AT_ONCE, cursor=cursor)
-        found += [item for item in answer.value if item["name"] == name]
-        cursor = answer.next
-        if not cursor:
-            break
-    return sort_locales(found), not cursor
-
-
-class TemplateEditorPages(PageSet):
-    """The editor of one locale, with the rendered text beside it."""
-
-    section = SECTION
-
     @PageRoute(_NEW, template=_PAGE)
     async def show_new(self, visit: Visit) -> Values:
-        """The form of a new template, or of another locale of a stored one."""
         app = await require_app(visit, visit.path("app_id"))
         name = visit.form.get("name") or visit.query("name")
         siblings = (await read_named(visit, app["id"], name))[0] if name else []
@@ -133,17 +111,29 @@ class TemplateEditorPages(PageSet):
         return await self._try(visit, visit.path("app_id"), {})
 
     async def _try(self, visit: Visit, app_id: str, template: TemplateItem) -> Values:
-        """The rendered template, stored or as typed; or its error."""
         try:
             tried = _read_texts(visit) if visit.form else {part: template[part] for part in ("body", "defaults")}
-            context = read_object_or_empty(visit, "context")
-            body = {"template": tried, "context": context}
+            body = {"template": tried, "context": read_object(visit.form, "context") or EMPTY_OBJECT}
             trial = await visit.send("POST", "/apps/{}/templates/render", app_id, body=body)
         except ApiProblem as problem:
             if not problem.is_refusal:
                 raise
             trial = {"body": None, "bytes": 0, "fault": problem.detail, "field": problem.field, "valuelessTags": []}
         return {"trial": trial, "notification": read_notification(trial["body"])}
+
+
+async def read_named(visit: Visit, app_id: str, name: str) -> tuple[list[TemplateItem], bool]:
+    """The templates of one name, English first, and whether all of the app's were looked through. Raises
+    `ApiProblem`."""
+    found: list[TemplateItem] = []
+    cursor = ""
+    for _ in range(MOST_READS):
+        answer = await visit.read_list("/apps/{}/templates", app_id, limit=READ_AT_ONCE, cursor=cursor)
+        found += [item for item in answer.value if item["name"] == name]
+        cursor = answer.next
+        if not cursor:
+            break
+    return sorted(found, key=lambda item: _english_first(item["locale"])), not cursor
 
 
 def _describe(app: ShownApp, template: TemplateItem, siblings: list[TemplateItem]) -> Values:
@@ -157,21 +147,94 @@ def _describe(app: ShownApp, template: TemplateItem, siblings: list[TemplateItem
 
 
 def _read_texts(visit: Visit) -> dict[str, Any]:
-    return {"body": read_object_or_empty(visit, "body"), "defaults": read_object_or_empty(visit, "defaults")}
+    return {part: read_object(visit.form, part) or EMPTY_OBJECT for part in ("body", "defaults")}
 
 
 async def _send_template(visit: Visit, method: str, path: str, *parts: str) -> TemplateItem:
+    body = {"name": visit.read_field("name"), "locale": visit.read_field("locale"), **_read_texts(visit)}
     try:
-        saved: TemplateItem = await visit.send(method, path, *parts, body=_read_template(visit))
+        saved: TemplateItem = await visit.send(method, path, *parts, body=body)
     except ApiProblem as problem:
         # Marathon's clients know that a name is taken by this word.
         raise ApiProblem(problem.status, problem.detail.replace(" (name_locale_app)", ""), problem.field) from None
     return saved
 
 
-def _read_template(visit: Visit) -> dict[str, Any]:
-    return {"name": visit.read_field("name"), "locale": visit.read_field("locale"), **_read_texts(visit)}
-
-
 def _address_of(template: TemplateItem) -> str:
     return address("/templates/{}/named?name={}", template["appId"], template["name"])
+
+
+def group_by_name(templates: Iterable[TemplateItem]) -> list[Values]:
+    """The templates by their names, in alphabetical order. Only those with an English text can be pushed."""
+    named: dict[str, Values] = {}
+    for item in templates:
+        group = named.setdefault(item["name"], {"name": item["name"], "locales": [], "created_by": item["createdBy"]})
+        group["locales"].append(item["locale"])
+        group["changed_at"] = max(group.get("changed_at", 0), item["updatedAt"])
+    for group in named.values():
+        group["locales"].sort(key=_english_first)
+        group["has_english"] = ENGLISH in group["locales"]
+    return sorted(named.values(), key=lambda group: group["name"].lower())
+
+
+def _english_first(locale: str) -> tuple[bool, str]:
+    """English serves everybody without a text of their own."""
+    return (locale != ENGLISH, locale)
+
+
+def _describe_locale(item: TemplateItem, english: TemplateItem | None) -> Values:
+    """One locale beside the English text. Every second piece of its body is a tag; `needed` ones have no default."""
+    tags = tags_in(item["body"])
+    return {
+        "template": item,
+        "pieces": _TAG.split(pretty(item["body"])),
+        "needed": [f"{{{{{tag}}}}}" for tag in tags if item["defaults"].get(tag) is None],
+        "faults": [*_faults_of_locale(item["locale"]), *_missing_tags(tags, english)],
+    }
+
+
+def _faults_of_locale(locale: str) -> Sequence[str]:
+    if locale == locale.lower():
+        return ()
+    return (f"No device gets it: locales are compared in lower case. Call it {locale.lower()}.",)
+
+
+def _missing_tags(tags: Sequence[str], english: TemplateItem | None) -> Sequence[str]:
+    if english is None:
+        return ()
+    own = tags_in(english["body"])
+    faults = [f"The English text has {{{{{tag}}}}}, this one does not." for tag in own if tag not in tags]
+    return faults + [f"This text has {{{{{tag}}}}}, the English one does not." for tag in tags if tag not in own]
+
+
+def tags_in(body: Any) -> list[str]:
+    return list(dict.fromkeys(tag for text in texts_of(body) for tag in tags_of(text)))
+
+
+def read_notification(body: Any) -> dict[str, str] | None:
+    """The title and the text that a phone would show, where the body has them in their usual places."""
+    if not isinstance(body, dict):
+        return None
+    alert = body.get("alert")
+    if isinstance(alert, str):
+        return {"title": "", "body": alert}
+    texts = alert if isinstance(alert, dict) else body
+    found = {part: text for part in ("title", "body") if isinstance(text := texts.get(part), str) and text}
+    return {"title": "", "body": ""} | found if found else None
+
+
+def notification_of(record: Any) -> dict[str, str] | None:
+    """The same of a record, as services get it."""
+    if not isinstance(record, dict):
+        return None
+    payload = record.get("Payload")
+    return read_notification(payload.get("aps") if isinstance(payload, dict) else record.get("data"))
+
+
+def message_of(content: Any) -> dict[str, str] | None:
+    """The title and body of an account's message, such as the subject and text of a mail; `None` for neither."""
+    if not isinstance(content, dict):
+        return None
+    if isinstance(content.get("text") or content.get("subject"), str):
+        return {"title": str(content.get("subject") or ""), "body": str(content.get("text") or "")}
+    return read_notification(content.get("aps") or content.get("notification") or content)

@@ -1,12 +1,18 @@
-"""`/ui/messages`: the accounts of an app as a live picture, and one of them with what is done to it."""
+"""`/ui/messages`: the accounts of an app as a live picture, one of them with what is done to it, and their forms.
 
+No page contains a typed secret.
+"""
+
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.api.http.pages.apps import choose_app, read_apps
+from services.api.http.pages.apps import choose_app, read_apps, require_app
+from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import MANY_THINGS, check_name
+from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_object, refuse
 from services.api.http.pages.visits import Visit, address
+from services.api.messages.pages.kinds import KINDS, read_kind_fields, read_secret, show_kind_value
 
 ACCOUNTS_SHOWN = 6
 """How many accounts are live at once: each is a read of its own."""
@@ -16,6 +22,10 @@ SECTION = NavSection("Messages", "/messages", order=110)
 _SAID = {"suspend": "suspended", "activate": "activated", "test": "tested"}
 _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"
+_NEW = "/messages/{app_id:str}/credentials/new"
+_SEND = "/messages/{app_id:str}/send"
+_NAMES_SHOWN = 200
+_RETRY = ("attempts", "firstDelaySeconds", "factor", "capSeconds")
 _RUNNING = "running"
 _RUNNING_SHOWN = 4
 """The most running jobs that a page reads alone."""
@@ -32,8 +42,6 @@ _BOUNDS = {
 
 
 class AccountPages(PageSet):
-    """Accounts that send messages."""
-
     section = SECTION
 
     @PageRoute("/messages", template="messages/accounts.html", refresh_seconds=2, shared_by_roles=True)
@@ -46,7 +54,7 @@ class AccountPages(PageSet):
 
     @PageRoute(_PAGE, template="messages/account.html", refresh_seconds=2, shared_by_roles=True)
     async def show_account(self, visit: Visit) -> Values:
-        app_id, credential_id = visit.path("app_id"), visit.path("credential_id")
+        app_id, credential_id = visit.parts
         app, account, listed = await visit.read_all(
             visit.read("/apps/{}", app_id),
             visit.read(_ACCOUNT, app_id, credential_id),
@@ -65,23 +73,106 @@ class AccountPages(PageSet):
             "speed": _speed_of(account, jobs),
             "jobs": jobs,
             "next": listed.next,
-            "name": _name_to_type(account),
+            "name": name_if_many(account["name"], account["queue"]["messages"]),
         }
 
-    @FormRoute(_PAGE + "/suspend", page="show_account")
-    @FormRoute(_PAGE + "/activate", page="show_account")
-    @FormRoute(_PAGE + "/test", page="show_account")
+    @FormRoute(_PAGE, acts=("suspend", "activate", "test"), page="show_account")
     async def move_account(self, visit: Visit) -> Moved:
-        """Suspend or activate it, or send a test message."""
         if visit.act == "suspend":
-            check_name(visit.form, _name_to_type(await visit.read(_ACCOUNT, *_ids(visit))))
-        await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *_ids(visit))
-        return Moved(address("/messages/{}/credentials/{}", *_ids(visit)), _SAID[visit.act])
+            account = await visit.read(_ACCOUNT, *visit.parts)
+            check_name(visit.form, name_if_many(account["name"], account["queue"]["messages"]))
+        await visit.send("POST", f"{_ACCOUNT}/{visit.act}", *visit.parts)
+        return Moved(address("/messages/{}/credentials/{}", *visit.parts), _SAID[visit.act])
 
     @FormRoute(_PAGE + "/delete", page="show_account")
     async def delete_account(self, visit: Visit) -> Moved:
-        await visit.send("DELETE", _ACCOUNT, *_ids(visit))
+        await visit.send("DELETE", _ACCOUNT, *visit.parts)
         return Moved(f"/messages?app={address('{}', visit.path('app_id'))}", "deleted")
+
+    @PageRoute(_NEW, template="messages/new.html")
+    async def show_new_account(self, visit: Visit) -> Values:
+        app = await require_app(visit, visit.path("app_id"), "admin")
+        kind = KINDS.get(visit.read_field("kind") or visit.query("kind"))
+        return {
+            "title": "New account",
+            "app": app,
+            "kinds": KINDS.values(),
+            "kind": kind,
+            "fields": {},
+            "key": visit.read_field("key") or str(uuid.uuid4()),
+        }
+
+    @FormRoute(_NEW, page="show_new_account")
+    async def create_account(self, visit: Visit) -> Moved:
+        app_id, kind = visit.path("app_id"), KINDS.get(visit.read_field("kind"))
+        if kind is None:
+            raise refuse("kind", "choose a kind first")
+        body = _read_settings(visit) | {
+            "kind": kind.name,
+            "fields": read_kind_fields(visit, kind.fields),
+            "secret": read_secret(visit, kind.secret),
+        }
+        made = await visit.send("POST", "/apps/{}/credentials", app_id, body=body)
+        return Moved(address("/messages/{}/credentials/{}", app_id, made["id"]), "made")
+
+    @PageRoute(_PAGE + "/change", template="messages/change.html")
+    async def show_account_change(self, visit: Visit) -> Values:
+        app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
+        return {"title": f"Change {account['name']}", "app": app, "account": account, "kind": KINDS[account["kind"]]}
+
+    @FormRoute(_PAGE + "/change", page="show_account_change")
+    async def change_account(self, visit: Visit) -> Moved:
+        await visit.send("PUT", _ACCOUNT, *visit.parts, body=_read_settings(visit))
+        return Moved(address("/messages/{}/credentials/{}", *visit.parts), "saved")
+
+    @PageRoute(_PAGE + "/secret", template="messages/secret.html")
+    async def show_secret_form(self, visit: Visit) -> Values:
+        app, account = await require_app(visit, visit.path("app_id"), "admin"), await _read_account(visit)
+        kind = KINDS[account["kind"]]
+        fields = {field.name: show_kind_value(account["fields"].get(field.name)) for field in kind.fields}
+        return {"title": f"Secret of {account['name']}", "app": app, "account": account, "kind": kind, "fields": fields}
+
+    @FormRoute(_PAGE + "/secret", page="show_secret_form")
+    async def replace_secret(self, visit: Visit) -> Moved:
+        kind = KINDS[(await _read_account(visit))["kind"]]
+        body = {"secret": read_secret(visit, kind.secret), "fields": read_kind_fields(visit, kind.fields)}
+        await visit.send("PUT", f"{_ACCOUNT}/secret", *visit.parts, body=body)
+        return Moved(address("/messages/{}/credentials/{}", *visit.parts), "secret-replaced")
+
+    @PageRoute(_SEND, template="messages/send.html")
+    async def show_send_form(self, visit: Visit) -> Values:
+        app_id = visit.path("app_id")
+        app, accounts, templates = await visit.read_all(
+            require_app(visit, app_id),
+            visit.read_list("/apps/{}/credentials", app_id, limit=_NAMES_SHOWN, cursor=""),
+            visit.read_list("/apps/{}/templates", app_id, limit=_NAMES_SHOWN, cursor=""),
+        )
+        return {
+            "title": "Send one message",
+            "app": app,
+            "accounts": accounts.value,
+            "has_more_accounts": bool(accounts.next),
+            "templates": sorted({template["name"] for template in templates.value}),
+            "has_more_templates": bool(templates.next),
+            "chosen": visit.read_field("credential") or visit.query("credential"),
+            "key": visit.read_field("key") or str(uuid.uuid4()),
+        }
+
+    @FormRoute(_SEND, page="show_send_form")
+    async def send_message(self, visit: Visit) -> Moved:
+        given = {
+            "credential": visit.read_field("credential"),
+            "to": visit.read_field("to"),
+            "template": visit.read_field("template"),
+            "body": read_object(visit.form, "body"),
+            "locale": visit.read_field("locale"),
+            "parameters": read_object(visit.form, "parameters"),
+            "list": visit.read_field("list"),
+            "transactional": bool(visit.read_field("transactional")),
+        }
+        body = {name: value for name, value in given.items() if value not in (None, "", {})}
+        message = await visit.send("POST", "/apps/{}/messages", visit.path("app_id"), body=body)
+        return Moved(address("/messages/{}/messages/{}", visit.path("app_id"), message["id"]), "sent")
 
     async def _read_standing(self, visit: Visit, app_id: str) -> Values:
         listed, jobs = await visit.read_all(
@@ -105,17 +196,36 @@ class AccountPages(PageSet):
         }
 
 
-def _ids(visit: Visit) -> tuple[str, str]:
-    return visit.path("app_id"), visit.path("credential_id")
+def _read_settings(visit: Visit) -> dict[str, Any]:
+    """The settings of every kind without empty fields. Raises `ApiProblem`."""
+    retry = {name: read_number(visit.form, f"retry.{name}") for name in _RETRY}
+    given: dict[str, Any] = {
+        "name": visit.read_field("name"),
+        "rate": read_number(visit.form, "rate"),
+        "maxInFlight": read_number(visit.form, "maxInFlight"),
+        "order": visit.read_field("order"),
+        "onUnknown": visit.read_field("onUnknown"),
+        "retry": {name: value for name, value in retry.items() if value is not None},
+        "testRecipient": visit.read_field("testRecipient"),
+        "testContent": read_object(visit.form, "testContent"),
+    }
+    settings = {name: value for name, value in given.items() if value not in (None, "", {})}
+    if "testContent" in visit.form and not given["testContent"]:
+        settings["testContent"] = {}
+    if visit.caller.is_admin and "sharedWith" in visit.form:
+        settings["sharedWith"] = read_lines(visit.form, "sharedWith")
+    return settings | {"testRecipient": given["testRecipient"], "name": given["name"]}
 
 
-def _name_to_type(account: Mapping[str, Any]) -> str:
-    """The name that confirms suspending, `""` if few messages wait."""
-    return str(account["name"]) if account["queue"]["messages"] > MANY_THINGS else ""
+async def _read_account(visit: Visit) -> Any:
+    """The account, if it is the app's own. Raises `ApiProblem`."""
+    account = await visit.read(_ACCOUNT, *visit.parts)
+    if account["appId"] != visit.path("app_id"):
+        raise ApiProblem(403, "another app shares this account: whoever runs that one changes it")
+    return account
 
 
 def _health_of(account: Account) -> str:
-    """The state of an account in one word."""
     if account["status"] != "active":
         return str(account["status"])
     if account["holdUntil"]:
@@ -126,7 +236,6 @@ def _health_of(account: Account) -> str:
 
 
 def _explain_bound(account: Account) -> str:
-    """The bound of an account's rate now, as a sentence."""
     match account["status"], account["limitedBy"]:
         case "rejected", _:
             return "The provider rejects its secret. Replace the secret."
@@ -170,6 +279,5 @@ def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
 
 
 def _sendable(account: Account) -> int:
-    """The waiting messages of running jobs."""
     queue = account["queue"]
     return int(queue["messages"] - queue["held"])

@@ -1,36 +1,25 @@
 """The fields of each kind of account, and how they are read. A test compares them with the kinds of the domain."""
 
-from enum import StrEnum
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.typed import read_lines, read_number, read_pairs
+from services.api.http.pages.typed import Form, read_lines, read_number, read_pairs
 from services.api.http.pages.visits import Visit
 from shared.domain.messages.channels import Channel
 
 
-class FieldShape(StrEnum):
-    """How a field is typed."""
-
-    LINE = "line"
-    NUMBER = "number"
-    FLAG = "flag"
-    CHOICE = "choice"
-    LINES = "lines"  # several, a line each
-    PAIRS = "pairs"  # several, `name: value` on a line each
-    TEXT = "text"  # many lines that are one value
-
-
 class KindField(Struct, frozen=True):
-    """A field of a kind, or a part of its secret. `name` is the API's."""
+    """A field of a kind, or a part of its secret. `name` is the API's. `shape` says how it is typed: as a line, number,
+    flag or choice, as several lines, as pairs `name: value` on a line each, or as a long text."""
 
     name: str
     label: str
     hint: str = ""
-    shape: FieldShape = FieldShape.LINE
+    shape: str = "line"
     needed: bool = False
-    choices: tuple[str, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 class KindForm(Struct, frozen=True):
@@ -45,9 +34,7 @@ class KindForm(Struct, frozen=True):
     secret: tuple[KindField, ...] = ()
 
 
-_NUMBER, _FLAG, _LINES = FieldShape.NUMBER, FieldShape.FLAG, FieldShape.LINES
-_CHOICE, _PAIRS, _TEXT = FieldShape.CHOICE, FieldShape.PAIRS, FieldShape.TEXT
-_TLS = ("required", "implicit", "offered", "never")
+_TLS = tuple((choice, choice) for choice in ("required", "implicit", "offered", "never"))
 _MAIL_ADDRESS = "a mail address"
 
 _API_URL = KindField("apiUrl", "API URL", "For another region, or a private endpoint.")
@@ -55,8 +42,8 @@ _FROM = KindField("from", "From", "The mailbox that mails come from.", needed=Tr
 _MAIL = (_FROM, KindField("fromName", "Sender name"), KindField("replyTo", "Reply to"))
 _SMTP = (
     KindField("host", "Host", "smtp.example.com", needed=True),
-    KindField("port", "Port", "Default: 587.", _NUMBER),
-    KindField("tls", "TLS", "Required is STARTTLS. Implicit is TLS from the first byte.", _CHOICE, choices=_TLS),
+    KindField("port", "Port", "Default: 587.", "number"),
+    KindField("tls", "TLS", "Required is STARTTLS. Implicit is TLS from the first byte.", "choice", choices=_TLS),
     KindField("user", "User"),
     *_MAIL,
 )
@@ -64,7 +51,7 @@ _SMTP_PASSWORD = KindField("password", "Password")
 _SES = (
     *_SMTP,
     KindField("configurationSet", "Configuration set"),
-    KindField("topicArns", "SNS topics", "One ARN per line: only their events count.", _LINES),
+    KindField("topicArns", "SNS topics", "One ARN per line: only their events count.", "lines"),
 )
 _SES_PASSWORD = KindField("password", "SMTP password", "Not the secret access key.")
 _SENDGRID = (*_MAIL, _API_URL)
@@ -80,17 +67,17 @@ _APNS = (
     KindField("teamId", "Team id", needed=True),
     KindField("keyId", "Key id", needed=True),
     KindField("topic", "Topic", "The id of the app: com.example.app.", needed=True),
-    KindField("sandbox", "Apple's sandbox", shape=_FLAG),
+    KindField("sandbox", "Apple's sandbox", shape="flag"),
     KindField("pushType", "Push type", "alert, background, voip …"),
-    KindField("priority", "Priority", "1, 5 or 10.", _NUMBER),
-    KindField("expirationSeconds", "Kept for", "Seconds at Apple.", _NUMBER),
+    KindField("priority", "Priority", "1, 5 or 10.", "number"),
+    KindField("expirationSeconds", "Kept for", "Seconds at Apple.", "number"),
     _API_URL,
 )
-_APNS_KEY = KindField("key", "Key", "The text of the .p8 file.", _TEXT, needed=True)
-_FCM_KEY = KindField("serviceAccount", "Service account", "The text of its JSON file.", _TEXT, needed=True)
+_APNS_KEY = KindField("key", "Key", "The text of the .p8 file.", "text", needed=True)
+_FCM_KEY = KindField("serviceAccount", "Service account", "The text of its JSON file.", "text", needed=True)
 _HTTP = (
     KindField("url", "URL", "https://messages.example.com/send", needed=True),
-    KindField("headers", "Headers", "Name: value, one per line.", _PAIRS),
+    KindField("headers", "Headers", "Name: value, one per line.", "pairs"),
     KindField("idempotencyHeader", "Idempotency header", "The header by which your server drops repeats."),
 )
 _HTTP_SECRET = (
@@ -115,12 +102,22 @@ _KINDS = (
     KindForm("sandbox", "Sandbox", Channel.OTHER, _TRIALS, "Sends to nobody: for trials"),
 )
 KINDS: dict[str, KindForm] = {kind.name: kind for kind in _KINDS}
+_READERS: dict[str, Callable[[Form, str], Any]] = {
+    "number": read_number,
+    "flag": lambda form, name: name in form or None,
+    "lines": read_lines,
+    "pairs": read_pairs,
+}
 
 
 def read_kind_fields(visit: Visit, fields: tuple[KindField, ...]) -> dict[str, Any]:
     """The fields of a kind that were filled in, as the API takes them. Raises `ApiProblem`."""
-    read = {field.name: _read_field(visit, field) for field in fields}
+    read = {field.name: _READERS.get(field.shape, _read_text)(visit.form, f"fields.{field.name}") for field in fields}
     return {name: value for name, value in read.items() if value not in (None, "", [], {})}
+
+
+def _read_text(form: Form, name: str) -> str:
+    return form.get(name, "").strip()
 
 
 def read_secret(visit: Visit, parts: tuple[KindField, ...]) -> dict[str, str]:
@@ -130,7 +127,6 @@ def read_secret(visit: Visit, parts: tuple[KindField, ...]) -> dict[str, str]:
 
 
 def show_kind_value(value: Any) -> str:
-    """A stored value as it is typed."""
     match value:
         case None | False:
             return ""
@@ -140,18 +136,3 @@ def show_kind_value(value: Any) -> str:
             return "\n".join(str(line) for line in value)
         case _:
             return str(value)
-
-
-def _read_field(visit: Visit, field: KindField) -> Any:
-    name = f"fields.{field.name}"
-    match field.shape:
-        case FieldShape.NUMBER:
-            return read_number(visit.form, name)
-        case FieldShape.FLAG:
-            return bool(visit.read_field(name)) or None
-        case FieldShape.LINES:
-            return read_lines(visit.form, name)
-        case FieldShape.PAIRS:
-            return read_pairs(visit.form, name)
-        case _:
-            return visit.read_field(name)

@@ -45,13 +45,10 @@ Answer = Mapping[str, Any]
 
 
 class LedgerPages(PageSet):
-    """The ledger."""
-
     section = SECTION
 
     @PageRoute(_JOB_PAGE, template="messages/ledger.html", refresh_seconds=2)
     async def show_ledger(self, visit: Visit) -> Values:
-        """A job's messages: how many stand where, and which."""
         app_id, job_id = visit.path("app_id"), visit.path("job_id")
         job = await visit.read(_JOB, app_id, job_id)
         state, recipient = visit.query("state"), visit.query("recipient").strip()
@@ -97,7 +94,6 @@ class LedgerPages(PageSet):
 
     @PageRoute(_MESSAGE_PAGE, template="messages/message.html", refresh_seconds=2)
     async def show_message(self, visit: Visit) -> Values:
-        """A message with its attempts, and what the provider said."""
         app_id = visit.path("app_id")
         app, message = await visit.read_all(
             visit.read("/apps/{}", app_id), visit.read(_MESSAGE, app_id, visit.path("message_id"))

@@ -31,8 +31,6 @@ _NAMES_READ = 200
 
 
 class RecipientPages(PageSet):
-    """Recipients of an app."""
-
     section = SECTION
 
     @PageRoute(_PAGE, template="messages/recipients.html")
@@ -82,14 +80,12 @@ class RecipientPages(PageSet):
 
     @FormRoute(_PAGE + "/suppressions/{suppression:str}/delete", page="show_recipients")
     async def delete_suppression(self, visit: Visit) -> Moved:
-        """Have somebody get messages again."""
         app_id = visit.path("app_id")
         await visit.send("DELETE", _SUPPRESSIONS + "/{}", app_id, visit.path("suppression"))
         return Moved(address("/messages/{}/recipients", app_id), "suppression-deleted")
 
     @FormRoute(_PAGE + "/forget", page="show_recipients")
     async def forget_recipient(self, visit: Visit) -> Moved:
-        """Erase this recipient from all messages."""
         app_id, wanted = visit.path("app_id"), visit.read_field("address")
         if not wanted or "//" in f"/{wanted}/":
             # A path would be read without some of them, and somebody else be forgotten.
@@ -131,7 +127,6 @@ class RecipientPages(PageSet):
 
 
 def _senders(accounts: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """The names of the accounts that send by each channel."""
     senders: dict[str, list[str]] = {}
     for account in accounts:
         senders.setdefault(KINDS[account["kind"]].channel, []).append(account["name"])

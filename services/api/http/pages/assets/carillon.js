@@ -3,25 +3,17 @@
 "use strict";
 
 (() => {
-  const DAY = 86_400_000;
   const root = document.documentElement;
 
   // Times -------------------------------------------------------------------------------------------------------------
 
-  const inUtc = () => localStorage.getItem("carillon.zone") === "utc";
-  const zone = () => (inUtc() ? "UTC" : undefined);
-  const formats = new Map();
-
-  function format(shape, date) {
-    const key = `${shape}/${inUtc()}`;
-    if (!formats.has(key)) {
-      const time = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: zone() };
-      const day = { year: "numeric", month: "2-digit", day: "2-digit", timeZone: zone() };
-      const options = { time, day, full: { ...day, ...time }, short: { ...time, second: undefined } };
-      formats.set(key, new Intl.DateTimeFormat("sv-SE", options[shape]));
-    }
-    return formats.get(key).format(date);
-  }
+  const time = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+  const day = { year: "numeric", month: "2-digit", day: "2-digit" };
+  const formatter = (options) => new Intl.DateTimeFormat("sv-SE", options);
+  const formats = {
+    time: formatter(time), day: formatter(day), full: formatter({ ...day, ...time }), short: formatter({ ...time, second: undefined }),
+  };
+  const format = (shape, date) => formats[shape].format(date);
 
   function ago(milliseconds) {
     const seconds = Math.round(Math.abs(milliseconds) / 1000);
@@ -39,8 +31,7 @@
       case "full": return format("full", date);
       default: {
         const isToday = format("day", date) === format("day", new Date());
-        const isNear = Math.abs(Date.now() - date) < DAY;
-        return isToday && isNear ? format("time", date) : `${format("day", date)} ${format("short", date)}`;
+        return isToday ? format("time", date) : `${format("day", date)} ${format("short", date)}`;
       }
     }
   }
@@ -166,32 +157,21 @@
   document.addEventListener("htmx:error", () => answered(599));
   document.addEventListener("htmx:after:swap", () => prepare(document));
 
-  // Theme and zone --------------------------------------------------------------------------------------------------------
+  // Theme -----------------------------------------------------------------------------------------------------------------
 
   const theme = localStorage.getItem("carillon.theme");
   if (theme) root.dataset.theme = theme;
 
-  function flip(name) {
-    if (name === "theme") {
-      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-      root.dataset.theme = dark ? "light" : "dark";
-      localStorage.setItem("carillon.theme", root.dataset.theme);
-    } else {
-      localStorage.setItem("carillon.zone", inUtc() ? "local" : "utc");
-      tellTimes(document);
-    }
-    tellSwitches();
-  }
-
-  function tellSwitches() {
-    for (const button of document.querySelectorAll("[data-flip=zone]")) button.textContent = inUtc() ? "UTC" : "local time";
+  function flipTheme() {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    localStorage.setItem("carillon.theme", root.dataset.theme);
   }
 
   // Conveniences ------------------------------------------------------------------------------------------------------------
 
   document.addEventListener("click", (event) => {
-    const flipper = event.target.closest("[data-flip]");
-    if (flipper) flip(flipper.dataset.flip);
+    if (event.target.closest("[data-flip]")) flipTheme();
     const copier = event.target.closest("[data-copies]");
     if (copier) navigator.clipboard?.writeText(copier.dataset.copies);
   });
@@ -216,12 +196,6 @@
   });
 
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && !event.target.closest("input, textarea, select") && !event.ctrlKey && !event.metaKey) {
-      const search = document.querySelector("input[type=search]");
-      event.preventDefault();
-      if (search) search.focus();
-      else document.querySelector(".nav a[href$='/find']")?.click();
-    }
     const asked = event.key === "Escape" && (event.target.closest("details.ask[open]") ?? document.querySelector("details.ask[open]"));
     if (asked) {
       asked.open = false;
@@ -243,7 +217,6 @@
   document.addEventListener("DOMContentLoaded", () => {
     root.classList.add("scripted");
     prepare(document);
-    tellSwitches();
     tellRefresh();
     setInterval(() => tellTimes(document), 5_000);
   });

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from services.api.bus.pages import topics as topic_pages
+from services.api.http.pages import typed as typed_module
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.native.test_dead_letters import buried
 from tests.services.api.bus.pages.conftest import ABOUT, People
@@ -71,26 +71,19 @@ async def test_a_replay_is_begun_shown_and_cancelled(delivered: Delivered, peopl
     assert "cancelled" in (await look(people.viewer, page, **ABOUT)).words
 
 
-async def test_a_topic_is_described_published_on_and_deleted(
+async def test_a_topic_is_shown_and_deleted(
     delivered: Delivered, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     me, page = people.stranger, "/bus/topics/page.topic"
     assert (await look(me, page)).status == 404
-    assert (await me.put("/bus/topics/page.topic", {})).status == 201
-    assert (await press(me, f"{page}/describe", {"description": HOSTILE})).status == 303
+    assert (await me.put("/bus/topics/page.topic", {"description": HOSTILE})).status == 201
     listed = await look(people.viewer, "/bus/topics")
     assert (HOSTILE in listed.words, listed.scripts) == (True, [])
-    event = {"type": "test", "url": "https://example.com/1"}
-    wrong = await press(me, f"{page}/events", event | {"data": "{1"})
-    assert (wrong.status, len(wrong.wrong), wrong.fields["data"]) == (422, 1, "{1")
-    assert (await press(me, f"{page}/events", event | {"type": "No"})).wrong != []
-    published = await press(me, f"{page}/events", event | {"data": '{"a": 1}'})
-    assert published.reply.headers["location"] == "/ui/bus/topics/page.topic?said=published"
     others = await look(people.viewer, page)
     assert (others.status, others.actions) == (200, [])
     assert (await press(people.viewer, f"{page}/delete")).status == 403
     with monkeypatch.context() as patched:
-        patched.setattr(topic_pages, "MANY_THINGS", -1)
+        patched.setattr(typed_module, "MANY_THINGS", -1)
         assert (await press(me, f"{page}/delete")).status == 422
     assert (await press(me, f"{page}/delete")).status == 303
     assert (await me.get("/bus/topics/page.topic")).status == 404

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.api.bus.pages import subscriptions as subscription_pages
+from services.api.http.pages import typed as typed_module
 from tests.services.api.bus.native.conftest import Delivered
 from tests.services.api.bus.pages.conftest import ABOUT, People
 from tests.services.api.bus.pages.looks import look, press
@@ -43,7 +43,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
     for seen in (whole, hidden):
         assert "The last call failed" in seen.words
         assert "503" in seen.words
-        assert 'aria-label="Calls of the receiver over time: 0 accepted, 1 failed"' in seen.reply.body.decode()
+        assert "Failed calls 1 of the last 1" in seen.words
     assert f"{bus.receiver.url}/b-ill" in whole.words
     assert "/b-ill" not in hidden.words
     assert any("/pause" in action for action in whole.actions)
@@ -98,11 +98,11 @@ async def test_it_is_paused_resumed_and_deleted_by_forms(
     assert (await press(people.operator, f"{page}/resume", about=ABOUT)).status == 303
     assert (await people.operator.get(api)).json["state"] == "active"
     with monkeypatch.context() as few:
-        few.setattr(subscription_pages, "MANY_THINGS", -1)
+        few.setattr(typed_module, "MANY_THINGS", -1)
         wrong = await press(people.operator, f"{page}/delete", {"named": "other"}, ABOUT)
         assert (wrong.status, "Type moved to confirm" in wrong.words) == (422, True)
     assert (await people.operator.get(api)).status == 200
-    monkeypatch.setattr(subscription_pages, "MANY_THINGS", -1)
+    monkeypatch.setattr(typed_module, "MANY_THINGS", -1)
     assert (await press(people.operator, f"{page}/delete", about=ABOUT)).status == 422
     assert (await press(people.operator, f"{page}/delete", {"named": "moved"}, ABOUT)).status == 303
     assert (await people.operator.get(api)).status == 404

@@ -48,7 +48,7 @@ async def test_a_namespace_without_schedules_says_how_to_make_one(house: House) 
     assert page.status == 200
     assert "Nothing fires in the next 24 hours" in page.text
     assert "carillon schedules create" in page.text
-    assert "/ui/schedules/new" in page.links
+    assert "/ui/new-schedule" in page.links
 
 
 async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> None:
@@ -61,7 +61,6 @@ async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> N
     named = f"?namespace={quote(namespace, safe='')}"
     assert {f"/ui/schedules/order.{n}{named}" for n in (1, 2)} <= set(page.links)
     assert "Next to fire the next 24 hours" in page.text
-    assert "svg" in page.tags
     assert page.is_clean
     assert page.text.count("bill.1") == 1  # fires next, and does not match
     assert "no key can begin so" in (await look(client, "/schedules", prefix="a/b")).wrong["prefix"]
@@ -127,12 +126,12 @@ async def test_one_instant_is_taken_out_of_a_list(house: House) -> None:
 
 async def test_a_schedule_is_made_after_a_look_at_its_instants_and_changed(house: House) -> None:
     client, namespace = await person(house)
-    assert (await look(client, "/schedules/new")).status == 200
-    preview = Seen(await fill(client, "/schedules/new/preview", TYPED))
+    assert (await look(client, "/new-schedule")).status == 200
+    preview = Seen(await fill(client, "/new-schedule/preview", TYPED))
     assert (preview.status, "It would fire" in preview.text) == (200, True)
     assert preview.fields["cron"] == [TYPED["cron"]]
     assert (await client.get("/schedules/order.17")).status == 404
-    made = await fill(client, "/schedules/new", TYPED)
+    made = await fill(client, "/new-schedule", TYPED)
     assert target(made).startswith(f"/schedules/order.17?namespace={quote(namespace, safe='')}")
     schedule = (await client.get("/schedules/order.17")).json
     assert (schedule["cron"], schedule["misfire"]) == (TYPED["cron"], {"fire_within_seconds": 600})
@@ -174,7 +173,7 @@ async def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
     house: House, typed: dict[str, str], field: str, reason: str
 ) -> None:
     client, _ = await person(house)
-    page = Seen(await fill(client, "/schedules/new", TYPED | typed))
+    page = Seen(await fill(client, "/new-schedule", TYPED | typed))
     assert page.status == 422
     assert reason in page.wrong[field]
     assert page.is_clean
@@ -186,8 +185,8 @@ async def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
 async def test_one_time_is_not_called_times(house: House) -> None:
     client, _ = await person(house)
     once = TYPED | {"when": "schedules", "schedules": "2050-01-01T00:00:00Z"}
-    assert "the first time;" in Seen(await fill(client, "/schedules/new/preview", once)).text
-    target(await fill(client, "/schedules/new", once))
+    assert "the first time;" in Seen(await fill(client, "/new-schedule/preview", once)).text
+    target(await fill(client, "/new-schedule", once))
     assert "the next one" in (await look(client, "/schedules/order.17")).text
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.api.console.pages import bulk_actions
-from services.api.console.pages.bulk_words import tell_filter
+from services.api.console.pages.bulk_actions import tell_filter
 from services.parts import Parts
 from services.parts.console.common import ConsolePart
 from services.worker.console.bulk import BulkRunner

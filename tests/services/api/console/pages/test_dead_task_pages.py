@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.api.console.pages import dead_tasks
+from services.api.http.pages import typed
 from shared.domain.jobs.tasks import MAIL_QUEUE
 from tests.services.api.clock.pages.seen import fill, look, person
 from tests.services.api.conftest import House
@@ -29,7 +29,7 @@ async def test_dead_tasks_are_shown_returned_and_purged(house: House) -> None:
 
 
 async def test_many_are_dropped_only_by_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_tasks, "MANY_THINGS", 0)
+    monkeypatch.setattr(typed, "MANY_THINGS", 0)
     await house.broker.publish(DEAD, b"x")
     refused = await fill(house.admin, f"{TASKS}/purge", {"named": "another"}, queue=MAIL_QUEUE)
     assert (refused.status, await house.broker.depth(DEAD)) == (422, 1)

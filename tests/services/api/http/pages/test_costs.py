@@ -42,7 +42,7 @@ MOST = {
     "/bus/topics/{topic:str}": (2, 4),
     "/schedules": (3, 96),
     "/schedules/{key:str}": (3, 8),
-    "/schedules/new": (0, 1),
+    "/new-schedule": (0, 1),
     "/schedules/{key:str}/edit": (1, 4),
     "/dead-letters": (4, 12),
     "/dead-letters/{letter_id:str}": (3, 4),

@@ -6,14 +6,7 @@ import pytest
 
 from services.api.jobs.pages.job_form import count_reached
 from services.api.jobs.pages.job_words import tell_in_zone
-from services.api.jobs.pages.template_texts import cut, message_of, notification_of
-
-
-def test_a_text_is_cut_at_its_tags() -> None:
-    pieces = cut("a {{b}}{{c}} {{d", ["c"])
-    assert [(piece.text, piece.is_tag, piece.is_open) for piece in pieces] == [
-        ("a ", False, False), ("{{b}}", True, False), ("{{c}}", True, True), (" {{d", False, False),
-    ]  # fmt: skip
+from services.api.jobs.pages.templates import message_of, notification_of
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ async def test_a_template_shows_what_its_locales_lack(house: House) -> None:
     assert "This text has {{what}}, the English one does not." in page.wrong
     assert any("Call it pt" in wrong for wrong in page.wrong)
     assert page.text.index("{{user}} likes it") < page.text.index("PT")
+    shown = (await house.admin.get(f"/ui/templates/{app_id}/named?name=like")).body.decode()
+    assert ('<mark class="wait">{{what}}</mark>' in shown, "<mark>{{user}}</mark>" in shown) == (True, True)
     await look(house.admin, f"/templates/{app_id}/named?name=no-such", 404)
 
 
