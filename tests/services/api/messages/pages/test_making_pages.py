@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from services.api.jobs.pages import making
-from services.api.messages.pages import forms
+from services.api.messages.pages import accounts
 from shared.domain.messages.credentials import CredentialStatus
 from tests.services.api.jobs.pages.filled import look, send_file, send_form, viewer_of
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
@@ -71,7 +71,7 @@ async def test_a_list_of_accounts_or_templates_that_is_cut_says_so(
     campaign: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await campaign.credential()
-    for path, module, most in (("/jobs/new?", making, "SHOWN_ACCOUNTS"), ("", forms, "_NAMES_SHOWN")):
+    for path, module, most in (("/jobs/new?", making, "SHOWN_ACCOUNTS"), ("", accounts, "_NAMES_SHOWN")):
         page = path or f"/messages/{campaign.app_id}/send?"
         uncut = await sheets.look(campaign.desk.admin, f"{page}app={campaign.app_id}")
         assert "of more" not in uncut.words
