@@ -1,8 +1,9 @@
 """`/ui/schedules`: what fires next, a search, and one schedule: what it says, when it fires, how that ended."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from services.api.http.pages.filters import known_time, number, query_of, span
 from services.api.http.pages.inner import ApiAnswer, ApiProblem
 from services.api.http.pages.namespaces import EVERY, chosen_namespace, read_choice, read_names, tell_namespace
+from services.api.http.pages.pictures import Piece
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import Visit, address
 from shared.domain.time_zones import time_zone
@@ -19,6 +21,8 @@ SECTION = NavSection("Schedules", _SCHEDULES, order=100)
 _ONE = "/schedules/{key:str}"
 _SAID = {"fire": "fired", "pause": "paused", "resume": "resumed"}
 _DAY = timedelta(days=1, seconds=-1)  # the API ends earlier if more than 50 instants are due
+_STEPS = tuple(timedelta(seconds=each) for each in (1, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600))
+_MOST_STEPS = 24
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MISFIRE = {"fire": "They fire late.", "skip": "They are skipped."}
 _KEPT_SECONDS = 4.5  # less than a refresh is from the next
@@ -40,7 +44,7 @@ class SchedulePages(PageSet):
             "title": "Schedules",
             "choice": choice,
             "due": due["instants"],
-            "is_whole": known_time(due["until"]) - known_time(due["as_of"]) >= _DAY,
+            "picture": picture_due(due),
             "found": found.value,
             "tell_when": tell_when,
             "tell_callback": tell_callback,
@@ -121,6 +125,19 @@ def _name_firing(schedule: Mapping[str, Any]) -> str:
     once."""
     happened = [schedule["updated_at"], *(outcome["at"] for outcome in schedule["outcomes"][:1])]
     return "fire-" + hashlib.sha256("/".join([schedule["key"], *happened]).encode()).hexdigest()[:32]
+
+
+def picture_due(due: Mapping[str, Any]) -> Values:
+    """The instants of `GET /schedules/due` by time: a column for each `step`. Columns begin at round times, so they do
+    not move between two refreshes. `is_whole` is false if the API has left some of the day out."""
+    now, until = known_time(due["as_of"]), known_time(due["until"])
+    step = next((step for step in _STEPS if until - now <= _MOST_STEPS * step), _STEPS[-1])
+    begin = now - (now - datetime.min.replace(tzinfo=UTC)) % step
+    starts = [begin + n * step for n in range((until - begin) // step + 1)]
+    fires = Counter(max(0, (known_time(instant["at"]) - begin) // step) for instant in due["instants"])
+    shape = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M"
+    columns = [Piece(f"from {start:{shape}} UTC", fires[n], "accent") for n, start in enumerate(starts)]
+    return {"columns": columns, "begin": begin, "end": starts[-1] + step, "step": step, "is_whole": until - now >= _DAY}
 
 
 def tell_when(definition: Mapping[str, Any]) -> str:

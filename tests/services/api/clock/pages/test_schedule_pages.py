@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from services.api.clock.pages.schedules import picture_due
 from tests.services.api.client import Client
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
@@ -63,7 +64,26 @@ async def test_what_fires_next_is_shown_and_keys_are_searched(house: House) -> N
     assert "Next to fire the next 24 hours" in page.text
     assert page.is_clean
     assert page.text.count("bill.1") == 1  # fires next, and does not match
+    assert "svg" in page.tags
     assert "no key can begin so" in (await look(client, "/schedules", prefix="a/b")).wrong["prefix"]
+
+
+async def test_the_picture_of_a_day_has_a_column_for_each_hour() -> None:
+    fires = ("12:29:59", "12:30:00", "13:00:00", "13:59:59")
+    instants = [{"at": f"2026-11-27T{at}.5Z"} for at in fires] + [{"at": "2026-11-28T12:30:00Z"}]
+    shown = picture_due({"as_of": "2026-11-27T12:30:00Z", "until": "2026-11-28T12:30:00Z", "instants": instants})
+    assert [column.size for column in shown["columns"]] == [2, 2, *[0] * 22, 1]
+    assert [column.label for column in shown["columns"][:2]] == ["from 12:00 UTC", "from 13:00 UTC"]
+    assert (shown["begin"].hour, shown["end"].hour, shown["is_whole"]) == (12, 13, True)
+
+
+async def test_a_picture_that_ends_early_has_shorter_columns() -> None:
+    instants = [{"at": f"2026-11-27T12:30:{second:02}Z"} for second in (5, 5, 9, 20)]
+    shown = picture_due({"as_of": "2026-11-27T12:30:00Z", "until": "2026-11-27T12:30:20Z", "instants": instants})
+    assert {column.label: column.size for column in shown["columns"] if column.size} == {
+        "from 12:30:05 UTC": 2, "from 12:30:09 UTC": 1, "from 12:30:20 UTC": 1,
+    }  # fmt: skip
+    assert (shown["step"], shown["is_whole"]) == (timedelta(seconds=1), False)
 
 
 async def test_whoever_has_a_role_everywhere_sees_all_namespaces_and_a_viewer_no_payload(house: House) -> None:
