@@ -166,7 +166,7 @@ FEEDBACK_FLUSH_AGE = _gauge(
 BUS_EVENTS_PUBLISHED = _counter(
     "bus_events_published_total", "Events that the log has taken, by topic and its owner.", "topic", "publisher"
 )
-BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "Bytes of these events in the log.", "topic", "publisher")
+BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "Bytes of published events in the log.", "topic", "publisher")
 BUS_EVENTS_ADDED = _counter(
     "bus_events_added_total", "Events that fan-outs and replays put into queues.", "subscription"
 )
@@ -178,9 +178,9 @@ BUS_EVENTS_SETTLED = _counter(
 )
 BUS_EVENTS_LOST = _counter(
     "bus_events_lost_total",
-    "Events that will not be delivered, by reason. log: it was replaced, or deleted them before a fan-out or a replay "
-    "had read them. age, backlog: they waited too long, or too many waited. fault: a replay failed. A replay's count "
-    "includes records of all topics.",
+    "Events that will not be delivered, by reason. log: the log was replaced, or deleted them before a fan-out or a "
+    "replay had read them. age, backlog: they waited too long, or too many waited. fault: a replay failed. A replay's "
+    "count includes records of all topics.",
     "subscription",
     "reason",
 )
@@ -191,7 +191,7 @@ BUS_NOTICE_AGE = _gauge(
 )
 BUS_FLUSHES = _counter(
     "bus_flushes_total",
-    "Flushes of fan-outs: stored, lost to another one, or folded_again, as subscriptions had changed.",
+    "Flushes of fan-outs: stored, lost to another one, or folded_again, because subscriptions had changed.",
     "outcome",
 )
 BUS_RECORDS_SKIPPED = _counter(
@@ -205,7 +205,12 @@ BUS_LOG_LAG = _gauge("bus_log_lag", "Records of the log, in partitions of this p
 BUS_DELIVERIES = _counter(
     "bus_deliveries_total", "Calls of receivers: success, failure or throttled.", "subscription", "outcome"
 )
-BUS_DELIVERED_EVENTS = _counter("bus_delivered_events_total", "Events in these calls.", "subscription", "outcome")
+BUS_DELIVERED_EVENTS = _counter(
+    "bus_delivered_events_total",
+    "Events in calls of receivers: success, failure or throttled.",
+    "subscription",
+    "outcome",
+)
 BUS_DELIVERY_SECONDS = _histogram("bus_delivery_seconds", "How long the call of a receiver took.", "outcome")
 BUS_LATENCY = _histogram(
     "bus_latency_seconds",
@@ -280,7 +285,8 @@ LOOP_STRETCH = _histogram(
     "CPU time of the event loop's thread between two looks at it: no turn of the loop took more.",
 )
 LOOP_LONGEST_STRETCH = _gauge(
-    "event_loop_longest_stretch_cpu_seconds", "The longest such stretch since the process started."
+    "event_loop_longest_stretch_cpu_seconds",
+    "The most CPU time between two looks at the event loop since the process started.",
 )
 
 LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")

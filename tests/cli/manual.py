@@ -32,8 +32,8 @@ def describe() -> dict[str, str]:
         assert command is not None
         nouns[name] = _noun(name, command, printed)
     return {
-        "common": _table(("option", "what it says"), [_option(option) for option in common_options()]),
-        "many": _table(("option", "what it says"), [_option(option) for option in _MANY]),
+        "common": _table(("option", "meaning"), [_option(option) for option in common_options()]),
+        "many": _table(("option", "meaning"), [_option(option) for option in _MANY]),
         "verbs": "\n".join(nouns[name] for name in NOUNS),
         "exits": _table(("code", "meaning"), [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]),
     }
