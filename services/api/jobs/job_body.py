@@ -106,8 +106,7 @@ def check(body: JobBody, *, now: int) -> None:
     if body.credential and body.service:
         raise Invalid("a job has a credential or a service, not both", field="credential", value=body.credential)
     if not body.credential and body.service not in SERVICES:
-        rule = f"it must be {' or '.join(SERVICES)}, unless `credential` names an account"
-        raise _invalid("service", rule, body.service)
+        raise _invalid("service", f"it must be {' or '.join(SERVICES)}, or `credential` must be set", body.service)
     _check_unit("expiresAt", body.expires_at)
     _check_unit("startsAt", body.starts_at)
     if body.expires_at != 0 and body.expires_at <= now:
