@@ -56,8 +56,11 @@ def _noun(name: str, command: click.Command, printed: dict[str, Rows]) -> str:
 
 
 def _wrap(line: str) -> str:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.fill(line, 150, subsequent_indent=indent, break_on_hyphens=False) if "- " in line else line
+    text = line.lstrip()
+    if not text.startswith("- "):
+        return line
+    indent = " " * (len(line) - len(text) + 2)
+    return textwrap.fill(line, 150, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _verb(words: str, command: click.Command, printed: dict[str, Rows]) -> Iterator[str]:
