@@ -48,6 +48,7 @@ def _list() -> Iterator[str]:
         [family] = metric.describe()
         name = sample_name(metric)
         labels = ", ".join(f"`{label}`" for label in labels_of(metric))
+        by = f" by {labels}" if labels else ""
         shown = ", ".join(dashboards_with(name)) or "none"
-        told = f"`{name}`: {family.type}{' by ' * bool(labels)}{labels}. {family.documentation} Dashboards: {shown}."
+        told = f"`{name}`: {family.type}{by}. {family.documentation} Dashboards: {shown}."
         yield textwrap.fill(f"- {told}", 150, subsequent_indent="  ", break_on_hyphens=False)

@@ -1,7 +1,7 @@
-"""Which index gives a query what it asks for, in its order: so a server examines what it answers, and no more.
+"""Whether an index serves a query: the server then examines only documents that it returns, in their order.
 
-The stand-in for MongoDB reads all of an open range, and tells of `_id` as of a look through everything. So tests go by
-the rule of MongoDB's own planner: equal fields, then the order, or a range, and nothing that no key has.
+The stand-in for MongoDB reads all of an open range, and explains a read by `_id` as a collection scan. So tests apply
+the rule of MongoDB's own planner: equal fields first, then the order or a range, and no field that is not in the index.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 
 class Query(Struct, frozen=True):
-    """A command that reads: what it filters by, sorts by, and where it stops."""
+    """A command that reads."""
 
     collection: str
     filter: Mapping[str, Any]
@@ -28,17 +28,17 @@ class Query(Struct, frozen=True):
 
 
 def read_queries(commands: Iterable[Mapping[str, Any]]) -> list[Query]:
-    """The queries among commands that were sent; of an aggregate what its first stages ask for."""
+    """The queries among commands that were sent; for an aggregate, its first `$match`, `$sort` and `$limit`."""
     return [query for query in map(_read_query, commands) if query is not None]
 
 
 async def keys_of(collection: AsyncCollection[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The fields of each of its indexes, of which a collection that is not made yet has one, too."""
+    """The fields of each index. A collection that is not made yet lists none, and will have the one of `_id`."""
     return [("_id",), *[tuple(index["key"]) async for index in await collection.list_indexes()]]
 
 
 def serves(index: Sequence[str], query: Query) -> bool:
-    """Whether an index with these fields leads to just what the query wants, in its order."""
+    """Whether an index with these fields holds the query's documents together, in its order."""
     if "_id" in query.equal:
         return index == ("_id",)
     leading = list(takewhile(query.equal.__contains__, index))
@@ -51,7 +51,7 @@ def serves(index: Sequence[str], query: Query) -> bool:
 
 
 async def plans_index(database: AsyncDatabase[dict[str, Any]], query: Query) -> bool:
-    """Whether the server itself says that it takes an index, if it is asked for the first of several values."""
+    """Whether the server says that it takes an index. Each `$in` has its first value alone here."""
     one = {field: wanted["$in"][0] if _is_several(wanted) else wanted for field, wanted in query.filter.items()}
     asked = {"find": query.collection, "filter": one, "sort": dict.fromkeys(query.sort, 1)}
     told = await database.command({"explain": asked, "verbosity": "queryPlanner"})

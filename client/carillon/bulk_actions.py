@@ -48,8 +48,9 @@ class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BulkFigures(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a bulk action. Where jobs are stopped, `devices_not_reached` devices of theirs would get nothing,
-    and `unplanned` jobs are not among these; `None` for other acts, and where nobody has counted."""
+    """The effect of a bulk action. For stopped jobs, `devices_not_reached` is the number of devices that would get
+    nothing, as far as the jobs are planned; `unplanned` jobs are not. Both are `None` for other acts, and if nothing
+    was counted."""
 
     matched: int
     devices_not_reached: int | None = None

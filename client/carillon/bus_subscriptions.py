@@ -92,9 +92,11 @@ class StoredBusSubscription(Struct, frozen=True, kw_only=True):
 
 class BusHealth(Struct, frozen=True, kw_only=True):
     """How a subscription's receiver stands, from 0 to 100 `points`, with so many `failures` in a row; nobody calls it
-    before `next_probe_at`. These fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were
-    taken; `dead` are dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries are
-    made and not settled."""
+    before `next_probe_at`.
+
+    The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
+    dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries are made and not
+    settled."""
 
     key: str
     state: str

@@ -99,8 +99,8 @@ class StoredCredential(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialQueue(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The work that waits for a credential: so many open `jobs` with so many unsent `messages`. Of these, `held`
-    ones are of jobs that do not run now; the oldest of the others waits since `oldest_unsent`."""
+    """The work that waits for a credential: so many open `jobs` with so many unsent `messages`. The `held`
+    ones belong to jobs that do not run now; the oldest of the others waits since `oldest_unsent`."""
 
     jobs: int
     messages: int

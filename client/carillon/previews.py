@@ -125,7 +125,7 @@ class MessagesPreview(_View, frozen=True):
 
 class JobPreview(_View, frozen=True):
     """The effect of a job. `audience` is `None` for a file over which the job would fail, as a warning tells;
-    `file_bytes` where there is no file. Of a job with a credential, which has no records, `messages` tells."""
+    `file_bytes` if there is no file. A job with a credential has `messages` in place of records."""
 
     topic: str
     audience: AudienceCount | None

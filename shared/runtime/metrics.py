@@ -43,7 +43,7 @@ BUILD_INFO = _gauge("build_info", "1 for each role that this process has, with i
 RECORDS_SENT = _counter("records_sent_total", "Records whose transaction this process saw committed.", "app", "service")
 RECIPIENTS = _counter(
     "recipients_total",
-    "Recipients of settled batches: sent, failed, skipped, held_out, unknown; failed and skipped ones by why.",
+    "Recipients of settled batches: sent, failed, skipped, held_out, unknown; failed and skipped ones by reason.",
     "app",
     "service",
     "outcome",
@@ -61,9 +61,9 @@ JOB_START_DELAY = _histogram(
 BATCH_OLDEST_QUEUED = _gauge(
     "batch_oldest_queued_seconds", "How long a batch of a running job has waited in a queue, at most."
 )
-MAILS = _counter("mails_total", "Mails about jobs, by what became of them.", "outcome")
+MAILS = _counter("mails_total", "Mails about jobs, by outcome.", "outcome")
 
-TASKS = _counter("tasks_total", "Messages that workers took, by how each was answered.", "queue", "outcome")
+TASKS = _counter("tasks_total", "Messages that workers took, by how they were answered.", "queue", "outcome")
 TASK_SECONDS = _histogram("task_seconds", "From taking a message to answering it.", "queue")
 TASK_WAIT_SECONDS = _histogram(
     "task_wait_seconds", "From publishing a message to taking it for the first time.", "queue", buckets=_LONG_SECONDS
@@ -93,14 +93,14 @@ FIRED = _counter(
     "occurrences_fired_total", "Attempts by the kind of callback and how they ended.", "callback", "outcome"
 )
 CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that another process had when they were due.")
-SUSPECTS = _counter("occurrences_suspects_total", "Occurrences fired alone, since processes may have died of them.")
+SUSPECTS = _counter("occurrences_suspects_total", "Occurrences fired alone, because processes may have died of them.")
 RETRIES = _counter("occurrences_retries_total", "Occurrences put off after an answer that refused.")
 DEAD = _counter("dead_letters_total", "Occurrences that were refused to the last attempt.")
 CALLS_LET_GO = _counter(
-    "calls_let_go_total", "HTTP callbacks that found no room in a worker, since their namespace had its share of it."
+    "calls_let_go_total", "HTTP callbacks that found no room in a worker, because their namespace had its share of it."
 )
 CALLS_OVER_SHARE = _counter(
-    "calls_over_share_total", "HTTP callbacks that wait in the store, since enough of their namespace are in hand."
+    "calls_over_share_total", "HTTP callbacks that wait in the store, because enough of their namespace are in hand."
 )
 PENDING = _gauge("occurrences_pending", "About how many occurrences there are.")
 HELD = _gauge("occurrences_held", "Occurrences that this process holds in memory until they are due.")
@@ -134,7 +134,7 @@ MESSAGES_UNKNOWN = _counter(
 )
 ACCOUNT_PLACES = _counter(
     "account_places_total",
-    "Places of accounts that batches asked for: taken, or waited for, since none was free.",
+    "Places of accounts that batches asked for: taken, or waited for, because none was free.",
     "outcome",
 )
 WRITE_AHEAD_SECONDS = _histogram("write_ahead_seconds", "How long it took to note messages ahead of their calls.")
@@ -166,7 +166,7 @@ FEEDBACK_FLUSH_AGE = _gauge(
 BUS_EVENTS_PUBLISHED = _counter(
     "bus_events_published_total", "Events that the log has taken, by topic and its owner.", "topic", "publisher"
 )
-BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "Bytes of these events in the log.", "topic", "publisher")
+BUS_EVENT_BYTES = _counter("bus_event_bytes_total", "Bytes of published events in the log.", "topic", "publisher")
 BUS_EVENTS_ADDED = _counter(
     "bus_events_added_total", "Events that fan-outs and replays put into queues.", "subscription"
 )
@@ -178,9 +178,9 @@ BUS_EVENTS_SETTLED = _counter(
 )
 BUS_EVENTS_LOST = _counter(
     "bus_events_lost_total",
-    "Events that will not be delivered, by reason. log: it was replaced, or deleted them before a fan-out or a replay "
-    "had read them. age, backlog: they waited too long, or too many waited. fault: a replay failed. A replay's count "
-    "includes records of all topics.",
+    "Events that will not be delivered, by reason. log: the log was replaced, or deleted them before a fan-out or a "
+    "replay had read them. age, backlog: they waited too long, or too many waited. fault: a replay failed. A replay's "
+    "count includes records of all topics.",
     "subscription",
     "reason",
 )
@@ -191,7 +191,7 @@ BUS_NOTICE_AGE = _gauge(
 )
 BUS_FLUSHES = _counter(
     "bus_flushes_total",
-    "Flushes of fan-outs: stored, lost to another one, or folded_again, as subscriptions had changed.",
+    "Flushes of fan-outs: stored, lost to another one, or folded_again, because subscriptions had changed.",
     "outcome",
 )
 BUS_RECORDS_SKIPPED = _counter(
@@ -199,13 +199,18 @@ BUS_RECORDS_SKIPPED = _counter(
 )
 BUS_UNREADABLE = _gauge(
     "bus_unreadable_subscriptions",
-    "Subscriptions that this process cannot read, as a later version has written them: it leaves the log to others.",
+    "Subscriptions of a later version, which this process cannot read: it leaves the log to others.",
 )
 BUS_LOG_LAG = _gauge("bus_log_lag", "Records of the log, in partitions of this process, that are not in queues yet.")
 BUS_DELIVERIES = _counter(
     "bus_deliveries_total", "Calls of receivers: success, failure or throttled.", "subscription", "outcome"
 )
-BUS_DELIVERED_EVENTS = _counter("bus_delivered_events_total", "Events in these calls.", "subscription", "outcome")
+BUS_DELIVERED_EVENTS = _counter(
+    "bus_delivered_events_total",
+    "Events in calls of receivers: success, failure or throttled.",
+    "subscription",
+    "outcome",
+)
 BUS_DELIVERY_SECONDS = _histogram("bus_delivery_seconds", "How long the call of a receiver took.", "outcome")
 BUS_LATENCY = _histogram(
     "bus_latency_seconds",
@@ -233,7 +238,7 @@ BUS_REPLAYS = _gauge(
     "state",
 )
 BUS_WAKE_UPS_HANDED_AGAIN = _counter(
-    "bus_wake_ups_handed_again_total", "Wake-ups handed to workers again, since the worker that had them was lost."
+    "bus_wake_ups_handed_again_total", "Wake-ups handed to workers again, because the worker that had them was lost."
 )
 
 BULK_THINGS = _counter(
@@ -266,7 +271,7 @@ REQUESTS_REFUSED = _counter(
 SIGN_INS = _counter(
     "sign_ins_total", "Callers of the API, by how they show who they are: known, or refused.", "way", "outcome"
 )
-AUDIT_RECORDS = _counter("audit_records_total", "Acts that were written down, by how they ended.", "act", "outcome")
+AUDIT_RECORDS = _counter("audit_records_total", "Acts that were recorded, by outcome.", "act", "outcome")
 
 CERTIFICATE_EXPIRY = _gauge(
     "certificate_expiry_timestamp_seconds",
@@ -280,7 +285,8 @@ LOOP_STRETCH = _histogram(
     "CPU time of the event loop's thread between two looks at it: no turn of the loop took more.",
 )
 LOOP_LONGEST_STRETCH = _gauge(
-    "event_loop_longest_stretch_cpu_seconds", "The longest such stretch since the process started."
+    "event_loop_longest_stretch_cpu_seconds",
+    "The most CPU time between two looks at the event loop since the process started.",
 )
 
 LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")

@@ -127,7 +127,8 @@ class ApiSettings(Section, frozen=True):
         rarely("As Marathon does, ignore unknown fields of jobs, send unfilled tags as nothing, and take any {{tag}}."),
     ] = False
     requests_per_second: Annotated[
-        Count, says("Requests of a namespace, in each process: N allow N times as many. Stopping is always free.")
+        Count,
+        says("Requests of a namespace in each process: N processes allow N times as many. Stopping is always free."),
     ] = 500
     pending_schedules: Annotated[
         int, Meta(ge=1, le=10**9), rarely("Unfinished schedules of a namespace, roughly: counted now and then.")
@@ -355,7 +356,7 @@ class LogSettings(Section, frozen=True):
 
 
 class ShutdownSettings(Section, frozen=True):
-    """The end of a process on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
+    """The end of a process on SIGTERM or SIGINT. A second signal ends it at once; nothing is lost."""
 
     readiness_seconds: Annotated[
         float, Meta(ge=0, le=600), rarely("How long /readyz fails first, for load balancers to look away.")

@@ -19,7 +19,7 @@ from tests.services.api.http.pages.addresses import InnerReads, address_of, make
 
 _TIMES, _MADE = 100, 20
 _FEWEST, _MOST_MS = 3, 20_000
-"""A page that takes long is asked less often: for so long, but some times."""
+"""A slow page is loaded less often: for up to `_MOST_MS`, and at least `_FEWEST` times."""
 _P99_MS, _KEYS, _FIRST_BYTES, _REFRESH_BYTES = 100, 5_000, 150_000, 15_000
 _DIGEST = re.compile(rb'data-digest="(\w+)"')
 _FILE = re.compile(rb'(?:href|src)="(/ui/files/[^"]+)"')

@@ -32,8 +32,8 @@ def describe() -> dict[str, str]:
         assert command is not None
         nouns[name] = _noun(name, command, printed)
     return {
-        "common": _table(("option", "what it says"), [_option(option) for option in common_options()]),
-        "many": _table(("option", "what it says"), [_option(option) for option in _MANY]),
+        "common": _table(("option", "meaning"), [_option(option) for option in common_options()]),
+        "many": _table(("option", "meaning"), [_option(option) for option in _MANY]),
         "verbs": "\n".join(nouns[name] for name in NOUNS),
         "exits": _table(("code", "meaning"), [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]),
     }
@@ -56,8 +56,11 @@ def _noun(name: str, command: click.Command, printed: dict[str, Rows]) -> str:
 
 
 def _wrap(line: str) -> str:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.fill(line, 150, subsequent_indent=indent, break_on_hyphens=False) if "- " in line else line
+    text = line.lstrip()
+    if not text.startswith("- "):
+        return line
+    indent = " " * (len(line) - len(text) + 2)
+    return textwrap.fill(line, 150, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _verb(words: str, command: click.Command, printed: dict[str, Rows]) -> Iterator[str]:

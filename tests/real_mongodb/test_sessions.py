@@ -124,7 +124,7 @@ async def test_a_killed_process_keeps_a_job_from_nobody_for_long(
 async def test_a_user_who_may_read_and_write_one_database_may_do_all(server: str, admin: Admin) -> None:
     known = await admin.command("connectionStatus")
     if not known["authInfo"]["authenticatedUsers"]:
-        pytest.skip("this server asks nobody who they are")
+        pytest.skip("this server needs no login")
     name, password = a_name(), a_name()
     await admin.command("createUser", name, pwd=password, roles=[{"role": "readWrite", "db": name}])
     store = Store.open(at_server(server, name, login=f"{name}:{password}", authSource="admin"))

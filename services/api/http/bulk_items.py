@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Refused)
 
 
 class ItemError(Struct, frozen=True):
-    """The fault of an item."""
+    """The error in an item."""
 
     reason: str
     field: str | None

@@ -42,7 +42,7 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     metadata: Annotated[
         dict[str, Any], Meta(description="Goes out with each message. `dryRun: true` replaces the device tokens.")
     ] = msgspec.field(default_factory=dict)
-    expires_at: Annotated[int, Nanoseconds, Meta(description="The unsent rest is dropped then.")] = 0
+    expires_at: Annotated[int, Nanoseconds, Meta(description="The end of the job: the unsent rest is dropped.")] = 0
     starts_at: Annotated[
         int,
         Nanoseconds,
@@ -106,7 +106,7 @@ def check(body: JobBody, *, now: int) -> None:
     if body.credential and body.service:
         raise Invalid("a job has a credential or a service, not both", field="credential", value=body.credential)
     if not body.credential and body.service not in SERVICES:
-        raise _invalid("service", f"it must be {' or '.join(SERVICES)}, or `credential` an account", body.service)
+        raise _invalid("service", f"it must be {' or '.join(SERVICES)}, or `credential` must be set", body.service)
     _check_unit("expiresAt", body.expires_at)
     _check_unit("startsAt", body.starts_at)
     if body.expires_at != 0 and body.expires_at <= now:

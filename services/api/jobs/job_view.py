@@ -105,10 +105,11 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata`,
     the values of `filters`, the paths of files and what went wrong are left out, because the caller is a viewer.
 
-    `credentialId` names the provider account of a job that has one. A single one also has `options`, what it was made
-    with besides, `messages`, which is exact, and `queue`; its sums, `reasons` and `estimatedEnd` come from the same.
-    `completedTokens` are then all messages but `unsent` and `sending` ones, `failed` has the `unknown` ones, and
-    `skipped` are the `invalid` ones. Lists leave out what callbacks have told since its batches were settled.
+    `credentialId` names the provider account of a job that sends by one. The route of a single such job adds
+    `options`, the other fields of its POST, exact `messages`, and `queue`; its sums, `reasons` and `estimatedEnd`
+    follow from these. `completedTokens` are then all messages but `unsent` and `sending` ones, `failed` has the
+    `unknown` ones, and `skipped` are the `invalid` ones. Lists leave out what callbacks have told since its batches
+    were settled.
 
     `warnings` are only in the answer to POST. They name what is allowed but probably a mistake.
     """

@@ -33,7 +33,7 @@ class TriedTemplate(Struct, frozen=True, kw_only=True):
 
 
 class TrialBody(wire.Body, frozen=True, kw_only=True):
-    """The template: an unstored `template`, or the app's of this `name`, in the `locale` or in English."""
+    """The template to render: an unstored `template`, or the app's of this `name`, in the `locale` or in English."""
 
     template: TriedTemplate | None = None
     name: str = ""

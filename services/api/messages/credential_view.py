@@ -66,8 +66,8 @@ class CredentialDetail(CredentialView, frozen=True, kw_only=True, rename="camel"
     """A credential, and how it stands, up to a second ago. It sends `effectiveRate` messages a second now: less than
     its `rate` after the provider said that they came too fast, and 0 while it does not send. `limitedBy` is its
     limit: the `rate`, `maxInFlight`, the `provider` (which wants a pause, or has slowed it), or the `clock` of a
-    worker. `work` means that there is nothing to send, or that its workers are too slow. It is `null` while nothing is
-    sent. The provider has asked for a pause up to `holdUntil`."""
+    worker. `work` means that nothing waits, or that its workers are too slow. It is `null` while the credential does
+    not send. The provider has asked for a pause up to `holdUntil`."""
 
     effective_rate: float
     limited_by: Limit | None

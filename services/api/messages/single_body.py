@@ -40,7 +40,7 @@ class SingleBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unkno
         ENGLISH
     )
     parameters: Annotated[dict[str, Any], Meta(description="The values of the tags.")] = {}
-    default_region: Annotated[str, Meta(description="Whose phone number it is, if it has no country code.")] = ""
+    default_region: Annotated[str, Meta(description="The region of a phone number without a country code.")] = ""
     send_at: Annotated[_Instant | None, Meta(description="When it is sent; by default now.")] = None
     expires_at: Annotated[_Instant | None, Meta(description="From when on it is not sent any more.")] = None
     list: Annotated[

@@ -23,7 +23,7 @@ from shared.domain.messages.suppressions import (
 )
 from shared.domain.messages.unsubscribing import EVERYTHING
 
-ChannelField = Annotated[Channel, Meta(description="The kind of the address. A credential's kind decides its channel.")]
+ChannelField = Annotated[Channel, Meta(description="The channel of the address. Each kind of credential has one.")]
 AddressField = Annotated[
     str,
     Meta(

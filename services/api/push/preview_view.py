@@ -35,8 +35,8 @@ class LocaleCount(View, frozen=True):
 
 
 class AudienceView(View, frozen=True):
-    """The audience of the job, as far as it was counted in time. `exact` says that this is all, else the
-    estimates tell about how many there are: a table's rest is taken to be like what was counted, and so is a file's,
+    """The audience of the job, as far as it was counted in time. `exact` says that this is all; otherwise the
+    estimates say about how many there are: a table's rest is taken to be like what was counted, and so is a file's,
     byte for byte. Users of a table beyond a million are counted to within 0.2 %.
     """
 
@@ -83,8 +83,8 @@ class NoticeView(View, frozen=True):
 
 class JobPreview(View, frozen=True):
     """The effect of a job. `audience` is `null` for a file over which the job would fail, as a warning tells, and
-    `fileBytes` where there is no file. A job with a credential has no topic and no records,
-    and `messages` instead; it is `null` for others, and where the job would fail over its file."""
+    `fileBytes` if there is no file. A job with a credential has `messages` in place of a topic and records.
+    `messages` is `null` for other jobs, and if the job would fail over its file."""
 
     topic: str
     audience: AudienceView | None

@@ -94,7 +94,7 @@ def remove(session: Session, who: str, channel: str | None, list_name: str | Non
     """Unblock an address. A recipient who has also unsubscribed stays unsubscribed."""
     app_id = find_app(session)
     found = {"id": who} if _ID.fullmatch(who) else _find(session, app_id, who, channel, list_name)
-    session.ask(f"This removes block {found['id']}: {who} may get messages again.")
+    session.ask(f"This removes block {found['id']}: its address may get messages again.")
     session.api.delete("apps", app_id, "suppressions", found["id"])
     stays = " They have unsubscribed too: that stays." if _is_both(found) else ""
     session.out.confirm(found, f"Removed block {found['id']}.{stays}", id="id")

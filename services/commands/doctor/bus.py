@@ -111,7 +111,7 @@ def judge_waking(waiting: Waiting | None) -> Opinions:
     """Whether somebody wakes what flushes have brought."""
     if waiting is None:
         return well("queues are told what they were brought")
-    said = f"nobody has told the queues of {_count(waiting, 'flush', 'flushes')} since {_time(waiting.since)}"
+    said = f"no scheduler has woken the queues of {_count(waiting, 'flush', 'flushes')} since {_time(waiting.since)}"
     return fault(f"{said}: their events wait", SCHEDULER)
 
 
@@ -119,7 +119,7 @@ def judge_wake_ups(waiting: Waiting | None) -> Opinions:
     """Whether somebody hands over what is due."""
     if waiting is None:
         return well("what is due is handed to workers")
-    said = f"nobody has handed over {_count(waiting, 'queue', 'queues')} since {_time(waiting.since)}"
+    said = f"no scheduler has handed over {_count(waiting, 'queue', 'queues')} since {_time(waiting.since)}"
     return fault(f"{said}: what is due there waits", SCHEDULER)
 
 
@@ -142,7 +142,7 @@ def judge_suspended(suspended: Sequence[EventSubscription]) -> Opinions:
         since = _time(subscription.updated_at)
         said = f"{_name(subscription)} is suspended since {since}, and collects nothing: {subscription.reason}"
         opinions += warn(said, _verb("resume", subscription))
-    return (*opinions, *_others(suspended)) or well("nobody is suspended")
+    return (*opinions, *_others(suspended)) or well("no subscription is suspended")
 
 
 def judge_receivers(failing: Sequence[Cursor], known: Subscriptions, patience: timedelta) -> Opinions:

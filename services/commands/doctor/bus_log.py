@@ -75,7 +75,7 @@ class BusLog(Examination):
     async def check_readers(self) -> Opinions:
         """Somebody reads it."""
         if not await self._store.bus_inspection.has_subscriptions():
-            return well("not needed: nobody has subscribed")
+            return well("not needed: there are no subscriptions")
         first = await self._read()
         reading = first if not first.members else await self._wait_for_progress(first)
         return judge_readers(reading, first, self._settings.group)
@@ -177,8 +177,8 @@ def judge_readers(reading: LogReading, before: LogReading, group: str) -> Opinio
     since = _last_read(reading.positions)
     if not reading.members:
         if reading.unread:
-            return fault(f"nobody is in the group {group}, {reading.unread} records are unread{since}", FAN_OUT)
-        return warn(f"nobody is in the group {group}: what is published will not be read", FAN_OUT)
+            return fault(f"no fan-out is in the group {group}, {reading.unread} records are unread{since}", FAN_OUT)
+        return warn(f"no fan-out is in the group {group}: published events will not be read", FAN_OUT)
     if reading.unread and reading.offsets == before.offsets:
         said = f"{reading.members} are in the group {group}, and read nothing of {reading.unread} records{since}"
         return warn(f"{said}: /readyz and the log of each tell why", FAN_OUT)
@@ -204,7 +204,7 @@ def judge_positions(reading: LogReading, log_id: str) -> Opinions:
         said = f"{beyond} partitions end before what was read{since}: the log has lost its end, or was restored"
         opinions += warn(f"{said}; events may come again (bus.on_new_log), once there are some")
     if forgotten:
-        opinions += fault(f"the log has forgotten {forgotten} records that nobody had read{since}", FAN_OUT)
+        opinions += fault(f"the log has deleted {forgotten} unread records{since}", FAN_OUT)
     return opinions or well("what is read lies within this log")
 
 

@@ -61,7 +61,7 @@ class Deployment(Examination):
         users = await self._store.users.page(limit=MOST_USERS)
         if any(user.is_admin for user in users) or users.more:
             return well("there is an admin")
-        return warn("nobody is an admin", export("api.first_admin", "<your e-mail address>"))
+        return warn("there is no admin", export("api.first_admin", "<your e-mail address>"))
 
     async def check_passwords(self) -> Opinions:
         """No server is used by a password that everybody knows."""
@@ -130,14 +130,14 @@ def judge_proxies(api: ApiSettings) -> Opinions:
     networks = [ipaddress.ip_network(network) for network in api.trusted_proxies]
     remedy = export("api.trusted_proxies", "<the addresses of your proxy>")
     if open_to_all := [str(network) for network in networks if network.prefixlen == 0]:
-        return fault(f"{', '.join(open_to_all)}: everybody may say to be anybody", remedy)
+        return fault(f"{', '.join(open_to_all)}: every peer may name any person", remedy)
     large = [
         str(network)
         for network in networks
         if not network.is_loopback and network.prefixlen <= _LARGE_NETWORK[network.version]
     ]
     if large and not api.proxy_secret:
-        said = f"whoever connects from {', '.join(large)} may say to be anybody, without a secret"
+        said = f"{', '.join(large)}: every peer may name any person, without a secret"
         return warn(said, export("api.proxy_secret", "<16 random characters or more>"))
     return well("only the proxies that you name are believed")
 

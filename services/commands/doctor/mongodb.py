@@ -46,8 +46,8 @@ class MongoDb(Examination):
         grants = await self._inspection.read_grants(NEEDED)
         if not grants.user:
             if all(address.is_loopback for address in self.addresses):
-                return well("MongoDB asks nobody who they are; it is on this machine")
-            return warn("MongoDB asks nobody who they are: whoever reaches it can read and change all")
+                return well("MongoDB needs no login; it is on this machine")
+            return warn("MongoDB needs no login: every program that reaches it can read and change all")
         if not grants.missing:
             return well(f"{grants.user} may do all that Carillon does")
         database = urlsplit(self._url).path[1:]
@@ -135,15 +135,15 @@ class MongoDb(Examination):
         ),
         Question(
             "majority",
-            "A majority of the members takes writes, as each write of ours asks for. (The doctor writes to no "
-            "document.) If not: which members are away?",
+            "A majority of the members takes writes: Carillon waits for one with each write. If not, which members are "
+            "away? The doctor writes to no document.",
             check_writes,
         ),
         Question(
             "sessions",
-            "The server runs `killSessions` for our user, by which workers take up what a killed worker leaves. (The "
-            "doctor tries it with a random id.) It reaches sessions of the same user alone, so all processes log in "
-            "as one user.",
+            "The server runs `killSessions` for our user: workers need it to take over the work of a killed worker. It "
+            "reaches sessions of the same user alone, so all processes log in as one user. The doctor tries it with a "
+            "random id.",
             check_sessions,
         ),
         Question(
@@ -160,8 +160,8 @@ class MongoDb(Examination):
         ),
         Question(
             "indexes",
-            "There is every index that `carillon init` makes: without one, queries read whole collections. An index "
-            "that we do not know is a warning: each write pays for it.",
+            "Every index that `carillon init` makes is there: without one, queries read whole collections. An unknown "
+            "index is a warning, because each write pays for it.",
             check_indexes,
         ),
     )
@@ -170,7 +170,7 @@ class MongoDb(Examination):
 def judge_stamp(stamp: Stamp | None) -> Opinions:
     """What the stamp of the database says to this release."""
     if stamp is None:
-        return fault("nobody has set the database up", INIT)
+        return fault("the database is not set up", INIT)
     try:
         check_stamp(stamp)
     except TooOld as error:

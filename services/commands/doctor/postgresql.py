@@ -147,14 +147,14 @@ class PostgreSql(Examination):
         ),
         Question(
             "indexes",
-            "An index begins with `seq_id`, which walks through the table in steps, and one with `user_id`, which "
+            "An index begins with `seq_id`: planning walks through the table by it. Another begins with `user_id`, and "
             "finds the users of a file.",
             check_indexes,
             needs=(MONGODB,),
         ),
         Question(
             "statistics",
-            "PostgreSQL has looked at what is in each push table (`ANALYZE`).",
+            "PostgreSQL has statistics of each push table (`ANALYZE`).",
             check_statistics,
             needs=(MONGODB,),
         ),

@@ -80,7 +80,7 @@ class RabbitMq(Examination):
         idle = [name for name, queue in found.items() if queue is not None and not queue.consumers]
         if not idle:
             return well("workers take from every queue")
-        return warn(f"nobody takes from {name_some(idle)}", "carillon worker")
+        return warn(f"no worker takes from {name_some(idle)}", "carillon worker")
 
     async def check_policies(self) -> Opinions:
         """Our policies rule our queues."""
@@ -153,8 +153,8 @@ class RabbitMq(Examination):
         Question("bindings", "Rejected tasks arrive in the dead-letter queue.", check_bindings, needs=(MANAGEMENT,)),
         Question(
             "alarms",
-            "No node is short of memory or of disk space, when RabbitMQ takes no messages, and all nodes run. Only a "
-            "user with the tag `monitoring` may ask.",
+            "All nodes run, and none is short of memory or disk space: one that is stops all publishing. Only a user "
+            "with the tag `monitoring` may ask.",
             check_alarms,
             needs=(MANAGEMENT,),
         ),

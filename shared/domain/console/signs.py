@@ -214,8 +214,8 @@ SIGNS = (
         name="DeadLettersGrow",
         severity=Severity.TICKET,
         sentence="Callbacks were refused to the last attempt.",
-        remedy="Read the newest dead letters. Retry them once the receiver works. If the target is wrong, save another "
-        "one and retry; a schedule that has ended takes one only with a new time: save both, and discard the letter.",
+        remedy="Read the newest dead letters. Retry them once the receiver works. If the target is wrong, save the "
+        "right one and retry. A schedule that has ended takes one only with a new time: save both, discard the letter.",
         expression=_rise("carillon_dead_letters_total"),
     ),
     Sign(

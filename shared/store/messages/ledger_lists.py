@@ -15,13 +15,13 @@ _codec = Codec(Message)
 _BATCH = 1_000
 # What is as it is by default is not written into the document.
 _UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
-# A job's message does not say when it was accepted. `until` lies ahead while it is called: an answer counts first.
+# A job's message has no time of acceptance. During another call, `until` lies ahead: the last answer counts first.
 _CALLED = {"$ifNull": ["$answered_at", {"$ifNull": ["$until", EPOCH]}]}
 _ACCEPTED = {"$ifNull": ["$single.created_at", _CALLED]}
 
 
 class Dated(Struct, frozen=True):
-    """A message, and when it was accepted; a job's, when it was last answered or decided about, or is called."""
+    """A message, and when it was accepted; a job's message, when it was last answered or called."""
 
     message: Message
     at: datetime

@@ -1,7 +1,7 @@
-"""The counts of jobs in the ledger, at one moment: of their batches, and of what callbacks have told.
+"""The counts of a job's messages in the ledger, at one moment.
 
-What callbacks tell is counted apart (`tallies`). What was counted of batches that are removed stands in their job
-(`tally`). Each of the `steps` of their removal moves counts from the ones to the other in one transaction.
+Batches have counts of their own. The reports of callbacks are counted apart (`tallies`), and the counts of removed
+batches are in their job (`tally`): each step of a removal moves counts there in one transaction, and raises `steps`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _COUNTED: Document = {
     "_id": 0,
     "size": 1,
     "tally": 1,
-    # Those of a file's ranges are bits, and are counted in its plan.
+    # Repeats in a file's range are bits: the plan counts them.
     "repeats": {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]},
 }
 
@@ -41,17 +41,17 @@ class MessageSums:
         """The messages of a job, all at one moment; without its duplicates as long as it has its batches."""
         while True:
             before, found, after = await self._read(job_key)
-            # Not every server reads several collections at one moment. Its first and its last look tell.
+            # Not every server reads several collections at one moment: if the looks differ, counts have moved.
             if _steps_of(before) == _steps_of(after):
                 return _add_up(found, after)
 
     async def _read(self, job_key: str) -> tuple[Document, list[Document], Document]:
-        """What counts, between two looks at what the job keeps."""
+        """The documents that count, between two looks at the job."""
         look, heard = {"_id": 0, "tally": 1, "round": 1}, beginning_with(f"{split_key(job_key)[1]}.")
         with translate_errors():
             async with self._jobs.database.client.start_session(snapshot=True) as session:
                 before = await self._jobs.find_one(one_job(job_key), look, session=session)
-                # Before the batches: a callback only moves what a batch has counted.
+                # Before the batches: a callback only moves a message that its batch has counted.
                 told = await self._tallies.find(heard, session=session).to_list()
                 counted = await self._batches.aggregate(
                     [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}], session

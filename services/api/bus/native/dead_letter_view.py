@@ -13,8 +13,8 @@ class BusDeadLetterView(Struct, frozen=True, kw_only=True):
     """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts` where they were refused too often,
     `age` where for too long, `backlog` where too many waited: then there is no delivery, and a retry replays the events
     while the log has them; where it is not known in which log they lie, nothing `can_be_retried`.
-    `first_at` is when the first of them arrived, `last_at` when the last did, where that is told. The first
-    three and the last three of the `made` attempts are shown."""
+    `first_at` is when the first of them arrived, `last_at` when the last did, where that is told. The first three and
+    the last three of the `made` attempts are shown."""
 
     id: str
     namespace: str

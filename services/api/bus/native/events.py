@@ -43,7 +43,7 @@ class BusEventBody(Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[
         str,
         Meta(
-            description="The thing that it is about: an `https` or `http` URL without a query.",
+            description="The URL of the thing that changed: `https` or `http`, without a query.",
             pattern="^https?://",
             max_length=URL_CHARACTERS,
             examples=["https://app.example.com/widgets/1"],
@@ -71,7 +71,7 @@ BusEventBodies = Annotated[
 
 
 class PublishedItemView(Struct, frozen=True, kw_only=True):
-    """The result of one item. Each of the status 202 is in the log, with this id."""
+    """The result of one item. An event with the status 202 is in the log, with this id."""
 
     index: int
     id: str | None

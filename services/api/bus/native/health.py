@@ -23,9 +23,9 @@ class BusHealthView(Struct, frozen=True, kw_only=True):
     """How a receiver stands, from 0 to 100 `points`, with so many `failures` in a row. Nobody calls it before
     `next_probe_at`, `null` where it has no pause.
 
-    These fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are dead
-    letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries with some of the queued
-    ones are made and not settled.
+    The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
+    dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries with some of the
+    queued ones are made and not settled.
     """
 
     key: str

@@ -12,8 +12,8 @@ from shared.flow.bus.pressure import BusPressure
 
 
 class BusPressureView(Struct, frozen=True):
-    """The load of all subscriptions, at most a second ago: so many batches are `due`, so many events
-    are `queued`, the oldest of them for `oldest_seconds`, and so many records of the log are in no queue yet."""
+    """The load of all subscriptions, at most a second ago: so many batches are `due`, so many events are `queued`, the
+    oldest of them for `oldest_seconds`, and so many records of the log are in no queue yet."""
 
     due: int
     queued: int

@@ -11,7 +11,7 @@ from shared.flow.bus.published_wishes import LONGEST_TIMEOUT_MS, read_published_
 
 
 class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's subscription. `timeout` and `max` stay as they are where they are not given."""
+    """A client's subscription. `timeout` and `max` stay as they are if they are left out."""
 
     topics: Annotated[list[str], Meta(description="All topics of the subscription; those left out are left.")]
     callback: Annotated[

@@ -32,7 +32,7 @@ class PublishedEventBody(Struct, frozen=True):
     url: Annotated[
         str,
         Meta(
-            description="The thing that it is about: an `https` URL without a query.",
+            description="The URL of the thing that changed: `https`, without a query.",
             pattern="^https://",
             max_length=URL_CHARACTERS,
             examples=["https://app.example.com/widgets/1"],

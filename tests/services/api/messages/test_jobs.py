@@ -115,7 +115,7 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
     ("fields", "field", "words"),
     [
         ({"service": "apns"}, "credential", "a credential or a service, not both"),
-        ({"credential": ...}, "service", "it must be apns or gcm, or `credential` an account"),
+        ({"credential": ...}, "service", "it must be apns or gcm, or `credential` must be set"),
         ({"credential": "nobody"}, "credential", "no credential with this name or id"),
         ({"credential": "plya"}, "credential", "no credential with this name or id; did you mean play?"),
         ({"credential": "00000000-0000-4000-8000-00000000ffff"}, "credential", "no credential"),

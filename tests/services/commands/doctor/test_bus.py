@@ -64,7 +64,7 @@ async def test_a_log_that_nobody_reads(patient: Patient, log: str) -> None:
     await add(patient.store, "orders", "orders")
     await patient.parts.capabilities.stream.publish(log, [b"{}", b"{}"], keys=[b"a", b"a"])
     [ill] = await patient.these_ills(READERS)
-    assert ill.sentence == f"nobody is in the group {log}, 2 records are unread"
+    assert ill.sentence == f"no fan-out is in the group {log}, 2 records are unread"
     assert ill.remedy == "carillon fanout"
     environment = {**patient.environment, "PATH": patient.shell.path, "CARILLON_HEALTH_PORT": "0"}
     fan_out = await asyncio.create_subprocess_exec(
@@ -116,13 +116,13 @@ async def test_queues_that_nobody_wakes_or_hands_over(patient: Patient, orders: 
     note = {"_id": "f/0", "at": now - timedelta(minutes=2), "wakes": [[orders.queue, now + timedelta(hours=1), 1]]}
     await patient.database["bus_unwoken"].insert_one(note)
     said = await see_one(patient, Level.FAULT, "waking", "carillon scheduler")
-    assert said.startswith("nobody has told the queues of 1 flush since ")
+    assert said.startswith("no scheduler has woken the queues of 1 flush since ")
     await patient.parts.of(BusPart).unwoken.run_once()  # as a scheduler does
     await be_well(patient)
 
     await set_wake_up(patient, visible_at=now - timedelta(minutes=2))
     said = await see_one(patient, Level.FAULT, "wake-ups", "carillon scheduler")
-    assert said.startswith("nobody has handed over 1 queue since ")
+    assert said.startswith("no scheduler has handed over 1 queue since ")
     await set_wake_up(patient, visible_at=now + timedelta(minutes=2))  # as the hand-over does
     await be_well(patient)
 
@@ -224,7 +224,7 @@ def test_readers(reading: LogReading, before: int, level: Level) -> None:
         (read_to(10, log="b"), Level.FAULT, "1 partitions are of another log"),
         (read_to(10, log="b", end=0), Level.OK, "within this log"),
         (read_to(10, end=9), Level.WARNING, "1 partitions end before what was read"),
-        (read_to(3, begin=5), Level.FAULT, "has forgotten 2 records"),
+        (read_to(3, begin=5), Level.FAULT, "has deleted 2 unread records"),
     ],
 )
 def test_positions(reading: LogReading, level: Level, said: str) -> None:

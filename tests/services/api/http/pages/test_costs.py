@@ -88,7 +88,7 @@ SORTED_OR_COUNTED = {
     ("occurrences", "generation", "kind", "owner"): "what one schedule has ahead",
     ("sessions", "is_link", "namespace"): "one person's",
 }
-"""Queries of which an index gives more than they want, or in another order, and why that is little."""
+"""Queries for which an index reads more than they need, or in another order, and why that is little."""
 
 _TRIES = 5
 _SHARED = 12
