@@ -104,8 +104,10 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     templates = Environment(
         loader=PrefixLoader(rooms), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    written = ("number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name")
-    for name in (*written, "full_stop"):
+    for name in (
+        "number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name",
+        "full_stop",
+    ):  # fmt: skip
         templates.filters[name] = getattr(filters, name)
     for name in ("stacked_bar", "area", "columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
