@@ -245,8 +245,8 @@ async def _read_health(visit: Visit, key: str) -> Shown | None:
 
 
 async def _read_standings(visit: Visit, subscriptions: Sequence[Shown]) -> list[Values]:
-    """How each of these subscriptions stands, the worst first, else by key. Whoever may list them may know that, so all
-    who look share it."""
+    """How each of these subscriptions stands, the worst first, else by key. All readers who may list them share the
+    reading."""
     keys = [each["key"] for each in subscriptions]
     shared = ("/bus/subscriptions/health", read_namespace(visit) or visit.caller.namespace, *keys)
 

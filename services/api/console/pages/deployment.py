@@ -1,4 +1,4 @@
-"""What runs, and what admins see of it: `/ui/processes`, `/ui/dead-letters/tasks`, `/ui/audit` and `/ui/settings`."""
+"""The processes, and the pages of admins about them: `/ui/processes`, `/ui/dead-letters/tasks`, `/ui/audit` and `/ui/settings`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby

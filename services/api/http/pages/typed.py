@@ -19,7 +19,7 @@ from services.api.http.pages.visits import Visit
 from shared.domain.plain_words import describe_json_fault
 
 MANY_THINGS, MANY_DEVICES = 1_000, 100_000
-"""Whoever ends or sends something that concerns more than these types a name first."""
+"""A person who ends or sends something that concerns more than these types a name first."""
 
 _MOST_CHOSEN = 1_000
 _SAID_OF_SOME = {"retry": "retried-some", "discard": "discarded-some"}
