@@ -1,4 +1,4 @@
-"""The processes, and the pages of admins about them: `/ui/processes`, `/ui/dead-letters/tasks`, `/ui/audit` and `/ui/settings`."""
+"""The pages of processes, dead tasks, the audit and settings."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
