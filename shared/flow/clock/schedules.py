@@ -175,8 +175,8 @@ class ScheduleFlow:
     async def retry(self, letters: Sequence[DeadLetter]) -> Retried:
         """Have these instants attempted again, with what their schedules say now.
 
-        A letter is stored before its occurrence goes. A process that finds the occurrence claimed leaves both alone: it
-        would count as revived, and go with the claim.
+        A letter is stored before its occurrence goes. A process that finds the occurrence claimed leaves both alone:
+        the letter would count as revived, and go with the claim.
         """
         now = await self._time.now()
         schedules = await self._keep({letter.schedule_id for letter in letters}, now)

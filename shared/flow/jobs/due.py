@@ -1,4 +1,4 @@
-"""The steps of a job's occurrences that are due: a stage begins, or a batch gets its next turn.
+"""A job's occurrences that are due: a stage begins, or a batch gets its next turn.
 
 All of this can be done again at any time: the state of the documents lets upkeep find the work, so publishing its task
 completes the occurrence.

@@ -10,12 +10,11 @@ them. Nothing of an upload can be read before it is completed.
 | the file, once its upload is forgotten | another upload to another path: jobs go on reading the first one |
 
 Two who send different contents as one part may leave a note of the one and the content of the other. The completion
-finds that, and forgets all notes of parts: the caller sends them again.
+finds that, and forgets all notes of parts: whoever goes on sends them again.
 
 An upload that nobody touches for a day is dropped, its parts first: a death in between leaves a note, by which the next
-run does it again. One that cannot be dropped has its next turn a day later, so that it keeps no other waiting. A death
-between the begin of an upload and its note leaves an upload without a part, which a lifecycle rule of the bucket takes
-away.
+run does it again. One that cannot be dropped has its next turn a day later, so that no other waits. A death between the
+begin of an upload and its note leaves an upload without a part, which a lifecycle rule of the bucket takes away.
 """
 
 import asyncio
