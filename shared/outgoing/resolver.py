@@ -13,7 +13,7 @@ from shared.outgoing.lookups import NameLookups
 
 
 def system_lookup(host: str) -> list[str]:
-    """The addresses in /etc/hosts and DNS, without families that this machine has no address of."""
+    """The addresses that /etc/hosts and DNS give, without families that this machine has no address of."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return [str(sockaddr[0]) for *_, sockaddr in found]
 

@@ -137,7 +137,7 @@ class RabbitInspection:
         ]
 
     async def read_rights(self, queues: Iterable[str]) -> Rights:
-        """Our user's rights, and those missing, to what processes do: they read these queues with their dead letters,
+        """Our user's rights, and missing ones, to what processes do: they read these queues with their dead letters,
         and write to all by the default exchange. Things that `carillon init` makes are found missing elsewhere."""
         path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
         granted = await self._ask_management(path) or {}

@@ -1,4 +1,4 @@
-"""The contents of single messages, apart from their entries: many of these are read at a time, and must stay small.
+"""Contents of single messages, apart from the entries, which are read and written many at a time and must stay small.
 
 A content is stored before its entry, and removed once that is not pending any more. A content that a death leaves
 behind is found by its age (`find_old`).
