@@ -154,7 +154,7 @@ class Audience:
         return None if len(devices) > limit else devices
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
-        """What is in the table that the filters keep, or in as much of it as can be looked at in so many seconds.
+        """The counts of the rows that the filters keep, as far as these can be looked at in so many seconds.
 
         It begins with the least keys; rows that come and go meanwhile are counted or not. Raises `Invalid`.
         """

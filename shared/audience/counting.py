@@ -21,7 +21,7 @@ Ask = Callable[[int, int, int], Awaitable[Sequence[Any]]]
 
 
 class Tally:
-    """What was found so far. `upto` is the key up to which all is counted."""
+    """The counts so far. `upto` is the key up to which all is counted."""
 
     def __init__(self) -> None:
         self.upto = BEGINNING

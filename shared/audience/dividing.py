@@ -1,4 +1,4 @@
-"""What a push table tells about who is in which time zone: keys of devices, by the text of their `tz`."""
+"""The time zones of the devices in a push table: keys of devices, by the text of their `tz`."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What `carillon doctor` asks of PostgreSQL. Every statement reads."""
+"""The questions of `carillon doctor` to PostgreSQL. Every statement reads."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What the server answers when it is asked for rows of a table: one row, with all of a column in one value."""
+"""The server's answer when it is asked for rows of a table: one row, with all of a column in one value."""
 
 from collections.abc import Sequence
 from typing import Any

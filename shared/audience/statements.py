@@ -56,19 +56,19 @@ def read(table: Table, conditions: Sequence[Condition]) -> str:
 
 
 def read_columns(table: Table, conditions: Sequence[Condition], *, columns: Sequence[str]) -> str:
-    """What `read` gives, with these columns as texts, called `text_0` and so on, in place of a device's own."""
+    """The devices of `read`, with these columns as texts, called `text_0` and so on, in place of a device's own."""
     kept = _all_clauses(table, conditions, first=4)
     found = f"{_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
     return _aggregate(found, {text_name(place): quote_name(column) for place, column in enumerate(columns)})
 
 
 def text_name(place: int) -> str:
-    """What a column of `read_columns` is called in its answer."""
+    """The name of a column of `read_columns` in its answer."""
     return f"text_{place}"
 
 
 def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
-    """What `read` gives of the devices with the keys in $4.
+    """The devices of `read` with the keys in $4.
 
     The bounds let the planner walk along a part of the index where the keys lie close together.
     """
@@ -78,8 +78,8 @@ def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
 
 def divide(table: Table, conditions: Sequence[Condition]) -> str:
     """The keys that the filters keep of the first $3 rows between $1 and $2, as integers of 8 bytes: a group for each
-    text of $4 with the rows of this `tz`, and one for all other texts. What the filters do not keep is a group of its
-    own, so that the groups tell how far the statement scanned.
+    text of $4 with the rows of this `tz`, and one for all other texts. Rows that the filters do not keep are a group of
+    their own, so that the groups tell how far the statement scanned.
     """
     return f"""
 SELECT text, count(*) AS rows, max({KEY}) AS upto, string_agg(int8send({KEY}), ''::bytea) FILTER (WHERE kept) AS keys
@@ -109,8 +109,7 @@ def of_users(table: Table, conditions: Sequence[Condition]) -> str:
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
     """The first $3 keys between $1 and $2 that the filters keep, as integers of 8 bytes, out of the first $4 rows; of
-    the last key, all of them. Where the filters keep none of these, `upto` tells how far the scan
-    went.
+    the last key, all of them. If the filters keep none of these, `upto` tells how far the scan went.
 
     Both come from one statement, and so from one snapshot: a row that somebody deletes between two statements would
     move the end of the scan beyond rows that it never looked at.
@@ -129,8 +128,8 @@ FROM (SELECT string_agg(int8send({KEY}::bigint), ''::bytea) AS keys
 
 
 def tally(table: Table, conditions: Sequence[Condition]) -> str:
-    """What the filters keep of the first $3 rows between $1 and $2, by zone and locale. What they do not keep has
-    groups of its own, so that the groups tell how far the statement scanned.
+    """The rows that the filters keep of the first $3 between $1 and $2, by zone and locale. Other rows have groups of
+    their own, so that the groups tell how far the statement scanned.
 
     `users` are hashes of 8 bytes, one for each device that has a user.
     """
@@ -207,7 +206,7 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
-    """What the parameters of the conditions are bound to."""
+    """The values that the parameters of the conditions are bound to."""
     return [
         condition.values[0] if len(condition.values) == 1 and not condition.folded else list(condition.values)
         for condition in conditions

@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalogue says about a push table."""
+"""The entries of PostgreSQL's catalogue about a push table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

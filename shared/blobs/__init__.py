@@ -31,7 +31,7 @@ class Blobs(Protocol):
     rule."""
 
     bucket: str
-    """Where our own files go: the upload folder and the control groups lie in it."""
+    """The bucket for our own files: the upload folder and the control groups lie in it."""
 
     async def stat(self, path: str) -> File:
         """The object as it is now.
@@ -46,7 +46,7 @@ class Blobs(Protocol):
     def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
         """Bytes `start` (from 0) to `end` (not included; the object's end at most), in chunks of at most `CHUNK_BYTES`.
 
-        Of an empty range nothing is read and nothing checked. Whoever may leave the iteration early closes it
+        For an empty range nothing is read and nothing checked. A caller that may leave the iteration early closes it
         (`contextlib.aclosing`), so that its connection ends there.
 
         Raises:
@@ -90,8 +90,8 @@ class Blobs(Protocol):
         """Forget an upload and its parts; one that is over stays as it is. Raises `Invalid`, `Unavailable`."""
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
-        """Where anybody may PUT the object for so long, without credentials. It begins with `/` if it is one of our own
-        API. Raises `Unavailable`."""
+        """A URL at which anybody may PUT the object for so long, without credentials. It begins with `/` if it is one
+        of our own API. Raises `Unavailable`."""
 
     async def make_bucket(self) -> None:
         """Make our own bucket where there is none.

@@ -279,7 +279,7 @@ async def _limit_size(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncItera
 
 
 async def _on_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do the work on a thread, where it may block. What the file system refuses is `Unavailable`."""
+    """Do the work on a thread, where it may block. A refusal of the file system is `Unavailable`."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except PermissionError as error:

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class FolderParts:
-    """The parts of uploads, a folder each. What nobody touches for `abandoned_seconds` goes when another one begins."""
+    """The parts of uploads, a folder each. One untouched for `abandoned_seconds` goes when another one begins."""
 
     def __init__(self, folder: Path, *, abandoned_seconds: float) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class FolderParts:
             self._remove(self._folder / token)
 
     def _remove(self, folder: Path) -> None:
-        """Take the name away and then the content. What stays of that goes when another upload begins, a day later."""
+        """Take the name away and then the content. The rest of that goes when another upload begins, a day later."""
         gone = self._folder / f".{secrets.token_hex(16)}"
         folder.rename(gone)
         try:
@@ -85,7 +85,7 @@ class FolderParts:
 
 
 def no_upload(path: str) -> NotFound:
-    """What whoever goes on with an upload is told once it is over."""
+    """The error for a caller that goes on with an upload once it is over."""
     return NotFound(f"{path}: there is no such upload", field=FIELD, value=path)
 
 

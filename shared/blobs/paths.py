@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
     @property
     def parts(self) -> list[str]:
-        """What stands between the slashes of the key."""
+        """The texts between the slashes of the key."""
         return self.key.split("/")
 
 

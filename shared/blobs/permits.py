@@ -1,4 +1,4 @@
-"""Who may put a file into a folder without credentials: whoever has a URL that we signed, until it expires.
+"""Permits to put a file into a folder without credentials, for whoever has a URL that we signed, until it expires.
 
 A permit is the HMAC-SHA256 of what it allows, keyed by a secret that lies in the folder and that only its owner reads.
 All processes on the folder share it; deleting it takes all permits back.

@@ -20,7 +20,7 @@ MISSING = {
     "AccessDenied": "S3 denies access, which is also its answer for a missing object where listing is not allowed",
     "InvalidObjectState": "the object is archived and must be restored first",
 }
-"""What a code means to somebody who looks for an object."""
+"""The meanings of codes to somebody who looks for an object."""
 
 CHANGED = {
     "PreconditionFailed": "the object has changed",
@@ -29,7 +29,7 @@ CHANGED = {
     "NoSuchBucket": "the bucket is gone",
     "InvalidObjectState": MISSING["InvalidObjectState"],
 }
-"""What it means to somebody who has seen the object before. Access that is denied now was granted then, and may be
+"""The meanings to somebody who has seen the object before. Access that is denied now was granted then, and may be
 again."""
 
 UNWRITABLE = {
@@ -37,7 +37,7 @@ UNWRITABLE = {
     "AllAccessDisabled": "S3 denies access",
     "NoSuchBucket": "there is no such bucket",
 }
-"""What it means to somebody who writes."""
+"""The meanings to somebody who writes."""
 
 NO_UPLOAD = "NoSuchUpload"
 
@@ -46,7 +46,7 @@ MISMATCHED = {
     "InvalidPartOrder": "the parts are not in order",
     "EntityTooSmall": "a part that is not the last is too small",
 }
-"""What it means to somebody who joins the parts of an upload."""
+"""The meanings to somebody who joins the parts of an upload."""
 
 
 DENIALS = {"ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}

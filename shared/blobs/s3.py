@@ -3,8 +3,8 @@
 - A version is the object's ETag as the server writes it, and every read demands it (`If-Match`).
 - Nothing is connected before it is needed, and credentials that cannot be had are looked for again the next time.
 - Requests are repeated by the driver, within the deadline of the call; the body of an answer is resumed here.
-- A large object is written in parts. What fails is aborted; what is killed leaves parts that nobody sees but that are
-  stored, so a bucket should have a lifecycle rule for incomplete uploads.
+- A large object is written in parts. A write that fails is aborted; one that is killed leaves parts that nobody
+  sees but that are stored, so a bucket should have a lifecycle rule for incomplete uploads.
 - Checksums beyond S3's oldest are neither sent nor asked for: many other servers do not know them.
 """
 
@@ -95,8 +95,8 @@ class S3Blobs:
         silence_seconds: float = 10.0,
         tls: TlsSettings = NO_FILES,
     ) -> Self:
-        """Ready to ask for objects of the bucket in `s3://<bucket>` and of those allowed. What is empty comes from the
-        environment, as AWS's own tools read it; a signature holds for one host, so URLs for uploads are signed for
+        """Ready to ask for objects of the bucket in `s3://<bucket>` and of those allowed. An empty setting comes from
+        the environment, as AWS's own tools read it; a signature holds for one host, so URLs for uploads are signed for
         `public_endpoint_url`, or for `endpoint_url` if that is empty.
 
         A question takes at most `timeout_seconds`, all attempts together; one in which nothing comes for
@@ -327,7 +327,7 @@ def _session_class(tls: TlsSettings) -> type[AIOHTTPSession]:
 
 
 async def _next_of(body: "StreamingBody") -> bytes:
-    """What comes next; nothing at the end, and where the connection broke."""
+    """The next bytes; none at the end, and where the connection broke."""
     try:
         return await body.read(CHUNK_BYTES)
     except FAILURES as error:

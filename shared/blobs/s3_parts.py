@@ -21,7 +21,7 @@ class S3Parts:
         self._buckets = buckets
 
     async def begin(self, path: str) -> str:
-        """What S3 calls a new upload to this path."""
+        """The id that S3 gives to a new upload to this path."""
         place = find_place(path, self._buckets)
         async with self._connect(path) as client:
             return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
@@ -47,5 +47,5 @@ class S3Parts:
 
 
 def upload_of(place: Place, token: str) -> dict[str, Any]:
-    """What names an upload in every call about it."""
+    """The arguments that name an upload in every call about it."""
     return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}

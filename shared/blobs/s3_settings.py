@@ -1,4 +1,4 @@
-"""What settings of S3 must say, checked without its driver: a process tells at its start what is wrong with them."""
+"""The rules of the settings of S3, checked without its driver: a process tells at its start what is wrong with them."""
 
 import re
 from collections.abc import Collection

@@ -94,8 +94,8 @@ class Broker(Protocol):
         """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
 
     async def list_queues(self) -> Sequence[QueueState]:
-        """The queues of tasks that there are, by name; none where nobody can tell. What RabbitMQ tells is up to five
-        seconds old, and it has no figures of a new queue yet.
+        """The queues of tasks that there are, by name; none where nobody can tell. RabbitMQ's figures are up to five
+        seconds old, and it has none of a new queue yet.
 
         Raises:
             Unavailable: the broker's management does not answer.

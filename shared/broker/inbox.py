@@ -1,4 +1,4 @@
-"""Where a consumer's messages wait until somebody iterates over them, and where their end is told.
+"""A consumer's messages wait here until somebody iterates over them, and their end is told here.
 
 Any number of tasks may iterate over one inbox; each message goes to one of them, the end to all.
 """

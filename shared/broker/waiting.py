@@ -7,7 +7,7 @@ PUBLISHED = "x-published-ms"
 
 
 def published_now() -> int:
-    """What the header says of a message that is published now."""
+    """The value of the header for a message that is published now."""
     return int(time.time() * 1000)
 
 

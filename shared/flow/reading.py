@@ -12,8 +12,8 @@ _FAILURES = 5
 
 
 async def read_patiently(reader: Reader, wait_seconds: float, *, whose: str, stopping: asyncio.Event) -> list[Chunk]:
-    """What the reader has, after failures too; nothing once it is time to stop. Raises `Unavailable` where it fails so
-    often that it seems broken."""
+    """The chunks that the reader has, after failures too; nothing once it is time to stop. Raises `Unavailable` where
+    it fails so often that it seems broken."""
     outage = Outage(f"{whose} waits to read", stopping, _BACKOFF)
     while not stopping.is_set():
         try:

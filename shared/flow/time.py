@@ -1,8 +1,8 @@
 """The database's time, carried by the monotonic clock between two looks at it.
 
-Wall clocks differ from machine to machine and jump; the database's clock is one. What `now` says is never ahead of it:
-the reply is taken to tell the moment at which it arrived. A look that took long tells little, so the best of a few is
-kept.
+Wall clocks differ from machine to machine and jump; the database's clock is one. The time that `now` tells is never
+ahead of it: the reply is taken to tell the moment at which it arrived. A look that took long tells little, so the best
+of a few is kept.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class _Look(Struct, frozen=True):
 
 
 class DatabaseTime:
-    """What time it is by the database. `fresh_seconds` is for how long one look serves."""
+    """The time of the database. `fresh_seconds` is for how long one look serves."""
 
     def __init__(self, store: Store, *, fresh_seconds: float = 5.0) -> None:
         self._store = store

@@ -24,7 +24,7 @@ _STRANGERS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class PostAnswer(Protocol):
-    """What came back: the status, and the beginning of the body on one line."""
+    """The answer to a posting: the status, and the beginning of the body on one line."""
 
     @property
     def status(self) -> int: ...

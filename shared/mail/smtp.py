@@ -78,7 +78,7 @@ class SmtpMail:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[aiosmtplib.SMTP]:
-        """A connection for as long as a letter may take. What goes wrong when it is left harms nobody."""
+        """A connection for as long as a letter may take. An error when it is left harms nobody."""
         client = self._client()
         try:
             async with asyncio.timeout(self._timeout_seconds):

@@ -19,7 +19,7 @@ class Tls(StrEnum):
 
 
 class Server(Struct, frozen=True):
-    """Where a mail server is, and as whom it is used. `port` and `tls` are `None` where the URL is silent."""
+    """The address of a mail server, and the user there. `port` and `tls` are `None` where the URL is silent."""
 
     scheme: str
     host: str

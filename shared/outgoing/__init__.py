@@ -78,7 +78,7 @@ class Call(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What came back. `excerpt` is the beginning of the body, on one line, for error messages."""
+    """The receiver's answer. `excerpt` is the beginning of the body, on one line, for error messages."""
 
     status: int
     retry_after_seconds: float | None
@@ -110,8 +110,8 @@ class Posting(Struct, frozen=True):
 
 
 class PostedAnswer(Struct, frozen=True):
-    """What came back to a posting. `body` is its beginning, at most 16 KiB, and less where it broke off; the names of
-    `headers` are in lower case."""
+    """The answer to a posting. `body` is the beginning of its body, at most 16 KiB, and less where it broke off; the
+    names of `headers` are in lower case."""
 
     status: int
     retry_after_seconds: float | None

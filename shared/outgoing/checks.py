@@ -1,6 +1,6 @@
-"""What an API checks before it stores a call: pure rules, no DNS. The same rules bind once more when the call is made.
+"""Checks of an API before it stores a call: pure rules, no DNS. The same rules bind once more when the call is made.
 
-A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands. Where two parsers could disagree
+A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands. If two parsers could disagree
 about the host, one of them could be led past the guard.
 """
 
@@ -52,7 +52,7 @@ class GuardedUrl(BadUrl):
     """The text names an address in a network that is closed to calls; a setting may open it."""
 
     def advise(self, setting: str) -> str:
-        """What is wrong, and the setting."""
+        """The fault, and the setting that can allow it."""
         return f"{self}; the setting {setting} can allow its network"
 
 

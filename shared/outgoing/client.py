@@ -194,7 +194,7 @@ def _driver_errors(timeout_seconds: float) -> Iterator[None]:
 
 
 def _system_fault(error: OSError) -> str:
-    """What the system says; asyncio's own text tells the address behind a name."""
+    """The system's text; asyncio's own tells the address behind a name."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 

@@ -1,7 +1,7 @@
 """The guard: which IP addresses may be called.
 
-What our users give us to call must not reach what only we can reach: the deployment's own network, this machine, the
-cloud's metadata service. So an address may be called if the deployment allows its network, or if it is one that the
+A URL that our users give us to call must not reach what only we can reach: the deployment's own network, this machine,
+the cloud's metadata service. So an address may be called if the deployment allows its network, or if it is one that the
 whole Internet reaches. Our own API is not called even where its network is allowed: there, a call that comes from this
 machine may be proof enough of who is asking.
 
@@ -64,7 +64,7 @@ _WEB_PORTS = frozenset({80, 443})
 
 
 class OwnApi:
-    """Where our own API can be reached: `host` and `port` are what it listens on, `public_url` is what callers use.
+    """The addresses of our own API: `host` and `port` are what it listens on, `public_url` is what callers use.
 
     An API in this very process takes a free port where none is chosen, and tells it when it listens.
     """

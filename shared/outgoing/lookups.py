@@ -27,8 +27,8 @@ name_owner: ContextVar[str] = ContextVar("name_owner", default="")
 
 
 class NameLookups:
-    """Looks each name up once for all who ask on behalf of one owner, and remembers its addresses for ten seconds. Who
-    asks on behalf of nobody has each name for its owner."""
+    """Looks each name up once for all who ask on behalf of one owner, and remembers its addresses for ten seconds. A
+    caller that asks on behalf of nobody has each name for its owner."""
 
     def __init__(self, lookup: Lookup, *, patience_seconds: float) -> None:
         self._lookup = lookup

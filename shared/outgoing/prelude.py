@@ -18,7 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
 MOST_HEADS = 5
-"""Of a request's answers, the final one included."""
+"""The most answers to one request, the final one included."""
 _PIECE_BYTES = 4_096  # 256 KiB of heads in one go would hold the loop for 35 ms
 
 

@@ -1,7 +1,7 @@
 """Names to addresses, past the guard.
 
 The connector connects to the very addresses that come out of here, so a name that changes between a check and its use
-(DNS rebinding) gains nothing. Of several addresses those that may be called are used; a name with none is `Blocked`.
+(DNS rebinding) gains nothing. Those of several addresses that may be called are used; a name with none is `Blocked`.
 """
 
 import socket
@@ -13,7 +13,7 @@ from shared.outgoing.lookups import NameLookups
 
 
 def system_lookup(host: str) -> list[str]:
-    """What /etc/hosts and DNS say, without families that this machine has no address of."""
+    """The addresses that /etc/hosts and DNS give, without families that this machine has no address of."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return [str(sockaddr[0]) for *_, sockaddr in found]
 

@@ -1,4 +1,4 @@
-"""What a socket knows before the event loop does."""
+"""Facts that a socket knows before the event loop does."""
 
 import select
 from asyncio import BaseTransport

@@ -94,7 +94,7 @@ class KeyRing:
         return self._first()[0]
 
     def fingerprint(self, secret: Secret) -> str:
-        """What tells this secret from others, as long as the first key stays. Raises `Invalid` where there is no
+        """A text that tells this secret from others, as long as the first key stays. Raises `Invalid` where there is no
         key."""
         return self.digest(msgspec.json.encode(secret, order="sorted")).hex()[:FINGERPRINT_CHARACTERS]
 

@@ -251,12 +251,12 @@ class Store:
 
     @property
     def inspection(self) -> StoreInspection:
-        """What can be asked of the server itself, for `carillon doctor`."""
+        """The questions of `carillon doctor` to the server itself."""
         return StoreInspection(self._database, self._makers)
 
     @property
     def bus_inspection(self) -> BusInspection:
-        """What can be asked of the bus's collections, for `carillon doctor`."""
+        """The questions of `carillon doctor` to the bus's collections."""
         return BusInspection(self._database)
 
     async def now(self) -> datetime:

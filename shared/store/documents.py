@@ -1,6 +1,6 @@
 """How values become documents, and how a driver's errors become ours.
 
-A value's `id` is the document's `_id`. What users wrote as JSON is kept as JSON text: a key with a dot or a dollar,
+A value's `id` is the document's `_id`. JSON that users wrote is kept as JSON text: a key with a dot or a dollar,
 an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks of it.
 """
 
@@ -39,7 +39,7 @@ BATCH = 8
 """How many documents of a megabyte or more a reply may hold: a reply has at most 48 MB."""
 
 BSON_TYPES = (datetime, bytes)
-"""What BSON has beside JSON's types."""
+"""The types that BSON has beside JSON's."""
 
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
@@ -109,7 +109,7 @@ class Codec(Generic[T]):
 
 
 Place = tuple[datetime, str]
-"""Where a value stands among those that are ordered by a time and their ids."""
+"""The place of a value among those that are ordered by a time and their ids."""
 
 
 class Page(list[V]):

@@ -13,7 +13,7 @@ from shared.store.documents import Document, forget_some, translate_errors
 
 
 class FirstUse(Struct, frozen=True):
-    """What is remembered of the first request with a key: when it came, and what it made, in its own notation; empty
+    """The record of the first request with a key: when it came, and what it made, in its own notation; empty
     where it did not get so far."""
 
     at: datetime | None = None

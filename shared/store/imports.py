@@ -1,4 +1,4 @@
-"""What was brought here from another system: a digest of each thing as it came.
+"""The things that were brought here from another system: a digest of each as it came.
 
 So the next import can tell what was changed or deleted here since, and leaves that alone.
 """

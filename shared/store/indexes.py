@@ -26,7 +26,7 @@ class CollectionIndex(Struct, frozen=True):
 
     @property
     def does(self) -> tuple[str, tuple[tuple[str, Any], ...], tuple[tuple[str, str], ...]]:
-        """What it is for, whatever its name."""
+        """The work of the index, whatever its name."""
         return self.collection, self.keys, self.options
 
     def hinders(self, other: "CollectionIndex") -> bool:
@@ -46,7 +46,7 @@ class Preparable(Protocol):
 
 
 async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Preparable]]) -> "_Recorder":
-    """What the setup of all these kinds of documents would make."""
+    """The collections and indexes that the setup of all these kinds of documents would make."""
     recorder = _Recorder()
     for make in makers:
         with suppress(_NotOfIndexes):

@@ -1,4 +1,4 @@
-"""What `carillon doctor` asks of MongoDB itself. Nothing here changes what is stored."""
+"""The questions of `carillon doctor` to MongoDB itself. Nothing here changes what is stored."""
 
 import re
 import secrets
@@ -22,7 +22,7 @@ _MONGODB_PORT = 27017
 
 
 class Membership(Struct, frozen=True):
-    """What the server says of itself: its replica set, how far its clock is from ours (more is ahead), and whether it
+    """The server's account of itself: its replica set, how far its clock is from ours (more is ahead), and whether it
     is the router of a sharded cluster (`mongos`), which names no replica set."""
 
     replica_set: str
@@ -31,7 +31,7 @@ class Membership(Struct, frozen=True):
 
 
 class IndexComparison(Struct, frozen=True):
-    """What of the indexes is not as `Store.setup` makes it. One that is `other` stands in the way of a missing one: it
+    """The indexes that are not as `Store.setup` makes them. One that is `other` stands in the way of a missing one: it
     has its name, or its fields and other options."""
 
     made: int
@@ -155,7 +155,7 @@ def _allowed_actions(privileges: Iterable[Mapping[str, Any]], database: str) -> 
 
 
 def _why_none_is_selected(said: str) -> str:
-    """What the driver says, without the page of topology that follows."""
+    """The message of the driver, without the page of topology that follows."""
     reason = re.split(r",? Timeout: | \(configured ", said, maxsplit=1)[0]
     return "no answer within 4 s" if reason.startswith("No servers found yet") else reason.rstrip(",")
 

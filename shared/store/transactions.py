@@ -40,9 +40,9 @@ async def run_transaction(
     seconds: float = TRANSACTION_SECONDS,
     patience: float = TRANSACTION_SECONDS,
 ) -> Written:
-    """What `work` answers, once all that it has written in the session that it is given is stored. It is called again
-    where another transaction has written the same documents first, for so many seconds of `patience`. What it raises
-    ends the transaction without a write.
+    """The answer of `work`, once all that it has written in the session that it is given is stored. It is called again
+    where another transaction has written the same documents first, for so many seconds of `patience`. An error that it
+    raises ends the transaction without a write.
 
     Raises:
         LastingConflict: another transaction still has the same documents then.

@@ -112,7 +112,7 @@ class Stream(Ranges, Protocol):
         """Join a group on all topics, present and future, whose whole name matches the pattern."""
 
     async def spans(self, topic: str) -> Mapping[str, tuple[int, int]]:
-        """Where each partition (`topic/number`) begins, and where it ends: behind its last record. Raises
+        """The beginning of each partition (`topic/number`), and its end: behind its last record. Raises
         `Unavailable`."""
 
     async def ping(self) -> None:

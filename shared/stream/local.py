@@ -307,7 +307,7 @@ def _append(log: sqlite3.Connection, topic: str, values: Sequence[bytes]) -> Non
 
 
 def _chunk(log: sqlite3.Connection, partition: str, position: int) -> Chunk | None:
-    """What lies from this position on. Where the topic ends before it, that is all that it has, as in Kafka."""
+    """The records from this position on. If the topic ends before it, these are all that it has, as in Kafka."""
     topic = _topic(partition)
     begins = position if position <= _end(log, topic) else 0
     query = "SELECT position, value FROM records WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?"

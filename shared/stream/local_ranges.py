@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LocalLog(Protocol):
-    """Where the records are."""
+    """The log that has the records."""
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
 

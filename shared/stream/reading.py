@@ -34,15 +34,15 @@ no topics."""
 class Reader(Protocol):
     """A member of a consumer group that reads committed records and keeps its positions elsewhere.
 
-    What it reads of a partition comes from the log that it asked the position for. When another log takes its place, it
+    Its records of a partition come from the log that it asked the position for. When another log takes its place, it
     asks again.
     """
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
-        """What has come, after waiting at most so long for the first of it. Raises `Unavailable`."""
+        """The chunks that have come, after waiting at most so long for the first. Raises `Unavailable`."""
 
     def ends(self) -> Mapping[str, int]:
-        """Where the records of each partition that it reads ended, as far as the reader has heard."""
+        """The end of the records of each partition that it reads, as far as the reader has heard."""
 
     async def rewind(self, partition: str, position: int) -> None:
         """Read the partition on from this position, if it is still assigned."""

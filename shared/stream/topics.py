@@ -20,7 +20,7 @@ NO_TOPICS: Mapping[str, TopicSpec] = MappingProxyType({})
 
 
 def as_spec(topic: int | TopicSpec) -> TopicSpec:
-    """What is said of a topic by its number of partitions alone."""
+    """The specification of a topic, also where its number of partitions is all that is given."""
     return topic if isinstance(topic, TopicSpec) else TopicSpec(topic)
 
 

@@ -69,7 +69,7 @@ class RabbitBroker:
 
     @property
     def inspection(self) -> RabbitInspection:
-        """What can be asked of the server itself, for `carillon doctor`."""
+        """The questions of `carillon doctor` to the server itself."""
         return RabbitInspection(self._publishing, self._management, vhost=self._vhost, user=self._user)
 
     async def setup(self, queues: tuple[str, ...]) -> None:

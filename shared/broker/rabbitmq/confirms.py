@@ -207,7 +207,7 @@ class ConfirmedChannel:
             self._returned[number] = Undeliverable(f"no queue is bound to {target} {frame.routing_key}")
 
     def _end_closed_channel(self, frame: spec.Channel.Close) -> None:
-        """The broker has closed the channel. What was written after the message that it minds never arrived."""
+        """The broker has closed the channel. Messages written after the one that it minds never arrived."""
         reason = f"RabbitMQ: {frame.reply_text}"
         whole_exchange = frame.reply_code in (_ACCESS_REFUSED, _NOT_FOUND) and not _ONE_TOPIC.search(reason)
         one = len(self._in_flight) == 1

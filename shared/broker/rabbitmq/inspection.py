@@ -1,4 +1,4 @@
-"""What `carillon doctor` asks of RabbitMQ. Nothing here changes anything: queues are declared passively."""
+"""The questions of `carillon doctor` to RabbitMQ. Nothing here changes anything: queues are declared passively."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
@@ -63,8 +63,8 @@ class RuledBy(Struct, frozen=True):
 
 
 class Rights(Struct, frozen=True):
-    """What our user may not do in the virtual host, as `read on push.batch`, and the permissions that let him do it:
-    those that he has, wider where they must be."""
+    """The rights that our user lacks in the virtual host, as `read on push.batch`, and the permissions that let him do
+    it: those that he has, wider where they must be."""
 
     missing: Sequence[str]
     configure: str
@@ -128,7 +128,7 @@ class RabbitInspection:
         return [queue for queue in queues if (queue, queue + DEAD_LETTERS) not in routes]
 
     async def find_alarms(self) -> list[NodeAlarm]:
-        """What nodes are short of: RabbitMQ takes no message while one is."""
+        """The nodes that are short of something, or away: RabbitMQ takes no message while one is short."""
         nodes = await self._ask_management("/nodes?columns=name,running,mem_alarm,disk_free_alarm")
         signs = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
         return [
@@ -137,8 +137,8 @@ class RabbitInspection:
         ]
 
     async def read_rights(self, queues: Iterable[str]) -> Rights:
-        """What our user may do, and may not, of what processes do: they read these queues with their dead letters, and
-        write to all by the default exchange. What `carillon init` makes is found missing elsewhere."""
+        """Our user's rights, and missing ones, to what processes do: they read these queues with their dead letters,
+        and write to all by the default exchange. Things that `carillon init` makes are found missing elsewhere."""
         path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
         granted = await self._ask_management(path) or {}
         named = [name for queue in queues for name in (queue, queue + DEAD_LETTERS)]

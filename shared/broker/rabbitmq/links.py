@@ -131,8 +131,8 @@ class Link:
 
 
 def rabbit_context(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
-    """What encrypts a connection there; `None` where it is plain, or where the URL names files of its own. Raises
-    `Invalid`."""
+    """The context that encrypts a connection there; `None` where it is plain, or where the URL names files of its own.
+    Raises `Invalid`."""
     parts = urlsplit(url)
     own = parse_qs(parts.query).keys() & _OWN_FILES
     return client_context(tls) if parts.scheme == "amqps" and not own else None

@@ -1,4 +1,4 @@
-"""What AMQP cannot do on RabbitMQ: make the virtual host, give permissions, and set policies, by its management API.
+"""RabbitMQ's management API, for what AMQP cannot do: make the virtual host, give permissions, and set policies.
 
 A queue's arguments can never change, a policy can; so the queues carry their type and nothing else. The policies:
 
@@ -155,7 +155,7 @@ class Management:
         return await self.ask(f"/queues/{self._vhost}?columns=name,type") or []
 
     async def ask(self, path: str) -> Any:
-        """What stands at this path, or `None`. Raises `Unmanageable`."""
+        """The answer at this path, or `None`. Raises `Unmanageable`."""
         return await self._call("GET", path)
 
     async def _ensure_vhost(self) -> None:

@@ -2,7 +2,7 @@
 
     idle? ──> takes nothing new ──> idle? ──> noted ──> secrets, templates ──> the rest, in steps ──> idle? ──> the app
 
-What was noted is done to its end: a request does as much as fits into it, and upkeep the rest. Until then the app is
+A noted removal is done to its end: a request does as much as fits into it, and upkeep the rest. Until then the app is
 there, and its name and ids are taken.
 """
 

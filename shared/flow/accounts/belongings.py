@@ -1,12 +1,12 @@
-"""What subjects have stored for an app, and how each of them lets go of it when the app is deleted.
+"""The data that subjects have stored for an app, and how each lets go of its own when the app is deleted.
 
 A subject brings its own (`Part.belongings`): no one place knows them all.
 """
 
 
 class Belongings:
-    """What one subject has stored for apps. A subject overrides what it has; the rest is empty here. Each may be asked
-    for again. All raise `Unavailable`."""
+    """The data that one subject has stored for apps. A subject overrides what it has; the rest is empty here. Each may
+    be asked for again. All raise `Unavailable`."""
 
     async def check_idle(self, app_id: str) -> None:
         """Raise `Conflict` where the app has work that is not finished."""

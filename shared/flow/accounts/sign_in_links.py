@@ -1,7 +1,7 @@
 """Links that sign a person's browser in, once.
 
-Whoever runs Carillon on a laptop has no proxy that names them, and need not make a token to look at the dashboard. A
-link lies beside the sessions: it is one that no browser has yet.
+A person who runs Carillon on a laptop has no proxy that names them, and need not make a token to look at the dashboard.
+A link lies beside the sessions: it is one that no browser has yet.
 """
 
 import secrets

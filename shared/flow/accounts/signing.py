@@ -1,4 +1,4 @@
-"""What callbacks are signed by: the secrets of their namespace."""
+"""The secrets of a namespace, which sign its callbacks."""
 
 import asyncio
 import secrets

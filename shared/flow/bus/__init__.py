@@ -1,1 +1,1 @@
-"""What is done with the bus, by whichever process."""
+"""The work on the bus, in whichever process it is done."""

@@ -3,8 +3,8 @@
     retry ──> one transaction: the letter goes, its delivery is open again, a note says whom to wake
           ──> the queue is woken (of many letters, a page's queues together) ──> the note goes
 
-Who dies in between leaves the note, which the upkeep of the fan-outs finds. A letter that tells of a loss has no
-delivery: a replay of where its events lie in the log takes its place.
+A process that dies in between leaves the note, which the upkeep of the fan-outs finds. A letter that tells of a loss
+has no delivery: a replay of where its events lie in the log takes its place.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

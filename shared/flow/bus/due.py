@@ -1,4 +1,4 @@
-"""What the clock does with wake-ups that come due: it hands them over to workers, as many together as come together."""
+"""The clock hands the wake-ups that come due over to workers, as many together as come together."""
 
 from collections.abc import Sequence
 

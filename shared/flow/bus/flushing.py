@@ -105,7 +105,7 @@ class LogFlusher:
             BUS_EVENTS_ADDED.labels(self._label(subscription_of(wake.queue))).inc(wake.events)
 
     async def _wake_all(self, flush: BusFlush) -> None:
-        """What fails here is left to upkeep: the events are stored."""
+        """A failure here is left to upkeep: the events are stored."""
         if not flush.wakes:
             return
         try:

@@ -1,8 +1,8 @@
 """The events of deliveries that are settled, read from the log once more.
 
-A settled delivery keeps where each of its events stands, and the digest of them all. Of each partition, what lies from
-the first of them to the last is read in one go, whatever lies in between. The digest decides: a log that was made anew
-may have other events in these places.
+A settled delivery keeps where each of its events stands, and the digest of them all. The records of each partition,
+from the first of these events to the last, are read in one go, whatever lies in between. The digest decides: a log that
+was made anew may have other events in these places.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from shared.stream import Stream
 from shared.stream.reading import Chunk
 
 MOST_RECORDS = 50_000
-"""What is read for one delivery, which has a fifth of it at most."""
+"""The most records that are read for one delivery, which has a fifth as many events at most."""
 
 _SECONDS = 10.0
 _AT_ONCE, _QUEUE_SECONDS = 4, 5.0
@@ -54,7 +54,7 @@ class LoggedEvents:
         return events
 
     async def _find_ranges(self, places: Iterable[RecordPlace]) -> dict[str, LogRange]:
-        """Of each partition that the fan-out has read, what has to be read again: of the log that it reads now."""
+        """The range to read again of each partition that the fan-out has read: of the log that it reads now."""
         offsets: dict[str, list[int]] = {}
         for partition, offset in places:
             offsets.setdefault(partition, []).append(offset)

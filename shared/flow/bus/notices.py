@@ -2,7 +2,7 @@
 
     stored with what it tells ──> taken for a while ──> published ──> taken out
 
-Who dies in between leaves it to the next one, who publishes it again under the same id.
+A process that dies in between leaves it to the next one, which publishes it again under the same id.
 """
 
 from datetime import datetime, timedelta

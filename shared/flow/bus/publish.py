@@ -4,8 +4,8 @@
                                        └─ it is not the publisher's yet: claim it, and once more
 
 All that is published at the same time in a process goes together: one look at the topics, one append. An entity's
-events have one key, its topic and URL, so they lie in one partition in the order in which they were appended. Where a
-partition does not answer, only those whose events go there wait for it. The arrival is the database's time. Where no
+events have one key, its topic and URL, so they lie in one partition in the order in which they were appended. If a
+partition does not answer, only those whose events go there wait for it. The arrival is the database's time. If no
 acknowledgement comes in time, nobody knows whether the log has the events: whoever publishes them again may publish
 them twice.
 """
@@ -52,7 +52,7 @@ class _Append(Struct, frozen=True):
 
 
 _Appended = Collection[asyncio.Future[None]]
-"""Of what was appended: what ends once the log has all of it; empty where it has."""
+"""The futures that end once the log has all that was appended; empty where it has."""
 
 
 class EventPublisher:
@@ -94,7 +94,7 @@ class EventPublisher:
         return append.ids
 
     async def _claim_and_append(self, name: str, namespace: str, drafts: Sequence[EventDraft]) -> _Append:
-        """What is in the log now. Nearly every topic is its publisher's already: it is claimed only where it is not."""
+        """The append, once the log has it. Nearly every topic is its publisher's already: only others are claimed."""
         for _ in range(_TRIES):
             append = await self._stamp(name, namespace, drafts)
             if (appended := await self._append(append)) is not None:
@@ -131,7 +131,7 @@ class EventPublisher:
 def _share_out(
     late: Sequence[LateRecords], appends: Sequence[_Append], owned: Sequence[bool]
 ) -> list[_Appended | None]:
-    """What each of these still waits for, where some partitions are late."""
+    """The futures that each append still waits for, where some partitions are late."""
     done_by_place = {place: records.done for records in late for place in records.places}
     shared, first = list[_Appended | None](), 0
     for append, is_owned in zip(appends, owned, strict=True):
@@ -150,5 +150,5 @@ def _counters(topic: str, publisher: str) -> tuple[Counter, Counter]:
 
 
 def _key(name: str, draft: EventDraft) -> bytes:
-    """What an entity's events have in common."""
+    """The key that all events of an entity share."""
     return f"{name}\0{draft.url}".encode()

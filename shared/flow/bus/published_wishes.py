@@ -30,7 +30,7 @@ def read_published_wish(
     allowed_networks: tuple[str, ...],
     allow_http: bool,
 ) -> SubscriptionWish:
-    """What a client wishes of the published subscription of its namespace. A user in the callback stands for a missing
+    """The published subscription that a client wishes for its namespace. A user in the callback stands for a missing
     `uuid`; `timeout_ms` and `max_events`, which have passed their checks, stay as they are where they are `None`.
 
     Raises:

@@ -69,15 +69,15 @@ class LogPositions:
         }
 
     async def take_over(self, logs: Mapping[str, str]) -> Mapping[str, int]:
-        """Where to read on in these partitions, each with the id of its log, which are this reader's from now on.
-        Raises `Unavailable`, also where a log was replaced by another: the next answer may name that one."""
+        """The offsets at which these partitions are read on, each with the id of its log; they are this reader's from
+        now on. Raises `Unavailable`, also where a log was replaced by another: the next answer may name that one."""
         await self._store.bus_flushes.take_over(logs, self.session)
         self._logs |= logs
         self._passed_over = {name: upto for name, upto in self._passed_over.items() if name not in logs}
         return await self.read_again(logs)
 
     async def read_again(self, partitions: Collection[str]) -> Mapping[str, int]:
-        """Where to read on in these partitions, as it is stored now. Raises `Unavailable`."""
+        """The offsets at which these partitions are read on, as they are stored now. Raises `Unavailable`."""
         stored = await self._store.bus_flushes.read_positions(list(partitions))
         self._readings |= {
             name: PartitionReading.begin(stored.get(name, LogPosition()), self._logs[name]) for name in partitions
@@ -87,7 +87,7 @@ class LogPositions:
         return self.read_on(partitions)
 
     def read_on(self, partitions: Collection[str]) -> dict[str, int]:
-        """Where reading goes on in these partitions."""
+        """The offsets at which these partitions are read on."""
         return {name: self._readings[name].begun.offset for name in partitions}
 
     def move(self, reached: Mapping[str, LogPosition]) -> None:
@@ -107,7 +107,7 @@ class LogPositions:
             self._passed_over = new | self._passed_over
 
     def read_chunk(self, chunk: Chunk) -> list[LogEntry]:
-        """What counts of that which was read. Tells of records that are gone, or passed over."""
+        """The entries that count of those that were read. Tells of records that are gone, or passed over."""
         partition = chunk.partition
         self._look_for_end(chunk)
         reading, begins = self._readings[partition], self._passed_over.get(partition, 0)
@@ -124,7 +124,7 @@ class LogPositions:
         return passed + wanted
 
     def _look_for_end(self, chunk: Chunk) -> None:
-        """Where the log ends before the position, the reader goes on at its beginning: that is a log in the place of
+        """If the log ends before the position, the reader goes on at its beginning: that is a log in the place of
         the one that was read, under the same id."""
         partition, reading = chunk.partition, self._readings[chunk.partition]
         if self._passed_over.get(partition, 0) > chunk.first or chunk.first >= reading.begun.offset:

@@ -68,7 +68,7 @@ _BUSY = 30  # so much longer is the patience while messages wait
 
 
 class ReplayTools(Struct, frozen=True, kw_only=True):
-    """What a replay is done with. `now` tells the database's time."""
+    """The tools that a replay is done with. `now` tells the database's time."""
 
     store: Store
     stream: Stream
@@ -179,7 +179,7 @@ class ReplayTurn:
         return True
 
     def _entries_of(self, chunks: Sequence[Chunk]) -> list[LogEntry]:
-        """What was read, by arrival; the end of a range behind which no record came is an entry too."""
+        """The entries that were read, by arrival; the end of a range behind which no record came is an entry too."""
         partitions = [read_entries(each.partition, each.values, each.offsets, each.next) for each in chunks]
         ends = [empty_entry(chunk.partition, chunk.next) for chunk in chunks if not chunk.offsets]
         return merge_entries([*partitions, ends])

@@ -42,7 +42,7 @@ _POINTS: Final[Mapping[SubscriptionStatus, str]] = {
 }
 
 Decide = Callable[[EventSubscription | None, datetime], Awaitable[EventSubscription]]
-"""What a subscription is to be, given how it stands and what time it is."""
+"""Decides how a subscription is to be, given how it stands and what time it is."""
 
 
 class SubscriptionQuotas(Struct, frozen=True):

@@ -26,7 +26,7 @@ class TopicWithCount(Struct, frozen=True):
 
 
 class TopicChange(Struct, frozen=True):
-    """What a topic is to have from now on; what is `UNSET` stays. The owner `""` is nobody."""
+    """The fields that a topic is to have from now on; those that are `UNSET` stay. The owner `""` is nobody."""
 
     description: str | UnsetType = UNSET
     owner: str | UnsetType = UNSET
@@ -89,7 +89,7 @@ class TopicFlow:
         self, name: str, namespace: str, change: TopicChange, *, of_any: bool
     ) -> tuple[TopicWithCount | None, TopicWithCount]:
         """Make a topic or change it; returns how it stood and how it stands. It belongs to this namespace from now on
-        where it was nobody's and `change` does not say whose it is. Whoever moves `of_any` changes those of others.
+        where it was nobody's and `change` does not say whose it is. With `of_any`, those of others are changed too.
 
         Raises:
             Forbidden: it belongs to another one; `BeyondTopicQuota` where the namespace owns as many as it may.

@@ -1,4 +1,4 @@
-"""What callers ask for, and what is to be stored for it: the rules of `schedules`, without any I/O."""
+"""The wishes of callers, and the drafts to store for them: the rules of `schedules`, without any I/O."""
 
 import secrets
 from collections.abc import Iterable
@@ -26,8 +26,8 @@ from shared.runtime.turns import Turns
 
 
 class Wanted(Struct, frozen=True):
-    """What a caller asks for under a key; `made_by` is the id of their token, and `trace` where they asked: many
-    requests may be accepted together."""
+    """The schedule that a caller asks for under a key; `made_by` is the id of their token, and `trace` where they
+    asked: many requests may be accepted together."""
 
     namespace: str
     key: str
@@ -42,14 +42,14 @@ class Wanted(Struct, frozen=True):
 
 
 class ScheduleDraft(Struct, frozen=True):
-    """What is to be stored of a schedule."""
+    """The documents to store of a schedule."""
 
     schedule: Schedule
     occurrences: list[Occurrence]
 
 
 class Made(Struct, frozen=True):
-    """What is remembered of a schedule that a request has made, or has found as it wanted it."""
+    """The fields that are remembered of a schedule that a request has made, or has found as it wanted it."""
 
     generation: str
     created_at: datetime
@@ -69,7 +69,7 @@ Answer = Accepted | Refused
 
 
 async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
-    """What is to be stored, and what cannot be. A list may have 10,000 instants, so others run between two of them."""
+    """The drafts to store, and the refusals. A list may have 10,000 instants, so others run between two of them."""
     drafts: list[ScheduleDraft] = []
     refused: dict[str, Answer] = {}
     generation, turns = fresh_generation(), Turns()

@@ -1,4 +1,4 @@
-"""What is due next: the first instants of a namespace's schedules, or of all, by the index of the clock itself.
+"""The next instants of a namespace's schedules, or of all, by the index of the clock itself.
 
 The window is a minute at first and doubles until it holds enough, or reaches its end. The index knows no namespaces:
 where others have many instants there, the look ends at a bound, and says how far it came.
@@ -44,7 +44,7 @@ class DueLooker:
         self._time = time
 
     async def look(self, namespace: str, *, within: timedelta = LAST_WINDOW) -> DueNext:
-        """What of this namespace, or of all for `""`, is due within that time, up to `ENOUGH` instants."""
+        """The instants of this namespace, or of all for `""`, that are due within that time, up to `ENOUGH`."""
         now, window = await self._time.now(), min(FIRST_WINDOW, within)
         while True:
             found = await self._find(namespace, now + window)

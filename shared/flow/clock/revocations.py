@@ -7,10 +7,10 @@ each step again. A request that was let in before the removal may store a schedu
 loop looks again for as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
 
 Tokens may share a namespace. Then those that stay keep what they made: a schedule knows the token that gave it its
-content. What nobody knows the maker of is paused with the first of these tokens.
+content. A schedule whose maker nobody knows is paused with the first of these tokens.
 
-What else a caller has set up goes on by itself too, such as subscriptions of the bus. Those who know of it bring what
-pauses it. It is paused with the first look at the schedules, unless other tokens share the namespace.
+Other things that a caller has set up go on too, such as subscriptions of the bus. The parts that know them bring what
+pauses them. They are paused with the first look at the schedules, unless other tokens share the namespace.
 
 Only the document of a schedule is paused. Its occurrences stay where they are: whoever fires one looks the document up
 right before. Only what was fired by hand is deleted, because a pause does not hold it.

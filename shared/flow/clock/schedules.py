@@ -1,4 +1,4 @@
-"""What callers do with schedules: make, replace, pause, resume, remove, fire by hand, and retry dead letters.
+"""The moves of callers on schedules: make, replace, pause, resume, remove, fire by hand, and retry dead letters.
 
 A schedule goes in by two steps: its occurrences, of a fresh generation, then its document, which makes them count.
 Replacing is the same with a compare-and-set in the place of the second. A process that dies between the two leaves
@@ -7,7 +7,7 @@ and there is nothing to take over or to mend. (The other order, with a mark at t
 one more update of each document, a third of the time, and needed a way to find and finish what had no mark.)
 
 Whether a key is taken shows when its schedule is stored. So nobody looks before, as long as keys are free: of the three
-round trips of a small schedule that was one, and a quarter of what it costs. Where the last ones were taken, we look
+round trips of a small schedule that was one, and a quarter of what it costs. If the last ones were taken, we look
 first: then a request that is repeated costs one look and writes nothing.
 """
 
@@ -45,7 +45,7 @@ _FEW = 20
 
 
 class Retried(Struct, frozen=True):
-    """The ids of dead letters that are tried again, and of those whose instants are being attempted right now. What is
+    """The ids of dead letters that are tried again, and of those whose instants are being attempted right now. A letter
     in neither has no schedule any more."""
 
     again: Sequence[str]
@@ -150,8 +150,8 @@ class ScheduleFlow:
     async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
 
-        A repeated request gives the moment of the first one, `at`, and the generation that this one found. What was
-        done then is not done again, and not for a schedule that has come in its place.
+        A repeated request gives the moment of the first one, `at`, and the generation that this one found. A call that
+        was done then is not done again, and not for a schedule that has come in its place.
         """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
@@ -175,8 +175,8 @@ class ScheduleFlow:
     async def retry(self, letters: Sequence[DeadLetter]) -> Retried:
         """Have these instants attempted again, with what their schedules say now.
 
-        A letter is stored before its occurrence goes. Whoever finds the occurrence claimed leaves both alone: it would
-        count as revived, and go with the claim.
+        A letter is stored before its occurrence goes. A process that finds the occurrence claimed leaves both alone:
+        the letter would count as revived, and go with the claim.
         """
         now = await self._time.now()
         schedules = await self._keep({letter.schedule_id for letter in letters}, now)

@@ -1,4 +1,4 @@
-"""What follows an attempt: the same for the scheduler, which publishes, and for a worker, which calls.
+"""The steps after an attempt: the same for the scheduler, which publishes, and for a worker, which calls.
 
     the target has it        an outcome; the entry is deleted, or the series moves on
     the target refused       an outcome; the entry is visible again after a back-off. A series' instant is first copied
@@ -7,8 +7,8 @@
     no answer came           visible again soon; nothing is counted
 
 Every step matches (id, token), and each is in an order that lets it be done again: what is told about an occurrence is
-stored before the occurrence goes. What is inserted cannot match a token, so the claims of refused attempts are looked
-up first: a process that slept must not bury what another one has delivered.
+stored before the occurrence goes. An inserted document cannot match a token, so the claims of refused attempts are
+looked up first: a process that slept must not bury what another one has delivered.
 """
 
 import random

@@ -79,7 +79,7 @@ class BulkFlow:
 
     async def do_page(self, action: BulkAction, *, until: float) -> BulkAction | None:
         """Do the next page of an action that is held until then (monotonic); `None` where it is over now, or the hold
-        was lost. What is not begun by then is left: others may hold the action, or have cancelled it."""
+        was lost. Things that are not begun by then are left: others may hold the action, or have cancelled it."""
         if not await self._may_go_on(action):
             await self.end(action, BulkState.FAILED, failure="its maker may not do this any more")
             return None
@@ -141,7 +141,7 @@ class BulkFlow:
         return maker is not None and may_act(maker, action.act, action.filter)
 
     async def _find_maker(self, action: BulkAction) -> Caller | None:
-        """Who made the action, as they stand now; `None` where they are known no more."""
+        """The maker of the action, as they stand now; `None` where they are known no more."""
         if action.token_id:
             token = await self._store.tokens.get(action.token_id)
             expired = token is not None and token.why_refused(token.digest, await self._time.now())
@@ -165,7 +165,7 @@ class BulkTurn:
         self._held_until = _trusted_until()
 
     async def work(self) -> bool:
-        """Do one page; `False` where there is no more to do in this turn. What is left has its next message then.
+        """Do one page; `False` where there is no more to do in this turn. The rest has its next message then.
 
         Raises:
             Unavailable: a server is away. The action is let go, so that this message may try again.

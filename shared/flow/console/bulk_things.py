@@ -1,4 +1,4 @@
-"""What bulk actions are done to: how many things a filter matches, a page of them, and the act on that page.
+"""The things that bulk actions are done to: how many a filter matches, a page of them, and the act on that page.
 
 Each act is one that is safe to repeat: a page that a dead worker left is done once more, and does nothing more.
 """
@@ -166,7 +166,7 @@ class BulkJobs:
 async def _each(
     move: Callable[[Any], Awaitable[bool]], things: Sequence[Any], name: Callable[[Any], str], *, until: float
 ) -> BulkTally:
-    """Move these, some at a time. What is not there any more, or needs no move, is skipped."""
+    """Move these, some at a time. A thing that is not there any more, or needs no move, is skipped."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def move_one(thing: Any) -> bool | BulkFailure:

@@ -1,4 +1,4 @@
-"""What stopping all jobs that a filter matches would do, in figures, before anybody does it."""
+"""The figures of stopping all jobs that a filter matches, before anybody does it."""
 
 from shared.domain.console.bulk_actions import BulkAct, BulkFilter
 from shared.flow.console.bulk_things import statuses_for

@@ -27,7 +27,7 @@ _DIGEST_CHARACTERS = 12
 class Heartbeat(Periodic):
     """The component that tells that this process is alive, and at a clean end that it is no more.
 
-    What fails is counted and tried again five seconds later: a process that cannot reach the database is silent.
+    A beat that fails is counted and tried again five seconds later: a process that cannot reach the database is silent.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ SECONDS = 10.0
 
 
 class MinuteCounting(Periodic):
-    """The component that counts. What cannot be stored is stored with the next counts; what a process did since its
-    last ten seconds, it stores at its end."""
+    """The component that counts. Counts that cannot be stored are stored with the next ones; at its end, a process
+    stores those since its last ten seconds."""
 
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         super().__init__("minutes", self.store_counts, interval_seconds=SECONDS)
@@ -39,7 +39,7 @@ class MinuteCounting(Periodic):
 
 
 def read_counts() -> Counts:
-    """What this process has counted since it began, in the fields of a minute."""
+    """The counts of this process since it began, in the fields of a minute."""
     return {
         "recipients": readings.count_by(metrics.RECIPIENTS, lambda labels: labels["outcome"]),
         "messages": readings.count_by(metrics.PROVIDER_CALLS, lambda labels: labels["outcome"]),

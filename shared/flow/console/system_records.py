@@ -2,9 +2,9 @@
 
     find what is to be told ──> write the records that are not there ──> note that they are
 
-Whoever dies between the last two leaves what is found again, and a record has one id, whoever writes it: so each is
-there exactly once, however many processes do this at the same time. The moves themselves wait for none of it: a job's
-milestone stands in its document by the same write as its move, and schedulers tell of it a moment later.
+A process that dies between the last two leaves what is found again, and a record has one id, whoever writes it: so each
+is there exactly once, however many processes do this at the same time. The moves themselves wait for none of it: a
+job's milestone stands in its document by the same write as its move, and schedulers tell of it a moment later.
 """
 
 from collections.abc import Sequence

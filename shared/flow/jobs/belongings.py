@@ -1,4 +1,4 @@
-"""What apps have of jobs: templates, groups, and jobs with what they leave."""
+"""The job data of apps: templates, groups, and jobs with what they leave."""
 
 from shared.domain.errors import Conflict
 from shared.flow.accounts.belongings import Belongings

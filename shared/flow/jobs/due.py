@@ -1,4 +1,4 @@
-"""What becomes of a job's occurrences when they are due: a stage begins, or a batch gets its next turn.
+"""A job's occurrences that are due: a stage begins, or a batch gets its next turn.
 
 All of this can be done again at any time: the state of the documents lets upkeep find the work, so publishing its task
 completes the occurrence.
@@ -13,7 +13,7 @@ from shared.store import Store
 
 
 class DueWork:
-    """What the clock calls for jobs and for batches."""
+    """The methods that the clock calls for jobs and for batches."""
 
     def __init__(self, store: Store, feed: Feed, jobs: JobFlow) -> None:
         self._store = store

@@ -192,7 +192,7 @@ class Feed:
 
 
 def generation_of(batch: Batch) -> str:
-    """What fences the occurrence of a batch that is put off now: all that `Batches.requeue` compares."""
+    """The generation that fences the occurrence of a batch put off now: all that `Batches.requeue` compares."""
     return f"{batch.status}/{batch.turn}/{batch.owner}"
 
 

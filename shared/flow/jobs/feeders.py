@@ -13,8 +13,8 @@ class BatchFeeder(Protocol):
     """After how long without a sign the owner of a batch counts as gone."""
 
     async def feed(self, standing: Standing) -> None:
-        """Queue whatever may be queued now, of this job or of others that wait for the same. What was not queued when
-        this raised stays planned."""
+        """Queue whatever may be queued now, of this job or of others that wait for the same. Batches that were not
+        queued when this raised stay planned."""
 
     async def end_owner(self, owner: str) -> None:
         """End what a batch's owner who shows no more sign may still hold."""

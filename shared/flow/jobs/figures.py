@@ -1,4 +1,4 @@
-"""What a move of jobs is about, in figures, before anybody makes it."""
+"""The figures of a move of jobs, before anybody makes it."""
 
 from collections.abc import Sequence
 

@@ -122,7 +122,7 @@ class Finish:
 
 
 def _events(written: Written, now: int) -> list[Event]:
-    """What happened to a completed job in the end, failures apart."""
+    """The last events of a completed job, failures apart."""
     ended = Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now)
     if written.failure:
         return [ended]

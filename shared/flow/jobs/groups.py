@@ -36,7 +36,7 @@ class _QuietMove(Protocol):
 
 
 class GroupFlow:
-    """What users do with localized jobs. Each move is safe to repeat."""
+    """The moves of users on localized jobs. Each is safe to repeat."""
 
     def __init__(self, store: Store, jobs: JobFlow) -> None:
         self._store = store
@@ -107,8 +107,8 @@ class GroupFlow:
         return await self._move_all_with_one_mail(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
 
     async def _move_all_with_one_mail(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
-        """Move the jobs, the last one first: its move brings the mail that tells of all of them. Where it has ended,
-        the next one's does; where it has moved already, somebody who was interrupted has told."""
+        """Move the jobs, the last one first: its move brings the mail that tells of all of them. If it has ended, the
+        next one's does; if it has moved already, somebody who was interrupted has told."""
         await self._ensure_complete(group)
         left = list(group.job_keys)
         last = await self._store.jobs.get_standing(left[-1])

@@ -1,4 +1,4 @@
-"""What users do with jobs: start, pause, resume, stop, and look.
+"""The moves of users on jobs: start, pause, resume, stop, and look.
 
 A job with a start that lies ahead is stored first and gets an occurrence then, which begins it. A begun job is told by
 its status, so whoever dies between two steps leaves something that upkeep finds, and an occurrence that fires in vain
@@ -67,7 +67,7 @@ class JobFlow:
         """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
         stopped meanwhile.
 
-        Raises `Unavailable` when the store is away. Where the broker is away, upkeep finds the job.
+        Raises `Unavailable` when the store is away. If the broker is away, upkeep finds the job.
         """
         job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
         if job is not None:
@@ -185,7 +185,7 @@ class JobFlow:
 
 
 def fresh_incarnation() -> str:
-    """What tells a job from all others that ever had its id."""
+    """A text that tells a job from all others that ever had its id."""
     return secrets.token_hex(8)
 
 

@@ -27,7 +27,7 @@ class Written(Struct, frozen=True):
 
 
 class JobKind(ABC):
-    """What one kind of job does in its own way."""
+    """The steps that one kind of job does in its own way."""
 
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
@@ -40,7 +40,7 @@ class JobKind(ABC):
     @property
     @abstractmethod
     def services(self) -> Mapping[str, str]:
-        """What `service` of its jobs may be, and what people call the devices of each."""
+        """The values of `service` in its jobs, and what people call the devices of each."""
 
     @abstractmethod
     def recipients_per_part(self, job: Job) -> int:
@@ -90,7 +90,7 @@ class JobKinds:
 
     @property
     def services(self) -> dict[str, str]:
-        """What `service` of a job may be, and what people call the devices of each."""
+        """The values of `service` in any job, and what people call the devices of each."""
         return {service: kind.services[service] for service, kind in self._by_service.items()}
 
     @property

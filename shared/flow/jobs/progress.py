@@ -1,4 +1,4 @@
-"""How far jobs have come, read anew. Who looks again and again asks `JobWatch`."""
+"""How far jobs have come, read anew. A caller that looks again and again asks `JobWatch`."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""What a closed job leaves beside its own document, and who removes it: retention in its time, or the deletion of its
-app."""
+"""The documents that a closed job leaves beside its own, and who removes them: retention in its time, or the deletion
+of its app."""
 
 from collections.abc import Sequence
 

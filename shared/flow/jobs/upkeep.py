@@ -1,6 +1,6 @@
 """Finding work that lost its message or its process, and having it done.
 
-What is found, in every job that is open (those that wait for their start cost nothing):
+Upkeep finds, in every job that is open (those that wait for their start cost nothing):
 
 - a plan that nobody has worked at for a while: planned again from where it stands;
 - a chain whose next batch was never fed: fed;
@@ -73,7 +73,7 @@ class UpkeepPatience(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What one look found: jobs looked at, plans, batches by kind, jobs whose start was missed or
+    """The counts of one look: jobs looked at, plans, batches by kind, jobs whose start was missed or
     whose mails are due, and groups that lacked jobs. `oldest_queued` is when the batch was queued that has waited
     longest of those of running jobs."""
 

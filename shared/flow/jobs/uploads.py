@@ -12,8 +12,8 @@ them. Nothing of an upload can be read before it is completed.
 Two who send different contents as one part may leave a note of the one and the content of the other. The completion
 finds that, and forgets all notes of parts: whoever goes on sends them again.
 
-What nobody touches for a day is dropped, its parts first: a death in between leaves a note, by which the next run does
-it again. What cannot be dropped has its next turn a day later, so that it keeps no other waiting. A death between the
+An upload that nobody touches for a day is dropped, its parts first: a death in between leaves a note, by which the next
+run does it again. One that cannot be dropped has its next turn a day later, so that no other waits. A death between the
 begin of an upload and its note leaves an upload without a part, which a lifecycle rule of the bucket takes away.
 """
 

@@ -1,8 +1,8 @@
 """How far jobs have come and how fast they go, without reading all of their batches at each look.
 
 A process keeps a few numbers of each batch of the jobs that are looked at, and reads only what changed since, at most
-once a second for a job, however many look. What is newer replaces what was known. A job that nobody has looked at for
-longest is forgotten where there are too many.
+once a second for a job, however many look. Newer numbers replace those that were known. A job that nobody has looked at
+for longest is forgotten where there are too many.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ _OVERLAP = timedelta(seconds=5)
 
 
 class JobMeasure(Struct, frozen=True):
-    """What became of a job's recipients so far, and how fast it goes."""
+    """The outcomes of a job's recipients so far, and how fast it goes."""
 
     totals: Totals
     progress: Progress
 
 
 class JobWatch:
-    """Watches jobs. What it tells of an open one is up to a second old. Raises `Unavailable`."""
+    """Watches jobs. Its figures of an open one are up to a second old. Raises `Unavailable`."""
 
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
@@ -98,7 +98,7 @@ def _has_nothing_cut(job: Job) -> bool:
 
 
 class _Watched:
-    """What is known of one job's batches. Each query begins at what is known, so one that finds nothing tells that
+    """The known counts of one job's batches. Each query begins at what is known, so one that finds nothing tells that
     these batches have been removed."""
 
     def __init__(self, batches: BatchSums, job_key: str) -> None:

@@ -1,4 +1,4 @@
-"""What apps have of messages: credentials with their secrets, messages, and suppressions. The messages of jobs go with
+"""The message data of apps: credentials with their secrets, messages, and suppressions. The messages of jobs go with
 these."""
 
 from shared.domain.errors import Conflict

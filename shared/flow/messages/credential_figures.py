@@ -6,7 +6,7 @@ from shared.flow.messages.looks import RecentLooks
 from shared.store import Store
 
 JOBS_COUNTED = 1_000
-"""Of more open jobs the oldest are counted."""
+"""The most open jobs that are counted, the oldest first."""
 
 
 class CredentialFigures:

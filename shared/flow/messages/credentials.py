@@ -103,8 +103,8 @@ class CredentialFlow:
         return self._open(credential, self._open_secret(credential))
 
     async def create(self, draft: Credential, secret: Mapping[str, str], app: App, *, claim: Claim) -> Credential:
-        """Send a test message, and store the credential under the id that it is given by `claim`. Where one has that
-        id already, the same request came twice, and the answer is what is there.
+        """Send a test message, and store the credential under the id that it is given by `claim`. If one has that id
+        already, the same request came twice, and the answer is what is there.
 
         Raises:
             Invalid: a field breaks a rule, no key seals the secret, or the provider does not take the test message.
@@ -129,7 +129,7 @@ class CredentialFlow:
         return credential
 
     async def change(self, credential: Credential, apply: Callable[[Credential], Credential]) -> Credential:
-        """Store what `apply` makes of it. Where somebody else was faster, it is applied to theirs.
+        """Store what `apply` makes of it. If somebody else was faster, it is applied to theirs.
 
         Raises:
             Invalid: a field breaks a rule.

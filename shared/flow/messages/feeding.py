@@ -139,7 +139,7 @@ class CredentialFeed:
         return False
 
     async def _take_place(self, credential_id: str, batch: Batch, rank: Rank) -> bool:
-        """Whether the batch has a place now. Where none is free, the last in order yields, if it comes behind."""
+        """Whether the batch has a place now. If none is free, the last in order yields where it comes behind."""
         for _ in range(_TRIES):
             traffic = await self._store.credentials.get_traffic(credential_id)
             if traffic is None or not traffic.flows:
@@ -195,8 +195,8 @@ class CredentialFeed:
     async def _find_next(
         self, credential_id: str, order: SendOrder, now: datetime, known: Places, *, most: int
     ) -> tuple[RunningJob, Batch] | None:
-        """The first job in order that has a batch which may be sent now, and that batch. Where no place is free, only
-        who comes before a holder makes a difference."""
+        """The first job in order that has a batch which may be sent now, and that batch. If no place is free, only a
+        job that comes before a holder makes a difference."""
         by_age = order is SendOrder.AGE
         before = places.last_rank(known) if places.count(known) >= most else None
         async for running in page_in_order(self._store, credential_id, order, floor=places.floor(known)):

@@ -1,6 +1,6 @@
 """Halting a job whose messages bounce: where too many bounce for good, providers soon trust its sender no more.
 
-A job is looked at once a second at most. What had bounced when it was held counts no more once it is resumed.
+A job is looked at once a second at most. Bounces from before it was held count no more once it is resumed.
 """
 
 import time

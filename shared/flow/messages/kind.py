@@ -48,7 +48,7 @@ class MessageFeeder(BatchFeeder):
 
 
 class MessageKind(JobKind):
-    """What jobs that send messages do in their own way."""
+    """The steps that jobs of messages do in their own way."""
 
     batch_task = SendMessages
     keeps_batches = True

@@ -1,4 +1,4 @@
-"""What was read a moment ago, for all who ask meanwhile: however many look at a thing, it is read once at a time."""
+"""Values read a moment ago, for all who ask meanwhile: however many look at a thing, it is read once at a time."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ class RecentLooks(Generic[_T]):
         self._looks: LRUCache[str, _LastLook[_T]] = LRUCache(_REMEMBERED)
 
     async def look(self, key: str, read: Callable[[], Awaitable[_T]], *, exact: bool = False) -> _T:
-        """What `read` gives, or gave up to a second ago; `exact`: at a moment after this call."""
+        """The value that `read` gives, or gave up to a second ago; `exact`: at a moment after this call."""
         asked_at = time.monotonic()
         last = self._looks.setdefault(key, _LastLook())
         async with last.lock:
@@ -35,7 +35,7 @@ class RecentLooks(Generic[_T]):
 
 
 class _LastLook(Generic[_T]):
-    """What was last read of one."""
+    """The last look at one thing."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()

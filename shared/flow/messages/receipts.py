@@ -4,7 +4,7 @@
          ^                                                        │
          └──────────── an entry has changed since ────────────────┘
 
-What concurrent requests bring goes together, so many at a time and one transaction after the other. An entry only ever
+News of concurrent requests goes together, so many at a time and one transaction after the other. An entry only ever
 rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
 was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces, complaints
 and refusals over an unsubscription suppress the address in the same transaction; unsubscriptions suppress it for the
@@ -54,7 +54,7 @@ _WHOLE_TRIES = 3
 
 
 class ReceiptOutcome(StrEnum):
-    """What became of the news of one message."""
+    """The outcome of the news of one message."""
 
     STORED = "stored"
     UNCHANGED = "unchanged"  # known already, or overtaken
@@ -72,7 +72,7 @@ class EarlyNews(Refused, Unavailable):
 
 
 class _Fact(Struct, frozen=True):
-    """What one entry is to be changed by. It is found by its id, or where that is `""` by its `ref`; where a
+    """A change of one entry. The entry is found by its id, or where that is `""` by its `ref`; where a
     credential's id is given, only if it is of that one."""
 
     message_id: str
@@ -260,7 +260,7 @@ def _own(fact: _Fact, entry: Message | None) -> Message | None:
 
 
 def _decide(facts: Iterable[_Fact], entries: Iterable[Message | None]) -> tuple[list[_Folding], list[_Outcome]]:
-    """What each entry becomes by all that is told of it, and what becomes of each fact."""
+    """The entries as the facts about them change them, and the outcome of each fact."""
     foldings: dict[str, _Folding] = {}
     outcomes: list[_Outcome] = []
     for fact, entry in zip(facts, entries, strict=True):

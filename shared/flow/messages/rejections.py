@@ -1,6 +1,6 @@
 """Mails about credentials that their providers let in no more: one each time.
 
-What is due stands in the credential, put there by the move itself. It is sent under a lease, and taken out when it is
+A due mail stands in the credential, put there by the move itself. It is sent under a lease, and taken out when it is
 sent. So it is repeated only if a process died in between, and then with the same Message-ID.
 """
 

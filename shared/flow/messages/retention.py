@@ -5,7 +5,7 @@ their batches, and their job keeps what they counted.
          ^                       │                                ^                        │
          └───────────────────────┘                                └────────────────────────┘ ──> plans ──> end
 
-Each step is bounded, may be repeated, and can be done by several processes at a time. What is done stands in the job,
+Each step is bounded, may be repeated, and can be done by several processes at a time. The progress stands in the job,
 so whoever comes after a death goes on from there.
 """
 

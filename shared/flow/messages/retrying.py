@@ -1,7 +1,7 @@
 """Taking a job up again after its end: what failed, was not sent, or is unknown is sent under the ids that it had.
 
-The job comes first, and keeps its age; then its batches go back into its plan; only then may it end again. Whoever dies
-in between leaves a job that says so (`Job.reopening`), and upkeep does the rest.
+The job comes first, and keeps its age; then its batches go back into its plan; only then may it end again. A process
+that dies in between leaves a job that says so (`Job.reopening`), and upkeep does the rest.
 """
 
 from collections.abc import Collection

@@ -2,8 +2,8 @@
 
     limit ──> store ──> is the app still there? ──> wake a worker ──> (at its instant)
 
-A message is stored before any worker is told of it, so it is never lost: where telling fails, upkeep tells again. What
-is told is only that a credential has single messages that are due, so telling once too often does no harm.
+A message is stored before any worker is told of it, so it is never lost: where telling fails, upkeep tells again. A
+worker is told only that a credential has single messages that are due, so telling once too often does no harm.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class SingleFlow:
         return there
 
     async def _accept_all(self, wishes: Sequence[_Wish]) -> list[dict[str, Message] | None]:
-        """What of each was there; `None` where its app goes."""
+        """The messages of each wish that were there already; `None` where its app goes."""
         messages = {message.id: message for wish in reversed(wishes) for message in wish.messages}
         contents = {id_: content for wish in reversed(wishes) for id_, content in wish.contents.items()}
         await self._store.single_contents.add(contents, at=await self._time.now())

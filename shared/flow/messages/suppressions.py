@@ -1,7 +1,7 @@
 """Upkeep of suppressions: none outlives its app for long.
 
-Whoever deletes an app deletes its suppressions, as many as fit into a request. What is left is found here: the rest of
-very many, and what a callback or a recipient has told at the same moment.
+The request that deletes an app deletes as many of its suppressions as fit into it. The others are found here: the rest
+of very many, and what a callback or a recipient has told at the same moment.
 """
 
 from shared.runtime.loops import Swept, repeat

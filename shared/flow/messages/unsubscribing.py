@@ -1,8 +1,8 @@
 """Unsubscribing by a recipient's own link, and coming back by the same.
 
 The link bears a token, and the token is all that is needed: it names the suppression, so a link works when the message
-that it came in has been redacted. What somebody asks for twice is done once, and a bar (a bounce, a complaint, somebody
-of the app) is neither put up nor lifted here.
+that it came in has been redacted. A move that somebody asks for twice is done once, and a bar (a bounce, a complaint,
+somebody of the app) is neither put up nor lifted here.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from shared.secrets import KeyRing
 from shared.store import Store
 
 PATH = "/u/"
-"""Where links lead, below the public URL."""
+"""The path that links lead to, below the public URL."""
 
 _PURPOSE = "unsubscribing"
 
@@ -39,7 +39,7 @@ class UnsubscribeLinks:
 
     @property
     def missing_setting(self) -> str:
-        """What has to be set before there can be links; `""` where nothing is missing."""
+        """The setting that is missing for links; `""` where nothing is missing."""
         if not self._public_url:
             return "api.public_url"
         return "" if self._tokens is not None else "providers.secret_keys"
@@ -71,7 +71,7 @@ class UnsubscribeLinks:
 
 
 class UnsubscribeFlow:
-    """What recipients do by their links. All raise `NotFound` for a token that is none, or whose app is gone, and
+    """The moves of recipients by their links. All raise `NotFound` for a token that is none, or whose app is gone, and
     `Unavailable`."""
 
     def __init__(self, store: Store, links: UnsubscribeLinks, clock: Clock) -> None:

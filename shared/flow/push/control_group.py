@@ -1,8 +1,8 @@
 """The file of a job's control group: who was held out of it, written once all its batches are settled.
 
-The job does not wait for it for ever. What is refused for good (access is denied, there is no such bucket) is given up
-at once. What may pass is tried again as all work is, for a day from the first failure. That failure stands among the
-job's events, so that whoever looks at the job sees what it waits for.
+The job does not wait for it for ever. A write that is refused for good (access is denied, there is no such bucket) is
+given up at once. A failure that may pass is tried again as all work is, for a day from the first failure. That failure
+stands among the job's events, so that whoever looks at the job sees what it waits for.
 """
 
 import csv

@@ -15,7 +15,7 @@ from shared.stream import Stream
 
 
 class PushKind(JobKind):
-    """What push jobs do in their own way."""
+    """The steps that push jobs do in their own way."""
 
     batch_task = SendBatch
 

@@ -2,7 +2,7 @@
 
 A name makes the names of push tables and topics, where case makes no difference, so it belongs to one app. A unique
 index on `name_key`, the name in lower case, sees to that. Apps of former versions have no such field: `setup` gives it
-to them. Where several share a name already, the oldest gets it; the others keep working without. Until `setup` has run,
+to them. If several share a name already, the oldest gets it; the others keep working without. Until `setup` has run,
 and while a process of a former version is at work, a look at the names themselves refuses what it can.
 """
 
@@ -156,8 +156,8 @@ class Apps:
         return _codec.maybe(found)
 
     async def _key_change(self, app: App, name: str) -> Document:
-        """What a new name changes beside the name; nothing where only the spelling is new, so that an app which shares
-        its name stays as it is."""
+        """The fields that a new name changes beside the name; none where only the spelling is new, so that an app which
+        shares its name stays as it is."""
         if name_key(name) == name_key(app.name):
             return {}
         await self._check_name_is_free(name, app.id)
@@ -185,7 +185,7 @@ class Apps:
         return [document["_id"] for document in found]
 
     async def remove(self, app_id: str) -> bool:
-        """Forget the app; `False` when there is none. What belongs to it is the caller's to remove first."""
+        """Forget the app; `False` when there is none. The caller removes its belongings first."""
         with translate_errors():
             return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
 

@@ -101,7 +101,7 @@ class Tokens:
         return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def names(self, token_ids: Sequence[str]) -> dict[str, str]:
-        """What those of these tokens that there are are called, by id."""
+        """The names of those of these tokens that exist, by id."""
         with translate_errors():
             found = await self._tokens.find({"_id": {"$in": list(token_ids)}}, {"name": 1}).to_list()
         return {document["_id"]: document["name"] for document in found}

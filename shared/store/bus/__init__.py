@@ -1,1 +1,1 @@
-"""What is stored of the bus: a module for each collection."""
+"""The collections of the bus, a module for each."""

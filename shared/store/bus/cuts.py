@@ -93,8 +93,8 @@ class BusCuts:
 
     async def cut(self, cuts: Sequence[CursorCut], session: OwnSession, patience: float = PATIENCE) -> CursorWrites:
         """Store these cuts in this session, each of another queue; returns the queues whose cursor and chunks were as
-        they were read. The others stay as they are. Who moved meanwhile, or is locked for longer than our patience, is
-        left out."""
+        they were read. The others stay as they are. A queue that moved meanwhile, or is locked for longer than our
+        patience, is left out."""
         writer = CursorWriter[CursorCut](self._cursors, lambda each: each.cursor, partial(self._cut_together, session))
         return await writer.write(cuts, patience)
 

@@ -28,7 +28,7 @@ letter_codec = Codec(BusDeadLetter)
 
 
 class LetterRetry(Struct, frozen=True):
-    """What a retry has done: whom to wake, where the delivery is open again. Where there is nobody to wake, the letter
+    """The outcome of a retry: whom to wake, where the delivery is open again. If there is nobody to wake, the letter
     is gone, or its queue, or that queue has too many open deliveries."""
 
     unwoken: Unwoken | None = None

@@ -1,4 +1,4 @@
-"""Deliveries in the database. What becomes of them is written together with their queue's cursor."""
+"""Deliveries in the database. Their outcomes are written together with their queue's cursor."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,7 +29,7 @@ _CHANGED = ("status", "events", "made", "failures", "retry_at", "settled_at", "a
 
 
 class QueueSettlement(Struct, frozen=True):
-    """What became of deliveries of one queue, the cursor before and after it, and what is to be told of it."""
+    """The outcomes of deliveries of one queue, the cursor before and after them, and the notices that tell of them."""
 
     before: Cursor
     after: Cursor
@@ -62,7 +62,7 @@ class BusDeliveries:
         return sorted(map(delivery_codec.value, found), key=_turn)
 
     async def read_first_open(self, queues: Sequence[str]) -> list[EventDelivery]:
-        """Of each of these queues the open delivery that is to be tried first, without events and attempts."""
+        """The open delivery of each of these queues that is to be tried first, without events and attempts."""
         pipeline: list[Document] = [
             {"$match": _open_of(queues)},
             {"$project": _WITHOUT_BULK},
@@ -83,7 +83,7 @@ class BusDeliveries:
         self, settlements: Sequence[QueueSettlement], session: OwnSession, patience: float = PATIENCE
     ) -> CursorWrites:
         """Write these in this session, each of another queue; returns the queues whose cursor and deliveries were as
-        they were read. The others stay as they are. Who is locked for longer than our patience is left out."""
+        they were read. The others stay as they are. A queue that is locked for longer than our patience is left out."""
         settle_together = partial(self._settle_together, session)
         writer = CursorWriter[QueueSettlement](self._cursors, lambda each: each.before, settle_together)
         return await writer.write(settlements, patience)

@@ -41,8 +41,8 @@ _WAKES_IN_ONE = 5_000
 
 
 class LogPosition(Struct, frozen=True):
-    """How far a partition is read. `flush` is the one that moved it there, and `order` the order of its chunks. Of the
-    event that lies there, the queues up to `upto` have it already; empty where none does."""
+    """How far a partition is read. `flush` is the one that moved it there, and `order` the order of its chunks. The
+    queues up to `upto` already have the event that lies there; empty where none has."""
 
     position: Position = Position()
     order: int = 0
@@ -60,8 +60,8 @@ class PositionMove(Struct, frozen=True):
 
 
 class BusFlush(Struct, frozen=True, kw_only=True):
-    """What one flush writes. `version` is the registry's that it was folded with, `at` when. `counts` are the events of
-    each topic and their bytes, `notices` tell of gaps in the log that it passes."""
+    """The writes of one flush. `version` is the registry's that it was folded with, `at` when. `counts` are the events
+    of each topic and their bytes, `notices` tell of gaps in the log that it passes."""
 
     id: str
     version: int
@@ -80,7 +80,7 @@ class BusFlush(Struct, frozen=True, kw_only=True):
 
     @property
     def unwoken(self) -> dict[str, Sequence[Wake]]:
-        """What is noted of whom to wake, by the ids of the notes: one event may bring more than a document can hold."""
+        """The notes of whom to wake, by their ids: one event may bring more than a document can hold."""
         firsts = range(0, len(self.wakes), _WAKES_IN_ONE)
         return {f"{self.id}/{first}": self.wakes[first : first + _WAKES_IN_ONE] for first in firsts}
 
@@ -176,7 +176,7 @@ class BusFlushes:
         return FlushResult.STORED
 
     async def find_unwoken(self, before: datetime, limit: int) -> list[Unwoken]:
-        """Of the flushes before then, some whose queues were perhaps not told."""
+        """Some of the flushes before then whose queues were perhaps not told."""
         with translate_errors():
             cursor = self._unwoken.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
             found = await cursor.to_list()
@@ -253,7 +253,7 @@ async def bring_to_queues(
 
 
 def chunk_document(chunk: EventChunk, order: int, number: int, mark: str = "") -> Document:
-    """What is stored of a chunk: the id has its place in its queue."""
+    """A chunk as it is stored: the id has its place in its queue."""
     partition, offset = chunk.offsets[0]
     return {
         "_id": f"{chunk.queue}/{order:013d}/{number:06d}{mark}/{partition}:{offset}",
@@ -265,7 +265,7 @@ def chunk_document(chunk: EventChunk, order: int, number: int, mark: str = "") -
 
 
 def sums_of(events: Sequence[bytes], arrivals: Sequence[int]) -> Document:
-    """What is known of a chunk before it is read."""
+    """The sums of a chunk, which are known before it is read."""
     first_at = EPOCH + timedelta(milliseconds=min(arrivals))
     return {"n": len(events), "bytes": sum(map(len, events)), "first_at": first_at}
 

@@ -1,5 +1,5 @@
-"""What `carillon doctor` asks of the bus's collections. Nothing is written here, no event is read, and no answer has
-more than `MOST` of anything."""
+"""The questions of `carillon doctor` to the bus's collections. Nothing is written here, no event is read, and no answer
+has more than `MOST` of anything."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -71,8 +71,8 @@ class CursorWriter(Generic[Write]):
         self._write_together = write_together
 
     async def write(self, writes: Sequence[Write], patience: float) -> CursorWrites:
-        """Write these. Where they cannot all go together, those whose cursor has moved are left out; where that does
-        not help, each goes alone. Where a conflict outlasts our patience, halves go, and halves of these, until those
+        """Write these. If they cannot all go together, those whose cursor has moved are left out; if that does
+        not help, each goes alone. If a conflict outlasts our patience, halves go, and halves of these, until those
         are left out that are in conflict. Raises `Unavailable`."""
         try:
             if await self._write_together(writes, patience):

@@ -1,5 +1,5 @@
-"""Notices that are to be told: an outbox. Whoever makes what a notice tells puts it there in the same transaction; who
-has told it takes it out by its id."""
+"""Notices that are to be told: an outbox. The process that makes what a notice tells puts it there in the same
+transaction; the one that has told it takes it out by its id."""
 
 from collections.abc import Sequence
 from datetime import datetime

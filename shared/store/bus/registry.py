@@ -1,6 +1,6 @@
 """The registry: one number that every change of who gets what raises, in the transaction of that change.
 
-The fan-out reads it in the transaction of its flush. Where it is not the one that the flush was folded with, nothing is
+The fan-out reads it in the transaction of its flush. If it is not the one that the flush was folded with, nothing is
 written. So whoever was answered after a change finds it in every flush that begins later, also while a primary changes:
 a flush counts only once a majority has it.
 """

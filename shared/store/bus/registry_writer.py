@@ -1,9 +1,9 @@
 """Writing with the registry: each change of who gets what is one transaction, and all of them raise one number.
 
 So a process that dies or freezes in such a transaction holds up the changes of all namespaces, for a minute on a server
-of its own accord. Whoever writes notes its session first, apart from the transaction, in which the note goes again. Who
-finds a note that is older than a transaction takes ends its session. If its writer is alive, it begins anew: nothing
-of it was stored.
+of its own accord. A writer notes its session first, apart from the transaction, in which the note goes again. A process
+that finds a note that is older than a transaction takes ends its session. If its writer is alive, it begins anew:
+nothing of it was stored.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ class RegistryWriter:
         await make(self._notes)
 
     async def write(self, work: Callable[[AsyncClientSession], Awaitable[Written]], *, now: datetime) -> Written:
-        """What `work` answers, once all is stored that it has written in its session; again where somebody else was
-        faster. What it raises ends the transaction without a write. `now` is the database's time."""
+        """The answer of `work`, once all is stored that it has written in its session; again where somebody else was
+        faster. An error from it ends the transaction without a write. `now` is the database's time."""
         began = time.monotonic()
         # At the same time they would undo each other again and again.
         async with self._turn:
@@ -81,7 +81,7 @@ class RegistryWriter:
             await self._notes.update_one({"_id": session.name}, {"$set": {"at": at}}, upsert=True)
 
     async def _forget_note(self, session: OwnSession) -> None:
-        """Nothing was written. What fails here costs a false alarm."""
+        """Nothing was written. A failure here costs a false alarm."""
         with suppress(Unavailable), translate_errors():
             await self._notes.delete_one({"_id": session.name})
 

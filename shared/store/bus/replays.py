@@ -49,7 +49,7 @@ _WORKED_ON = {"$in": sorted(state.value for state in WORKED_ON)}
 
 
 class ReplayFlush(Struct, frozen=True, kw_only=True):
-    """What one flush of a replay writes: the replay as it was `before` and is `after`. `version` is that of the
+    """The writes of one flush of a replay: the replay as it was `before` and is `after`. `version` is that of the
     subscription that it was folded with, `at` when. `missing` tells of records that the log has no more."""
 
     before: Replay
@@ -62,7 +62,7 @@ class ReplayFlush(Struct, frozen=True, kw_only=True):
 
     @property
     def unwoken(self) -> Mapping[str, Sequence[Wake]]:
-        """What is noted of whom to wake: one queue at most."""
+        """The note of whom to wake: one queue at most."""
         return {f"{self.after.id}/{self.after.step}": self.wakes} if self.wakes else {}
 
 
@@ -147,7 +147,7 @@ class BusReplays:
             return await self._replays.count_documents({"state": _WORKED_ON, "namespace": namespace}, limit=most)
 
     async def cancel_all(self, queue: str, reason: str, at: datetime) -> int:
-        """End those of a queue that are not over; returns how many. What is brought stays in the queue."""
+        """End those of a queue that are not over; returns how many. Events that were brought stay in the queue."""
         with translate_errors():
             return (await self._replays.update_many(*_cancel_open(queue, reason, at))).modified_count
 

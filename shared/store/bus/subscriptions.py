@@ -47,8 +47,8 @@ _SHORT = _UNFOLDED | {"topics": 0, "filter": 0}
 
 class SubscriptionWrite(Struct, frozen=True):
     """A subscription as it was read, `None` where there was nothing, not even what is left of a removed one; and as it
-    is to be. Of the namespace's there are `most` with it, if it is a new one, and these have `most_topics` together, if
-    it has more than before."""
+    is to be. The namespace has at most `most` with it, if it is a new one, and these have at most `most_topics`
+    together, if it has more than before."""
 
     before: EventSubscription | None
     after: EventSubscription
@@ -86,7 +86,7 @@ class SubscriptionWrite(Struct, frozen=True):
 
 
 class RegistryReading(Struct, frozen=True):
-    """What has changed since the version that was asked for, as far as this version. `whole`: that is all there is, not
+    """The changes since the version that was asked for, as far as this version. `whole`: that is all there is, not
     only what has changed."""
 
     version: int
@@ -133,7 +133,7 @@ class BusSubscriptions:
         return {found.id: found for found in await self._read({"_id": {"$in": list(ids)}})}
 
     async def page(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
-        """The next ones of all namespaces behind this id, by id; no removed ones. What may be long is left out
+        """The next ones of all namespaces behind this id, by id; no removed ones. Fields that may be long are left out
         (topics, filters, headers, secrets): they are to be looked at, not to be written."""
         return await self._page(_behind(after), "_id", limit, _SHORT)
 
@@ -156,7 +156,7 @@ class BusSubscriptions:
             return await self._count_topics(namespace, but)
 
     async def read_since(self, version: int) -> RegistryReading:
-        """What has changed since then; all that collects, where that cannot be told. Secrets are left out. Raises
+        """The changes since then; all that collects, where that cannot be told. Secrets are left out. Raises
         `UnreadableSubscriptions` where some of it cannot be read: who leaves them out would keep their events back."""
         now, forgotten = await read_registry(self._database)
         if version < forgotten:
@@ -235,7 +235,7 @@ class BusSubscriptions:
         return await self._writer.end_overdue(now)
 
     async def _have_wake_up_follow(self, after: EventSubscription) -> None:
-        """What fails here is left to upkeep, by the note: the change is stored."""
+        """A failure here is left to upkeep, by the note: the change is stored."""
         try:
             await self.follow_up(after.queue)
             with translate_errors():
@@ -303,7 +303,7 @@ class BusSubscriptions:
         )
 
     async def _is_beyond(self, write: SubscriptionWrite, session: AsyncClientSession) -> bool:
-        """Whether the namespace has more by this write than it may. Whoever has raised the version counts alone."""
+        """Whether the namespace has more by this write than it may. A write that raised the version counts alone."""
         namespace = write.after.namespace
         if write.most is not None and write.is_new and await self._count(namespace, session) > write.most:
             return True
@@ -336,7 +336,7 @@ class BusSubscriptions:
 
 
 def _read_for_fold(document: Document) -> EventSubscription | None:
-    """`None` where nobody here can read it. What is removed gets nothing, whatever its filter is."""
+    """`None` where nobody here can read it. A removed one gets nothing, whatever its filter is."""
     try:
         return _codec.value(document | {"filter": {}} if document.get("state") == _REMOVED else document)
     except msgspec.ValidationError:

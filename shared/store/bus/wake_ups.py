@@ -124,8 +124,8 @@ class WakeUps:
         return await self._change_and_read_handover_fields(ids, change, token)
 
     async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, until: datetime) -> list[HandedWakeUp]:
-        """Hand over what the clock has claimed; returns what it still had. Where nobody came back who worked on one,
-        that is counted."""
+        """Hand over what the clock has claimed; returns what it still had. A wake-up whose worker never came back has
+        one more death."""
         ids, is_ours = _ids_and_condition([(occurrence.id, occurrence.token) for occurrence in claimed])
         died = {"$add": ["$of.deaths", _if({"$eq": ["$of.stage", "busy"]}, 1, 0)]}
         change = {"of.deaths": died} | _handover_fields(token, until)
@@ -189,7 +189,7 @@ class WakeUps:
     async def rest(self, rests: Sequence[Rest]) -> dict[tuple[str, str], TakenWakeUp]:
         """Lay these down, each unless somebody has told it of events since it was read; returns by their claims those
         that were, as they are now: they are still ours and want another look, and so may those that are among these by
-        several claims. Who is in neither was lost."""
+        several claims. A wake-up in neither was lost."""
         ids, has_token = _ids_and_condition([(rest.taken.id, rest.taken.token) for rest in rests])
         as_read = {"$eq": ["$of.waiting", of_same_place(ids, [rest.taken.of.waiting for rest in rests])]}
         fires_at = of_same_place(ids, [rest.fires_at for rest in rests])

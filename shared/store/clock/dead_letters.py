@@ -59,7 +59,7 @@ class DeadLetters:
             return await self._letters.count_documents(query, limit=most)
 
     async def count_errors(self, namespace: str, *, key: str = "", last: int) -> list[ErrorCount]:
-        """What the last ones of these died of, the most frequent error first."""
+        """The errors that the last ones of these died of, the most frequent first."""
         pipeline: list[Document] = [
             {"$match": _chosen(namespace=namespace, key=key)},
             {"$sort": {"died_at": DESCENDING, "_id": DESCENDING}},

@@ -31,7 +31,7 @@ _RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}},
 
 
 class Visible(Struct, frozen=True):
-    """What is visible by `until`, or became so from `since` on, but for the groups of owners in `without`."""
+    """The occurrences that became visible from `since` until `until`, but for the groups of owners in `without`."""
 
     until: datetime
     since: datetime | None = None
@@ -39,7 +39,7 @@ class Visible(Struct, frozen=True):
 
 
 class Heads(Struct, frozen=True):
-    """What is visible: the shards in which something is (`None`: there is much, so all of them), and since when."""
+    """The shards in which something is visible (`None`: there is much, so all of them), and since when."""
 
     shards: tuple[int, ...] | None
     oldest: datetime
@@ -75,7 +75,7 @@ class Occurrences:
         await insert_new(self._occurrences, [_document(occurrence) for occurrence in ordered])
 
     async def heads(self, visible: Visible) -> Heads | None:
-        """What is visible; `None` for nothing. One query."""
+        """The shards with visible occurrences; `None` for none. One query."""
         with translate_errors():
             cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
             found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
@@ -94,7 +94,7 @@ class Occurrences:
         return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
-        """What a token claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
+        """A token's claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
         found: list[Occurrence] = []
         while len(found) < limit:
             # Kinds are looked at here: for one more field, the embedded database would look through all occurrences.
@@ -275,7 +275,7 @@ class Occurrences:
 
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
         """Forget what lies ahead of these owners, each with its generation, and is of none of these generations, if no
-        schedule can come for it any more. What is due the clock meets by itself."""
+        schedule can come for it any more. The clock meets due ones by itself."""
         if not generations:
             return
         query: Document = {
@@ -305,7 +305,7 @@ class Occurrences:
 
 
 def fresh_token() -> str:
-    """What tells one claim from all others."""
+    """A token that tells one claim from all others."""
     return secrets.token_hex(12)
 
 

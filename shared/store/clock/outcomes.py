@@ -24,8 +24,8 @@ class Outcomes:
         await self._outcomes.create_index([("at", ASCENDING)])
 
     async def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Insert them. Where an attempt was made twice, by a process that died and by another one, one that says that
-        the target has it stays; otherwise the last one does. In the order of their ids, as occurrences."""
+        """Insert them. If an attempt was made twice, by a process that died and by another one, an outcome that says
+        that the target has it stays; otherwise the last one does. In the order of their ids, as occurrences."""
         ordered = sorted(outcomes, key=lambda outcome: outcome.id)
         taken = await insert_new(self._outcomes, [_codec.document(outcome) for outcome in ordered])
         repeated = [ordered[place] for place in taken]

@@ -41,7 +41,7 @@ _MAY_HAVE_LABELS = {"$or": [{_LABELS: {"$exists": True}}, {"definition": {"$rege
 
 
 class Ending(Struct, frozen=True):
-    """What the sweep needs of a schedule that may have ended."""
+    """The fields that the sweep needs of a schedule that may have ended."""
 
     state: ScheduleState
     generation: str
@@ -167,8 +167,8 @@ class Schedules:
         return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
 
     async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
-        """Give the schedule this state; `None` where it has one that this does not follow. What has it already stays as
-        it is."""
+        """Give the schedule this state; `None` where it has one that this does not follow. A schedule that has it
+        already stays as it is."""
         query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
         with translate_errors():
             found = await self._schedules.find_one_and_update(

@@ -1,4 +1,4 @@
-"""What was done, by whom: one document an act. Nothing changes one but its end, and only time takes it away."""
+"""The acts, and who did them: one document an act. Nothing changes one but its end, and only time takes it away."""
 
 from collections.abc import Sequence
 from datetime import datetime

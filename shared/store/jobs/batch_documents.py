@@ -11,7 +11,7 @@ END = "end"
 """The status of the entry that ends a plan."""
 
 RECEIPT_COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
-"""What a receipt counts, and so what can be summed up over batches."""
+"""The counts of a receipt, which can be summed up over batches."""
 
 
 def document_of(batch: Batch) -> Document:

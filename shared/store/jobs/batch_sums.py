@@ -1,4 +1,4 @@
-"""What the batches of a job add up to, as they stand now."""
+"""The sums of a job's batches, as they stand now."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -85,7 +85,7 @@ class BatchSums:
             return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
 
     async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
-        """What became of the job's settled batches, one at a time, in any order."""
+        """The outcomes of the job's settled batches, one at a time, in any order."""
         query, shown = {"job_id": job_id, "settled": True}, {"receipt": 1, "taken_at": 1, "changed_at": 1}
         with translate_errors():
             async for document in self._batches.find(query, shown):
@@ -99,14 +99,14 @@ class BatchSums:
                 yield batch_of(document)
 
     async def read_changed(self, job_id: str, since: datetime) -> AsyncIterator[tuple[int, BatchCounts]]:
-        """What the job's batches count that changed since then, by ordinal, in any order."""
+        """The counts of the job's batches that changed since then, by ordinal, in any order."""
         query = {"job_id": job_id, "changed_at": {"$gte": since}}
         with translate_errors():
             async for document in self._batches.find(query, _COUNTED, batch_size=_MANY):
                 yield document["ordinal"], _counts_of(document)
 
     async def read_from(self, job_id: str, ordinal: int) -> AsyncIterator[tuple[int, BatchCounts]]:
-        """What the job's batches count from this one on, by ordinal, in their order."""
+        """The counts of the job's batches from this one on, by ordinal, in their order."""
         query = {"job_id": job_id, "ordinal": {"$gte": ordinal}}
         with translate_errors():
             async for document in self._batches.find(query, _COUNTED, batch_size=_MANY).sort("ordinal", ASCENDING):

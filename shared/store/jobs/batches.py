@@ -216,12 +216,12 @@ class Batches:
 
 
 def _as_read(batch: Batch) -> Document:
-    """Of this turn and without another take since: after one, what was read of its recipients may be out."""
+    """The batch in this turn, without another take since: after one, what was read of its recipients may be out."""
     return {"_id": batch.id, "turn": batch.turn, "attempts": batch.attempts}
 
 
 def _of_this_take(batch: Batch) -> Document:
-    """Of this lane and this very take: a lane may take the parts of one batch one after the other."""
+    """The batch in this lane and this very take: a lane may take the parts of one batch one after the other."""
     return {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
 
 

@@ -120,7 +120,7 @@ class ClosedJobs:
             await self._jobs.delete_many(any_job(job_ids) | {"open": False})
 
     async def keep_rate(self, job_id: str, chart: Sequence[RatePoint]) -> None:
-        """Keep the chart of a job's rate, which is about to be closed. Who reads jobs does not see it."""
+        """Keep the chart of a job's rate, which is about to be closed. Readers of jobs do not see it."""
         points = [[point.at, point.per_second] for point in chart]
         with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})

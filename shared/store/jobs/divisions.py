@@ -37,11 +37,11 @@ class Divisions:
         """Nothing to make: everything is found by its key."""
 
     async def begin(self, division: Division) -> Division:
-        """What the division is made of: this, unless that was decided before."""
+        """The division as it is stored: this one, unless one was decided before."""
         return _divisions.value(await insert_once(self._divisions, _divisions.document(division) | _NOBODY))
 
     async def get(self, division_id: str) -> Division | None:
-        """What the division is made of, if that is decided."""
+        """The division, if it is decided."""
         with translate_errors():
             return _divisions.maybe(await self._divisions.find_one({"_id": division_id}))
 

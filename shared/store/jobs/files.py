@@ -25,7 +25,7 @@ class FilePlan(Struct, frozen=True, kw_only=True):
     """How a file is cut: into ranges of `cut_records` records. Two ids are one user if they are equal for `user_type`,
     the type of the push table's column; if that is empty, if they are the same bytes. Once the file is read to the end,
     the `pages` and what it holds: so many `users`, and `repeated` rows of the same ones; or the `failure` that kept it
-    from being read. Where columns are read by their names, the `header` is there before the first page."""
+    from being read. If columns are read by their names, the `header` is there before the first page."""
 
     id: str
     file: File

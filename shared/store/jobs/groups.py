@@ -1,4 +1,4 @@
-"""Groups of a localized push: one document each. What their jobs are made from is kept as JSON text."""
+"""Groups of a localized push: one document each. The content that their jobs are made from is kept as JSON text."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime

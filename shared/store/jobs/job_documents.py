@@ -16,13 +16,13 @@ _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"
 _templates = Codec(Template, json=("body", "defaults"))
 
 KEY_FIELDS = {"incarnation": 1}
-"""What `key_of` needs of a document, besides the id."""
+"""The fields that `key_of` needs of a document, besides the id."""
 
 
 STANDING_FIELDS = KEY_FIELDS | dict.fromkeys(
     ("status", "plan.end", "expires_at", "service", "credential_id", "reopening"), 1
 )
-"""What `standing_of` needs of a document."""
+"""The fields that `standing_of` needs of a document."""
 
 
 def one_job(job_id: str) -> Document:
@@ -94,17 +94,17 @@ def standing_of(document: Document) -> Standing:
 
 
 def place_of(document: Document) -> str:
-    """Where the job stands among all jobs by age: texts of one length for ages, then ids."""
+    """The job's place among all jobs by age: texts of one length for ages, then ids."""
     return f"{document['created_at']:019}/{document['_id']}"
 
 
 def place_at(instant: datetime) -> str:
-    """Where the jobs begin that were made at this instant or later."""
+    """The place at which the jobs begin that were made at this instant or later."""
     return f"{ns(instant):019}"
 
 
 def place_of_job(job: Job) -> str:
-    """Where the job stands, as `place_of` its document says."""
+    """The job's place, as `place_of` its document says."""
     return place_of({"_id": job.id, "created_at": job.created_at})
 
 
@@ -126,5 +126,5 @@ def escape_key(key: str) -> str:
 
 
 def unescape_key(key: str) -> str:
-    """What `escape_key` was given."""
+    """The key that `escape_key` was given."""
     return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")

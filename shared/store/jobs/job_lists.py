@@ -1,7 +1,7 @@
 """Lists of jobs over many apps, the newest first, and what the overview shows of jobs.
 
 A job's `place` says where it stands in them: its `created_at` and its id, in an order that is that of its text. So each
-list is one range of one index. What release 0.1.0 writes has no place: `place_missing` gives it one.
+list is one range of one index. A job that release 0.1.0 writes has no place: `place_missing` gives it one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from shared.store.documents import Document, Page, read_page, translate_errors
 from shared.store.jobs.job_documents import job_of, place_at, place_of
 
 COUNTED = 100_000
-"""Where counting ends."""
+"""The number at which counting ends."""
 
 _LISTED = {"plan.templates": 0, "context": 0}
 _STEP = 1_000

@@ -2,7 +2,7 @@
 many, and none of them is read before it is due.
 
 A `job_id` is a job's id, whichever job has it now, or its key, which means that one job and no other that had its id
-before or has it since. Whoever works in the background goes by keys.
+before or has it since. Work in the background goes by keys.
 
 A job's copies of its templates may be megabytes, and only whoever plans or renders it needs them: `get` and
 `begin_plan` answer with them, everything else without (`plan.templates` is empty). A context may have a megabyte: many
@@ -87,7 +87,7 @@ class Jobs:
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 
     async def get_standing(self, job_id: str) -> Standing | None:
-        """What decides about the job's batches, without its templates."""
+        """The fields that decide about the job's batches, without its templates."""
         with translate_errors():
             document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
         return None if document is None else standing_of(document)

@@ -113,8 +113,8 @@ class Credentials:
         self, credential_id: str, to: CredentialStatus, *, why: str, at: datetime, secret: str | None = None
     ) -> Credential | None:
         """Give it this status, if the table has the move from where it stands; `None` if not. With `secret`, only while
-        this is its sealed secret: whoever was refused by an old one says nothing about the new one. Of one that is
-        rejected a mail is due."""
+        this is its sealed secret: whoever was refused by an old one says nothing about the new one. A mail is due about
+        one that is rejected."""
         before = sorted(status.value for status in sources(CREDENTIAL_TRANSITIONS, to))
         query: Document = {"_id": credential_id, "status": {"$in": before}}
         query |= {} if secret is None else {"secret": secret}
@@ -185,7 +185,7 @@ class Credentials:
             pass
 
     async def get_traffic(self, credential_id: str) -> Traffic | None:
-        """Where it stands, and what grants go by; `None` when it is gone."""
+        """The fields that grants go by, its status among them; `None` when it is gone."""
         with translate_errors():
             found = await self._traffic.find_one({"_id": credential_id}, _OF_TRAFFIC)
             if found is None:  # only a majority says that it is gone

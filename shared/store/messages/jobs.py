@@ -85,7 +85,7 @@ class MessageJobs:
         return [_waiting_job(job) for job in jobs if not options_of(job).dry_run]
 
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
-        """What decides about the batches of those of these jobs that there are, by their keys."""
+        """The standings of those of these jobs that exist, by their keys."""
         with translate_errors():
             found = read_any_job(self._jobs, job_keys, STANDING_FIELDS)
             return {key_of(document): standing_of(document) async for document in found}
@@ -108,14 +108,14 @@ class MessageJobs:
             await self._jobs.update_one(one_job(job_key), [{"$set": {"had": counted}}])
 
     async def get_resending(self, job_key: str) -> Resending:
-        """What the job sends again, if it was taken up again."""
+        """The messages that the job sends again, if it was taken up again."""
         with translate_errors():
             found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
         states: Sequence[str] = (found or {}).get("resend", ())
         return Resending((found or {}).get("round", 0), frozenset(map(MessageState, states)))
 
     async def get_forgiven(self, job_key: str) -> Bounces:
-        """What had bounced when the job was held for it last."""
+        """The bounces that the job had when it was held for them last."""
         with translate_errors():
             found = await self._jobs.find_one(one_job(job_key), {"bounces": 1})
         return Bounces(**(found or {}).get("bounces", {}))

@@ -1,4 +1,4 @@
-"""What of the ledger is kept of jobs that have ended, and for how long.
+"""The parts of the ledger that are kept of jobs that have ended, and for how long.
 
     personal_since   from the job's end on, until its messages are redacted as far as its last batch; `redacted_to` is
                      the first batch whose messages are not
@@ -58,7 +58,7 @@ class KeptLedgers:
             await self._jobs.create_index([(field, ASCENDING)], sparse=True)
 
     async def begin_keeping(self, job_key: str) -> None:
-        """Note that the job ends now. Whoever closes it does so next."""
+        """Note that the job ends now. The process that closes it does so next."""
         change = {"$currentDate": {"personal_since": True, "ledger_since": True}, "$set": {"redacted_to": 0}}
         with translate_errors():
             await self._jobs.update_one(one_job(job_key) | {"open": True}, change)

@@ -2,7 +2,7 @@
 
 Entries and tallies change in one transaction. There are two tallies for a batch, so that a worker never waits for a
 callback: the worker's stands in the batch itself and is fenced by the batch's owner, and that of callbacks in
-`tallies`. What is true of the batch is their sum.
+`tallies`. The true tally of the batch is their sum.
 
 A process that dies in a transaction leaves it open, and the server keeps what it has touched from others for up to a
 minute. So whoever sends a batch does all its writing in one session (`WritingSession`), whose id is the batch's owner:
@@ -163,9 +163,9 @@ class MessageLedger:
         of_singles: bool = False,
         beside: Transact | None = None,
     ) -> WriteResult:
-        """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one. Where
-        they are `of_singles`, single messages, whose lease has the id of their credential, and no tally. `beside`
-        writes more in the same transaction."""
+        """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one. If
+        they are `of_singles`, they are single messages, whose lease has the id of their credential, and have no tally.
+        `beside` writes more in the same transaction."""
         owned = self._leases if of_singles else self._batches
         tally = {} if of_singles else add_tallies(difference(change.before, change.after) for change in changes)
         counted = _increments({"tally": tally, "receipt": _told_of(tally)})
@@ -261,7 +261,7 @@ def turn_of(owner: str) -> int | None:
 
 
 def _told_of(tally: Mapping[str, int]) -> dict[str, int]:
-    """What a change adds to its batch's receipt, which tells how far the batch is before it is settled."""
+    """The counts that a change adds to its batch's receipt, which tells how far the batch is before it is settled."""
     receipt = receipt_of_states(tally, {})
     return {"sent": receipt.sent, "failed": receipt.failed, "skipped": receipt.skipped}
 

@@ -51,8 +51,8 @@ class Redaction:
             return (await self._messages.update_many({"_id": bounds}, _REDACT)).matched_count
 
     async def redact_recipient(self, app_id: str, addresses: Collection[str], *, limit: int) -> int:
-        """Redact some of an app's messages to one of these addresses; returns how many. What is still to be sent keeps
-        its recipient."""
+        """Redact some of an app's messages to one of these addresses; returns how many. A message that is still to be
+        sent keeps its recipient."""
         query: Document = {"app_id": app_id, "to": {"$in": sorted(addresses)}, "pending": None}
         return await self._redact_some(query, limit)
 

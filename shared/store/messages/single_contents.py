@@ -1,7 +1,7 @@
-"""What single messages say, apart from their entries: these are read and written many at a time, and must stay small.
+"""Contents of single messages, apart from the entries, which are read and written many at a time and must stay small.
 
-A content is stored before its entry, and removed once that is not pending any more. What a death leaves behind is found
-by its age (`find_old`).
+A content is stored before its entry, and removed once that is not pending any more. A content that a death leaves
+behind is found by its age (`find_old`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from shared.store.documents import Document, insert_new, make, translate_errors
 
 
 class StoredContent(Struct, frozen=True):
-    """Of which message it is, and its size in bytes."""
+    """The id of its message, and its size in bytes."""
 
     id: str
     size: int
@@ -40,7 +40,7 @@ class SingleContents:
         await insert_new(self._contents, documents)
 
     async def find(self, message_ids: Sequence[str], *, most_bytes: int) -> dict[str, str]:
-        """What these messages say, by their ids: the first of them, up to so many bytes, and one at least."""
+        """The contents of these messages, by their ids: the first of them, up to so many bytes, and one at least."""
         with translate_errors():
             sizes = {
                 document["_id"]: document["size"]

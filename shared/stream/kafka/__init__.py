@@ -111,7 +111,7 @@ class KafkaStream:
 
     @property
     def inspection(self) -> KafkaInspection:
-        """What can be asked of the cluster itself, for `carillon doctor`."""
+        """The questions of `carillon doctor` to the cluster itself."""
         return self._cluster.inspection
 
     async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:

@@ -1,4 +1,4 @@
-"""What was handed to brokers, as futures that end when it is acknowledged."""
+"""Records that were handed to brokers, as futures that end when these are acknowledged."""
 
 import asyncio
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def is_of_producer(done: asyncio.Future[Any]) -> bool:
 
 
 def translate(done: asyncio.Future[Any]) -> asyncio.Future[None]:
-    """What ends with `done`, and with `Unavailable` where that fails or is given up."""
+    """A future that ends with `done`, and with `Unavailable` where that fails or is given up."""
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     told.add_done_callback(look_at)
 

@@ -73,7 +73,7 @@ class Cluster:
 
     @property
     def inspection(self) -> KafkaInspection:
-        """What can be asked of the cluster, for `carillon doctor`."""
+        """The questions of `carillon doctor` to the cluster."""
         return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
 
     async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
@@ -142,7 +142,7 @@ class Cluster:
                     raise error(name)
 
     async def _versions(self) -> dict[int, Any]:
-        """What each broker of the cluster, as it is now, answers."""
+        """The answer of each broker of the cluster as it is now."""
         client = await self._connect()
         with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):

@@ -1,4 +1,4 @@
-"""What every part of the Kafka stream does alike: deadlines, translated errors, and ends that cannot hang."""
+"""The code that all parts of the Kafka stream share: deadlines, translated errors, and ends that cannot hang."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator

@@ -1,8 +1,8 @@
 """Users' messages: many together, and by themselves when one of them was refused.
 
 A broker refuses a whole produce batch for one record. The driver then counts on from the sequence numbers of what was
-refused, so an idempotent producer is of no more use on that partition. What was refused with others is sent again by a
-producer without sequence numbers, each record as a batch of its own: there the answer is the record's own.
+refused, so an idempotent producer is of no more use on that partition. Records that were refused together are sent
+again by a producer without sequence numbers, each as a batch of its own: there the answer is the record's own.
 """
 
 import asyncio

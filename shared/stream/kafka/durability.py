@@ -1,7 +1,7 @@
-"""What the brokers are set to, where our promises depend on it.
+"""The settings of the brokers that our promises depend on.
 
-A marker is a consumer offset: it must live as long as `stream.marker_retention_days` says. Where `min.insync.replicas`
-is 1, as by default, what a leader alone has counts as written. It is lost with the leader: records, a marker (then its
+A marker is a consumer offset: it must live as long as `stream.marker_retention_days` says. If `min.insync.replicas` is
+1, as by default, what a leader alone has counts as written. It is lost with the leader: records, a marker (then its
 batch goes out twice) or the outcome of a transaction.
 
 A cluster may forbid us to ask (DescribeConfigs needs a right of its own). That is a warning, not a fault.
@@ -37,9 +37,9 @@ log = structlog.get_logger(__name__)
 
 
 def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
-    """What a topic of ours with so many copies needs: with three, one may be away and a write still has two. One that
-    keeps its records for a time forgets them by nothing else, whatever the brokers' defaults are, and by the brokers'
-    clocks: those of who publishes may be wrong."""
+    """The settings that a topic of ours with so many copies needs: with three, one may be away and a write still has
+    two. One that keeps its records for a time forgets them by nothing else, whatever the brokers' defaults are, and by
+    the brokers' clocks: those of who publishes may be wrong."""
     configs = {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
     if topic.retention is None:
         return configs

@@ -1,9 +1,9 @@
-"""What `carillon doctor` asks of Kafka. No topic is made, and no record is written.
+"""The questions of `carillon doctor` to Kafka. No topic is made, and no record is written.
 
-The transaction that is tried has a consumer group in it and no offsets, and is aborted. What is left of it is what
-every transaction leaves: an id that the coordinator forgets after `transactional.id.expiration.ms`, and an abort's
-marker in `__consumer_offsets`, which the broker cleans away. (A cluster that never had a transaction makes
-`__transaction_state` when it is asked for the first time.)
+The transaction that is tried has a consumer group in it and no offsets, and is aborted. It leaves what every
+transaction leaves: an id that the coordinator forgets after `transactional.id.expiration.ms`, and an abort's marker in
+`__consumer_offsets`, which the broker cleans away. (A cluster that never had a transaction makes `__transaction_state`
+when it is asked for the first time.)
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class KafkaInspection:
         return sorted(name for name in known if re.fullmatch(pattern, name))
 
     async def read_topics(self, names: Iterable[str], settings: Sequence[str]) -> dict[str, TopicFacts]:
-        """Those of these topics that there are. What nobody may see of their settings is left out."""
+        """Those of these topics that there are. Settings that we may not see are left out."""
         wanted = list(names)
         async with self._ask() as client:
             node = _any_node(client)

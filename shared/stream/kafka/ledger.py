@@ -23,7 +23,7 @@ _NOTHING_COMMITTED = -1
 
 
 class Marker(Struct, frozen=True, array_like=True):
-    """What a transaction says of itself: the batch, the lane that sent it, and the part. (A marker of the first version
+    """The marker of a transaction: the batch, the lane that sent it, and the part. (A marker of the first version
     ends with the receipt: its batch has one part.)"""
 
     batch: str

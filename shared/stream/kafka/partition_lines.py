@@ -1,4 +1,4 @@
-"""What goes to one partition, one call's records after the other's.
+"""The records that go to one partition, one call's after the other's.
 
 The driver takes nothing for a partition that has not drained what it took before: whoever handed it more would wait
 there, with all records that go elsewhere. So what comes meanwhile waits in a line of its own, and goes together next.
@@ -37,7 +37,7 @@ class PartOfCall(Struct, frozen=True):
 
 
 class PartitionLine:
-    """What goes to one partition. At most one call's records are with the driver; the others wait here."""
+    """The records that go to one partition. At most one call's records are with the driver; the others wait here."""
 
     def __init__(self, producers: Producers, topic: str, partition: int, *, timeout_seconds: float) -> None:
         self._producers = producers

@@ -11,7 +11,7 @@ from shared.stream.kafka.connections import abandon, stop
 
 
 class SharedProducer:
-    """A started producer. Whoever sets `usable` to false lets the others finish with it; nobody begins anew."""
+    """A started producer. A user that sets `usable` to false lets the others finish with it; nobody begins anew."""
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self.producer = producer
@@ -26,7 +26,7 @@ class SharedProducer:
     async def send(
         self, topic: str, body: bytes, key: bytes | None, headers: list[tuple[str, bytes]]
     ) -> asyncio.Future[object]:
-        """What is returned resolves when the replicas in sync have it. Raises the driver's errors."""
+        """The future resolves when the replicas in sync have the record. Raises the driver's errors."""
         self.topics.add(topic)
         sent: asyncio.Future[object] = await self.producer.send(topic, body, key=key, headers=headers)
         return sent

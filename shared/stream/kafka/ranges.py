@@ -96,7 +96,7 @@ class KafkaRangeReader:
         return [chunk for chunk in chunks if chunk is not None]
 
     def _chunk(self, partition: TopicPartition, records: list[ConsumerRecord], position: int, log: str) -> Chunk | None:
-        """What was read of a partition; `None` for nothing new."""
+        """The records that were read of a partition; `None` for nothing new."""
         range, name = self._left[partition], name_of(partition)
         mine = [record for record in records if range.begins <= record.offset < range.ends] if log == range.log else []
         is_read = log != range.log or position >= range.ends

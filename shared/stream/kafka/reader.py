@@ -2,8 +2,8 @@
 
 A rebalance hands out partitions at any time, and the driver begins to fetch them at once, from a place of its own
 choice. So a partition is **seated** first: its position is looked up and sought by `read` itself, where a failure
-reaches the caller and is tried again. What comes of a partition without a seat in the present assignment is dropped; it
-is read again.
+reaches the caller and is tried again. Records of a partition without a seat in the present assignment are dropped; they
+are read again.
 
 A seat belongs to one log, known by its topic's id. The driver reads by the topic's name and would go on at its offset
 in a topic that was made anew. So the ids are asked again after each fetch, and what came from another log is dropped:

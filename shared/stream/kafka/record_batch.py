@@ -31,7 +31,7 @@ _TRANSACTIONAL = 0x10
 
 NO_HEADERS = b"\0"
 _AROUND_BYTES = 15
-"""What stands around a value has at most so many bytes besides the headers: three numbers of up to four, and three
+"""The fields around a value have at most so many bytes besides the headers: three numbers of up to four, and three
 constant bytes."""
 
 _ENCODERS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {

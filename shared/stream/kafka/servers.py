@@ -1,4 +1,4 @@
-"""Where the brokers are and how one gets in: the one value that every client of the driver's is made with.
+"""The brokers' addresses and the way in: the one value that every client of the driver's is made with.
 
 The URL says it all: `kafka://` is plain, `kafka+ssl://` is TLS, a user with a password logs in by `?mechanism=`.
 """
@@ -36,7 +36,7 @@ class KafkaServers(Struct, frozen=True):
 
     @classmethod
     def read(cls, url: str, tls: TlsSettings) -> Self:
-        """What the URL says. Raises `Invalid`, which repeats nothing of it."""
+        """The servers that the URL names. Raises `Invalid`, which repeats nothing of it."""
         try:
             parts = urlsplit(url)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -54,7 +54,7 @@ class KafkaServers(Struct, frozen=True):
         return cls(addresses, {"security_protocol": protocol, **security, **context})
 
     def options(self, client_id: str) -> dict[str, Any]:
-        """What each client of the driver's takes to come here."""
+        """The options that each client of the driver's takes to come here."""
         return {"bootstrap_servers": self.addresses, "client_id": client_id, **self.security}
 
     async def find_fault(self, client_id: str) -> str:

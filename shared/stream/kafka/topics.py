@@ -21,7 +21,7 @@ _KNOWN = 1_000
 
 
 class Topics:
-    """What is known of topics, for half a minute; what is missing is asked for each time."""
+    """The known topics, for half a minute; a missing one is asked for each time."""
 
     def __init__(self, servers: KafkaServers, *, client_id: str) -> None:
         self._servers = servers
