@@ -122,8 +122,8 @@ class Transport:
         once: bool = False,
     ) -> Answer:
         """The answer. A status in `done_before` is one, and no error, where an earlier attempt of this call may have
-        reached the server: it tells that that one was successful. What may not be done twice, and what the server
-        would do twice, is attempted `once`: no attempt follows one that may have reached it.
+        reached the server: it tells that that one was successful. A call that must not be done twice, and that the
+        server would do twice, is attempted `once`: no attempt follows one that may have reached the server.
 
         Raises:
             CarillonError: the answer is an error, or there is none after all attempts (`Unavailable`).
@@ -159,7 +159,7 @@ class Transport:
         """Send the file to the URL that the answer to GET of `path` tells, and give that answer.
 
         Each attempt asks for another URL, because they expire, and sends nothing that tells who is asking. To ask is a
-        call with attempts of its own: n attempts to send are at most n² to ask. Where it fails, so does the upload.
+        call with attempts of its own: n attempts to send are at most n² to ask. If asking fails, so does the upload.
 
         Raises:
             CarillonError: as `call`; `Invalid` where the file changed meanwhile.
