@@ -63,7 +63,7 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Redacted(Struct, frozen=True, kw_only=True, rename="camel"):
-    """So many messages were `redacted`. If there may be `more`, ask again."""
+    """`redacted` counts the messages that the call redacted. If there may be `more`, call again."""
 
     redacted: int
     more: bool
@@ -83,7 +83,7 @@ class Messages(Resource[M]):
         self, app_id: str, message: SingleMessage, *, idempotency_key: str = "", reason: str = ""
     ) -> Message:
         """Send a message to one recipient. Without a key of your own, this call alone is safe to be attempted several
-        times, not two of them. A call beyond the allowed rate waits, and is attempted again. Raises `Invalid`, and
+        times, not two of them. A call beyond the caller's own rate waits, and is attempted again. Raises `Invalid`, and
         `Conflict` where the credential sends nothing now."""
         answer = await self._transport.call(
             "POST",

@@ -76,7 +76,7 @@ class Http2Request:
         return self._status > 0
 
     def answer(self) -> PostedAnswer:
-        """What has come so far."""
+        """The answer, as far as it has come."""
         asked = retry_after_seconds(self._headers.get("retry-after"), self._headers.get("date"), int(time()))
         return PostedAnswer(self._status, asked, self._headers, bytes(self._body))
 

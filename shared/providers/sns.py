@@ -62,7 +62,7 @@ _FETCH_SECONDS = 5.0
 
 
 class SnsEnvelope(Struct, frozen=True, rename="pascal"):
-    """What SNS posts. Fields that a type does not have are empty."""
+    """A post of SNS. Fields that a type does not have are empty."""
 
     type: str
     message_id: str
@@ -117,7 +117,7 @@ class SnsCertificates:
 async def verify_notification(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> SnsEnvelope:
-    """What one of these topics has posted.
+    """Verify a post of one of these topics, and read it.
 
     Raises:
         NotSigned: none of them has posted this.

@@ -3,9 +3,9 @@
     starting ──> serving ──SIGTERM, SIGINT, a failed component──> draining ──> the exit code
 
 Draining: /readyz fails, and for `readiness_seconds` nothing else changes, so that load balancers look away. Then every
-component stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`. What is not
-done by then is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any
-instant. Services that share a process are simply one list of components.
+component stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`. Work that
+is not done by then is cancelled. A second signal ends the process at once, which is safe: every process may be killed
+at any instant. Services that share a process are simply one list of components.
 """
 
 import asyncio
