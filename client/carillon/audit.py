@@ -24,7 +24,8 @@ class Actor(Struct, frozen=True, kw_only=True):
 
 
 class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The thing that an act was about: its `name`, where one is known, and the app or the namespace that it belongs to."""
+    """The thing that an act was about: its `name`, where one is known, and the app or the namespace that it belongs
+    to."""
 
     kind: str
     id: str

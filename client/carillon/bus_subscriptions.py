@@ -116,9 +116,10 @@ class BusHealth(Struct, frozen=True, kw_only=True):
 
 class BusReplay(Struct, frozen=True, kw_only=True):
     """A replay. `state` is `running`, `held` (`reason` says why), `waiting` for its subscription to be resumed, or
-    over: `done`, `cancelled` or `failed`. `total` counts the records of the log, of all topics, and `read`
-    those that the replay has read. `events` counts the events that it brought, `lost` those that the log had no more.
-    `begins_late`: the log does not reach back to where it was to begin. One that began by itself, or by the retry of a dead letter, has no `since`."""
+    over: `done`, `cancelled` or `failed`. `total` counts the records of the log, of all topics, and `read` those that
+    the replay has read. `events` counts the events that it brought, `lost` those that the log had no more.
+    `begins_late`: the log does not reach back to where it was to begin. One that began by itself, or by the retry of a
+    dead letter, has no `since`."""
 
     number: int
     state: str

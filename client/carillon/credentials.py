@@ -42,8 +42,8 @@ class SendRetry(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialChange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The changed fields of a credential; a field that is `None` stays. A new `rate` also changes `max_in_flight`,
-    if that was the default for the old one. Only admins change `shared_with`."""
+    """The changed fields of a credential; a field that is `None` stays. A new `rate` also changes `max_in_flight`, if
+    that was the default for the old one. Only admins change `shared_with`."""
 
     name: str | None = None
     rate: float | None = None

@@ -1,8 +1,8 @@
 """Spans by OpenTelemetry, sent to a collector: the only place that imports it, once an endpoint is set.
 
 Recorded spans wait in a queue of `QUEUE` for a thread that sends them. A span that finds no room is dropped and
-counted, so nobody ever waits for the collector. Spans that the collector does not take are counted too, and logged once until it
-takes some again.
+counted, so nobody ever waits for the collector. Spans that the collector does not take are counted too, and logged once
+until it takes some again.
 """
 
 import asyncio
