@@ -19,7 +19,7 @@ import httpx
 
 from carillon.runtimes import Limit, Pool, Runtime
 
-# What may be done twice may be sent twice (RFC 9110, 9.2.2).
+# A request that may be done twice may be sent twice (RFC 9110, 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 _FAILURES = (
     httpcore.NetworkError,

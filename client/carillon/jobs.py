@@ -230,7 +230,7 @@ class Jobs(Resource[M]):
         return join_names(template or templates)
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
-        """The second of two moves is forbidden: after an attempt whose answer was lost, the job itself tells."""
+        """The second of two moves is forbidden: after an attempt whose answer was lost, the status of the job tells."""
         path = f"{_of(app_id, job_id)}/{move}"
         answer = await self._transport.call("PUT", path, reason=reason, done_before=_FORBIDDEN)
         if answer.status != HTTPStatus.FORBIDDEN:

@@ -99,7 +99,7 @@ class Transport:
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
         self.runtime = runtime
-        # Whoever waits for a connection waits here, outside the time-out of an attempt.
+        # A call that waits for a connection waits here, outside the time-out of an attempt.
         self._free = runtime.slots(connections)
         self._connections = Connections(runtime)
         self._lock = threading.Lock()
@@ -223,8 +223,8 @@ class Transport:
         async with self.runtime.limit(self._timeout_seconds) as limit:
             if not isinstance(request.content, File):
                 return await self._send(request, request.content, request.headers, limit)
-            # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that some
-            # servers never give.
+            # A server that refuses a file then says so before it is sent; a later attempt does not wait for a consent
+            # that some servers never give.
             asks = request.content.size > 0 and request.reached.attempts == 0
             async with aclosing(self._read_parts(request.content, limit)) as parts:
                 content = self.runtime.content(parts)

@@ -54,7 +54,7 @@ from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, S
 
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
-# What a server says of the recipient is of that one, unless it closes the connection or says that it means us.
+# A reply to the recipient is about that one alone, unless the server closes the connection or says that it means us.
 _OF_US = re.compile(r"^4\.[347]\.")
 _OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
 _CLOSING, _THROTTLING = 421, 454

@@ -100,7 +100,7 @@ class SnsCertificates:
             if len(self._fetching) >= _FETCHED_AT_ONCE:
                 raise Unavailable("other certificates of SNS are being fetched")
             self._fetching[url] = asyncio.create_task(self._fetch(url, fetch))
-        # Whoever gives up waiting leaves the others theirs.
+        # A caller that gives up waiting does not cancel the fetch for the others.
         return await asyncio.shield(self._fetching[url])
 
     async def _fetch(self, url: str, fetch: Fetch) -> rsa.RSAPublicKey:

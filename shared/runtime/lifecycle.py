@@ -27,7 +27,7 @@ EXIT_FAILED = 1  # a component could not start, failed while it ran, or failed t
 EXIT_CUT_OFF = 3  # the grace period was over before the work in hand was done; 2 is a wrong command line
 EXIT_SIGNAL = 128  # plus the number of the second signal
 
-# What a cancelled component, or one that begins to stop when the grace period is over, may still take to close.
+# The time to close for a component that is cancelled, or that begins to stop when the grace period is over.
 CLOSING_SECONDS = 1.0
 
 FILES = 65_536

@@ -177,7 +177,7 @@ def serve(name: str, traceparent: Callable[[], str]) -> Recording:
         return NULL
     header = traceparent()
     caller = read_header(header) if header else None
-    # Whoever asks is not known yet: strangers must not crowd out what others want to see.
+    # The caller is not known yet: strangers must not crowd out what others want to see.
     if caller is not None and caller.is_recorded and _wished_for.wait("", time.monotonic()) > 0:
         caller = None
     is_recorded = _is_chosen() if caller is None else caller.is_recorded
