@@ -28,7 +28,7 @@ def rates(metric: str, *by: str, only: str = "") -> str:
 
 
 def quantile(metric: str, share: float, *by: str) -> str:
-    """What so large a share of a histogram's values does not exceed."""
+    """The value that a share `share` of a histogram's values does not exceed."""
     return f"histogram_quantile({share}, sum{_by(('le', *by))} (rate({metric}_bucket[5m])))"
 
 

@@ -1,4 +1,5 @@
-"""Where a deployment is, what stands in a path, a query and a header below it: checked before anything is sent."""
+"""The address of a deployment, and the parts of a path, a query and a header below it: checked before anything is
+sent."""
 
 import re
 from base64 import b64encode

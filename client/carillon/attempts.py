@@ -1,4 +1,4 @@
-"""What is attempted over HTTP, and what is told of an attempt that failed. It never shows the query of a signed URL."""
+"""The attempts of an HTTP call, and the errors of those that failed. No error shows the query of a signed URL."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -23,9 +23,9 @@ class Reached(Struct):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What is sent. A `signed` URL is as good as a password; `retried` are the statuses that are worth another
-    attempt, `done_before` those that are a success behind an attempt that may have reached the server. What is sent
-    `once` is not sent again behind such an attempt."""
+    """A request to be sent. A `signed` URL is as good as a password. `retried` are the statuses that are worth another
+    attempt; `done_before` are those that mean success behind an attempt that may have reached the server. A request to
+    be sent `once` is not sent again behind such an attempt."""
 
     method: str
     url: str
@@ -65,5 +65,5 @@ class Failed(Struct, frozen=True):
 
 
 def without_query(error: Exception) -> OSError:
-    """What can be shown of an error behind a signed URL. A library may write the URL into its own, or chain one."""
+    """An error behind a signed URL, without the query. A library may write the URL into its own error, or chain one."""
     return OSError(f"{type(error).__name__}: {error}".partition("?")[0].removesuffix(": "))

@@ -13,8 +13,8 @@ from carillon.paging import PAGE_SIZE, items
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who did it: a `user` or a `token`, how they proved who they are (`token` or `proxy`), and from where. Or it was
-    `system`, Carillon by itself: then `name` is the role of the process."""
+    """The caller who did it: a `user` or a `token`, how they proved who they are (`token` or `proxy`), and the address
+    they came from. Or it was `system`, Carillon by itself: then `name` is the role of the process."""
 
     namespace: str
     name: str
@@ -24,7 +24,7 @@ class Actor(Struct, frozen=True, kw_only=True):
 
 
 class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What it was done to, what people call that, where it is known, and the app or the namespace that it belongs
+    """The thing that an act was about: its `name`, where one is known, and the app or the namespace that it belongs
     to."""
 
     kind: str
@@ -60,7 +60,7 @@ _page = msgspec.json.Decoder(list[AuditRecord])
 
 
 class Audit(Resource[M]):
-    """What was done. All methods raise `CarillonError`."""
+    """The recorded acts. All methods raise `CarillonError`."""
 
     @listing
     def list(
@@ -73,8 +73,8 @@ class Audit(Resource[M]):
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[AuditRecord]:
-        """Who did what, the newest first, or only this `act`, `on` the thing with this id or key, `by` this namespace.
-        With `app_id`, what was done with the app and what belongs to it, which its admin may see."""
+        """The recorded acts, the newest first, or only this `act`, `on` the thing with this id or key, `by` this
+        namespace. With `app_id`, the acts on the app and on the things that belong to it; its admin may see them."""
         path = path_of("apps", app_id, "audit") if app_id else "/audit"
         query = query_of(act=act, on=on, by=by)
         return items(self._transport, path, query, _page, limit=limit, page_size=page_size)

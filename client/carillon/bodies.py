@@ -15,7 +15,7 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 class AnswerBody:
-    """What has arrived of an answer's body. One in an encoding that was not asked for is left as it is."""
+    """The part of an answer's body that has arrived. A body in an encoding that was not asked for is left as it is."""
 
     def __init__(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._status = status

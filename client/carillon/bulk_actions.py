@@ -100,7 +100,7 @@ class BulkActions(Resource[M]):
 
     @call
     async def dry_run(self, act: BulkAct, filter: BulkFilter) -> BulkFigures:
-        """What an action would do, in figures; nothing is done. Raises `Invalid`, `Forbidden`."""
+        """Figures of what an action would do; nothing is done. Raises `Invalid`, `Forbidden`."""
         content, query = encode({**_body(act, filter), "reason": "a dry run"}), {"dryRun": "true"}
         return (await self._transport.call("POST", _EVERY, query=query, content=content)).read(_figures)
 

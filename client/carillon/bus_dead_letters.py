@@ -29,9 +29,9 @@ class BusAttempt(Struct, frozen=True, kw_only=True):
 
 class BusDeadLetter(Struct, frozen=True, kw_only=True):
     """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts`, `age` or `backlog`: in the last
-    case there is no delivery, and a retry replays the events while the log has them; where it is not known in which
-    log they lie, nothing `can_be_retried`. Of the `made` attempts the first three and the last three are shown.
-    `redacted` says that excerpts and events are left out: the caller is a viewer.
+    case there is no delivery, and a retry replays the events while the log has them; where it is not known in which log
+    they lie, nothing `can_be_retried`. The first three and the last three of the `made` attempts are shown. `redacted`
+    says that excerpts and events are left out: the caller is a viewer.
     """
 
     id: str

@@ -15,9 +15,9 @@ from carillon.paging import PAGE_SIZE, items
 
 class BusDelivery(Struct, frozen=True, kw_only=True):
     """One batch of `count` events for the subscription with this key; `id` is the `webhook-id` of its calls. Its
-    `status` is `open`, `delivered`, `dead` or `discarded`. Of the `made` attempts the first three and the last three
-    are shown; `failures` of them failed while others of the subscription succeeded. `redacted` says that excerpts and
-    events are left out: the caller is a viewer."""
+    `status` is `open`, `delivered`, `dead` or `discarded`. The first three and the last three of the `made` attempts
+    are shown; `failures` of those made failed while others of the subscription succeeded. `redacted` says that excerpts
+    and events are left out: the caller is a viewer."""
 
     id: str
     key: str

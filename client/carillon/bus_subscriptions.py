@@ -20,7 +20,7 @@ _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class EventCondition(Struct, frozen=True):
-    """What must hold of the place in an event's `data` that the JSON pointer `path` names; `value` is any JSON."""
+    """A condition on the place in an event's `data` that the JSON pointer `path` names; `value` is any JSON."""
 
     path: str
     op: Literal["eq", "ne", "in", "exists", "lt", "gt"]
@@ -36,8 +36,8 @@ class EventFilter(Struct, frozen=True):
 
 
 class BusSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a subscription is to be. What is `UNSET` stays as it is, or is as usual of a new one, which needs a
-    `callback`."""
+    """The fields of a subscription to be made or changed. A field that is `UNSET` stays as it is. In a new subscription
+    it takes its default, but `callback` is needed."""
 
     callback: str | UnsetType = UNSET
     topics: Sequence[str] | UnsetType = UNSET
@@ -116,9 +116,10 @@ class BusHealth(Struct, frozen=True, kw_only=True):
 
 class BusReplay(Struct, frozen=True, kw_only=True):
     """A replay. `state` is `running`, `held` (`reason` says why), `waiting` for its subscription to be resumed, or
-    over: `done`, `cancelled` or `failed`. Of the `total` records of the log, of all topics, it has `read` some, and
-    brought so many `events`; `lost` counts those that the log had no more. `begins_late`: the log does not reach back
-    to where it was to begin. One that began by itself, or by the retry of a dead letter, has no `since`."""
+    over: `done`, `cancelled` or `failed`. `total` counts the records of the log, of all topics, and `read` those that
+    the replay has read. `events` counts the events that it brought, `lost` those that the log had no more.
+    `begins_late`: the log does not reach back to where it was to begin. One that began by itself, or by the retry of a
+    dead letter, has no `since`."""
 
     number: int
     state: str
@@ -147,7 +148,7 @@ _page = msgspec.json.Decoder(list[StoredBusSubscription], float_hook=float)
 
 class BusSubscriptions(Resource[M]):
     """The caller's own subscriptions of the bus. All methods raise `CarillonError`, and `ValueError` for a key that
-    cannot be one. Whoever has a role over another `namespace` names it to see and move what is there."""
+    cannot be one. A caller with a role over another `namespace` names it to see and move the subscriptions there."""
 
     @call
     async def put(self, key: str, subscription: BusSubscription, *, reason: str = "") -> StoredBusSubscription:

@@ -1,4 +1,4 @@
-"""What is done at an instant, as a request gives it and as an answer shows it."""
+"""The callback of an instant, as a request gives it and as an answer shows it."""
 
 from collections.abc import Mapping
 from typing import Any

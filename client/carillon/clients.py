@@ -1,4 +1,4 @@
-"""What `Carillon` and `AsyncCarillon` are made of: the resources of one deployment, over one transport."""
+"""The parts of `Carillon` and `AsyncCarillon`: the resources of one deployment, over one transport."""
 
 from carillon.apps import Apps
 from carillon.audit import Audit

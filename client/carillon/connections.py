@@ -4,7 +4,7 @@ httpx says what a request and an answer are, httpcore, on which it stands, keeps
 not between them: it logs whole URLs, and a signed one is as good as a password; it also keeps cookies and asks the
 environment for proxies.
 
-What leaves here of a failed connection is an `OSError`: the system's own, if there is one.
+A failed connection raises an `OSError`: the system's own, if there is one.
 """
 
 import os
@@ -19,7 +19,7 @@ import httpx
 
 from carillon.runtimes import Limit, Pool, Runtime
 
-# What may be done twice may be sent twice (RFC 9110, 9.2.2).
+# A request that may be done twice may be sent twice (RFC 9110, 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 _FAILURES = (
     httpcore.NetworkError,
@@ -108,7 +108,7 @@ class Connections:
 
 
 class _Trace:
-    """What httpcore tells of an exchange."""
+    """The events of an exchange, as httpcore reports them."""
 
     def __init__(self, on_sent: OnSent) -> None:
         self.connected = False
@@ -123,7 +123,7 @@ class _Trace:
 
 
 def cause_of(error: BaseException) -> OSError:
-    """What the system said, where httpcore only says that something failed."""
+    """The system's own error, where httpcore only says that something failed."""
     found: OSError | None = None
     following: BaseException | None = error
     while following is not None:

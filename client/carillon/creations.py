@@ -30,14 +30,14 @@ class Creation(Struct, Generic[T], frozen=True):
     page: msgspec.json.Decoder[list[T]]
 
     async def create(self, content: bytes, is_wanted: Callable[[T], bool], reason: str) -> T:
-        """What was made. Raises `CarillonError`."""
+        """Create the thing, and give it as the server has stored it. Raises `CarillonError`."""
         answer = await self.transport.call("POST", self.path, content=content, reason=reason, done_before=CONFLICT)
         if answer.status != HTTPStatus.CONFLICT:
             return answer.read(self.decoder)
         return await self.find(is_wanted, answer)
 
     async def find(self, is_wanted: Callable[[T], bool], conflict: Answer) -> T:
-        """What is wanted, as the list shows it. Raises the conflict where it is not there."""
+        """The wanted thing, as the list shows it. Raises the conflict where it is not there."""
         async with aclosing(items(self.transport, self.path, {}, self.page)) as found:
             async for item in found:
                 if is_wanted(item):

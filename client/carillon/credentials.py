@@ -42,8 +42,8 @@ class SendRetry(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CredentialChange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is changed of a credential; what is `None` stays. Another `rate` takes `max_in_flight` along where that is
-    what suits the rate. Only admins change `shared_with`."""
+    """The changed fields of a credential; a field that is `None` stays. A new `rate` also changes `max_in_flight`, if
+    that was the default for the old one. Only admins change `shared_with`."""
 
     name: str | None = None
     rate: float | None = None
@@ -58,7 +58,8 @@ class CredentialChange(Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 class Credential(CredentialChange, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A provider account to be made. `fields` and `secret` are as its `kind` wants them. A test message goes to
-    `test_recipient`. What is `None` is as usual for the kind: a `rate` of 50 messages a second, 10 of twilio's."""
+    `test_recipient`. A field that is `None` takes the default of the kind: a `rate` of 50 messages a second, 10 for
+    `twilio`."""
 
     name: str
     kind: str
@@ -136,9 +137,9 @@ _reencrypted = msgspec.json.Decoder(Reencrypted)
 class Credentials(Resource[M]):
     """The credentials of apps. All methods raise `CarillonError`.
 
-    What sends a test message (`create`, `replace_secret`, `test`) is not attempted again once an attempt may have
-    reached the server, so that no provider gets several: `Unavailable` then means that nobody knows what became of the
-    request. `list` shows that.
+    A method that sends a test message (`create`, `replace_secret`, `test`) is not attempted again once an attempt may
+    have reached the server, so that no provider gets several: `Unavailable` then means that nobody knows what became of
+    the request. `list` shows that.
     """
 
     @call

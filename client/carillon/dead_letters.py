@@ -38,7 +38,7 @@ class WholeDeadLetter(DeadLetter, frozen=True, kw_only=True):
 
     @property
     def callback(self) -> Callback | None:
-        """What a retry would do; `None` where the schedule is gone, so that it can only be discarded."""
+        """The callback that a retry would make; `None` where the schedule is gone, so that it can only be discarded."""
         return None if self.body is None else self.body.data
 
 
@@ -79,7 +79,7 @@ class DeadLetters(Resource[M]):
 
     @call
     async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount, ...]:
-        """What the last dead letters died of, the most frequent error first."""
+        """The errors of the last dead letters, the most frequent first."""
         query = query_of(key=key, namespace=namespace)
         return (await self._transport.call("GET", f"{_EVERY}/errors", query=query)).read(_errors)
 

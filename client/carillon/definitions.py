@@ -55,7 +55,7 @@ class Retry(Struct, frozen=True, kw_only=True):
 
 
 class _Content(Struct, frozen=True, kw_only=True):
-    """What a request and an answer have in common."""
+    """The fields that a request and an answer have in common."""
 
     key: str = ""
     instants: Sequence[datetime] = field(default=(), name="schedules")
@@ -137,7 +137,7 @@ class StoredSchedule(_Content, frozen=True, kw_only=True):
 
     @property
     def callback(self) -> Callback:
-        """What is done at each instant; a secret is not shown."""
+        """The callback of each instant; a secret is not shown."""
         return self.body.data
 
 
@@ -154,7 +154,7 @@ class DueInstant(Struct, frozen=True, kw_only=True):
 
 
 class DueInstants(Struct, frozen=True, kw_only=True):
-    """What fires next as it stood at `as_of`, the first one first: all that is due before `until`."""
+    """The instants that fire next, as they stood at `as_of`, the first one first: all that are due before `until`."""
 
     as_of: datetime
     until: datetime
@@ -162,21 +162,22 @@ class DueInstants(Struct, frozen=True, kw_only=True):
 
 
 class Fired(Struct, frozen=True):
-    """What was fired by hand: `id` is the message id."""
+    """An instant that was fired by hand: `id` is the message id."""
 
     id: str
     due: datetime
 
 
 class ItemError(Struct, frozen=True):
-    """What is wrong with an item of many."""
+    """The error of one item of many."""
 
     reason: str
     field: str | None = None
 
 
 class BulkResult(Struct, frozen=True, kw_only=True):
-    """What became of the item with this index: `status` is what it would have been answered with on its own."""
+    """The result of the item with this index: `status` is the one that the item would have been answered with on its
+    own."""
 
     index: int
     key: str | None

@@ -28,9 +28,10 @@ def verify(
     tolerance_seconds: float = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> str:
-    """The id of a delivery, `webhook-id`, which is the same on every attempt: whoever has seen it drops the repetition.
+    """The id of a delivery, `webhook-id`, which is the same on every attempt: a receiver that has seen it drops the
+    repetition.
 
-    `body` is the body as it came, before anything has read it. Of several secrets one has to fit. A timestamp that is
+    `body` is the body as it came, before anything has read it. One of several secrets has to fit. A timestamp that is
     further from `now`, in epoch seconds, than the tolerance is refused: somebody may have kept the request.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What concerns a deployment as a whole: who calls it, whether it is well, and what runs."""
+"""A deployment as a whole: its caller, its health, its processes and its settings."""
 
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
@@ -16,9 +16,9 @@ _UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who is calling. `namespace` owns their schedules, `allowed_apps` are apps whose admin they are, and `roles` are
-    what else they may do. Who `is_admin` needs neither. Where `reasons` are `required`, whoever ends something says why
-    by `reason=`."""
+    """The caller. `namespace` owns their schedules, `allowed_apps` are apps whose admin they are, and `roles` are their
+    other rights. A caller who `is_admin` needs neither. If `reasons` are `required`, a caller who ends something gives
+    a `reason=`."""
 
     namespace: str
     name: str
@@ -46,11 +46,11 @@ _namespaces = msgspec.json.Decoder(list[Namespace])
 
 
 class Deployment(Resource[M]):
-    """What concerns a deployment as a whole."""
+    """The deployment as a whole."""
 
     @call
     async def whoami(self) -> Caller:
-        """Who is calling, and what they may do. Raises `Unauthorized`."""
+        """The caller, and what they may do. Raises `Unauthorized`."""
         return (await self._transport.call("GET", "/whoami")).read(_caller)
 
     @call
@@ -65,7 +65,7 @@ class Deployment(Resource[M]):
 
     @call
     async def minutes(self, minutes: int = 60) -> tuple[Minute, ...]:
-        """What was done in the last minutes, the oldest first."""
+        """The work of each of the last minutes, the oldest first."""
         return (await self._transport.call("GET", "/minutes", query={"minutes": str(minutes)})).read(_minutes)
 
     @call

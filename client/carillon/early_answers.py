@@ -1,13 +1,13 @@
-"""What a stream does to hear an answer while a request is still being sent.
+"""The bookkeeping of a stream that hears an answer while a request is still being sent.
 
-httpcore reads when it has sent the whole of a request. Whoever refuses a large one answers earlier, and may close the
-connection without reading the rest; the answer is lost then, behind an error of the connection. So:
+httpcore reads when it has sent the whole of a request. A server that refuses a large one answers earlier, and may close
+the connection without reading the rest; the answer is lost then, behind an error of the connection. So:
 
 - after a head with `Expect: 100-continue`, the content waits for what the server says;
 - while large content is sent, the server is listened to.
 
-Where it has said something final, the next write is a `WriteError`: httpcore takes that for a connection that was
-closed by a server which has answered, sends no more, and reads the answer.
+Once the server has said something final, the next write is a `WriteError`: httpcore takes that for a connection that
+was closed by a server which has answered, sends no more, and reads the answer.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Progress:
         self._consent_asked = False
 
     def take_heard(self) -> bytes:
-        """What was heard before the answer is read; the next write is that of another request."""
+        """The bytes that were heard before the answer is read; the next write is that of another request."""
         self._head_sent = self._consent_asked = False
         heard, self.heard = self.heard, b""
         return heard

@@ -1,5 +1,5 @@
-"""Every error that the client raises for an answer, as one tree. What is wrong before anything was sent (an instant
-without a zone, a key that cannot stand in a path) is a `ValueError` instead.
+"""Every error that the client raises for an answer, as one tree. A mistake that shows before anything is sent (an
+instant without a zone, a key that cannot stand in a path) is a `ValueError` instead.
 
 ```
 CarillonError
@@ -55,7 +55,7 @@ class Conflict(CarillonError):
 
 
 class Unavailable(CarillonError):
-    """Given up after all attempts; the last cause is `__cause__`. What was asked may have happened.
+    """Given up after all attempts; the last cause is `__cause__`. The server may have done what was asked.
 
     `retry_after_seconds` is what the server asked for last, if it did.
     """
@@ -79,7 +79,7 @@ _KINDS: dict[int, type[CarillonError]] = {
 
 
 class _Problem(Struct, frozen=True):
-    """What is read of a problem document (RFC 9457)."""
+    """The fields that are read of a problem document (RFC 9457)."""
 
     reason: str = ""
     detail: str = ""

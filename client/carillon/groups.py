@@ -54,7 +54,7 @@ class Group(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def starts_at(self) -> datetime | None:
-        """What the clocks of each zone show when its job starts, read in UTC."""
+        """The time that the clocks of each zone show when its job starts, read in UTC."""
         return from_nanoseconds(self.starts_at_ns)
 
     @property
@@ -92,7 +92,7 @@ class Groups(Resource[M]):
 
     @call
     async def dry_run(self, app_id: str, group_id: str, move: Move) -> MoveFigures:
-        """What a move would do, in figures; nothing is done."""
+        """Figures of what a move would do; nothing is done."""
         path = f"{_of(app_id, group_id)}/{move}"
         return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
 

@@ -1,4 +1,4 @@
-"""What a caller gives one by one, be it asynchronously or not."""
+"""Items that a caller gives one by one, asynchronously or not."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import TypeVar

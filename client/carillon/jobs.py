@@ -46,8 +46,8 @@ class Jobs(Resource[M]):
         self, app_id: str, job: PushJob | MessageJob, *, idempotency_key: str = "", reason: str = ""
     ) -> StoredJob:
         """Create a job, which starts at once or at its `starts_at`. A repeated `idempotency_key` returns the job that
-        it created. Of a localized push this is the job of the last zone, with all `zones`; `client.groups` takes its
-        `group_id`.
+        it created. The answer for a localized push is the job of the last zone, with all `zones`; `client.groups` takes
+        its `group_id`.
 
         Raises:
             Invalid: a field breaks a rule, or there is no such app or template.
@@ -169,7 +169,7 @@ class Jobs(Resource[M]):
 
     @call
     async def dry_run(self, app_id: str, job_id: str, move: Move) -> MoveFigures:
-        """What a move would do, in figures; nothing is done. Raises as `pause`."""
+        """Figures of what a move would do; nothing is done. Raises as `pause`."""
         path = f"{_of(app_id, job_id)}/{move}"
         return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
 
@@ -230,7 +230,7 @@ class Jobs(Resource[M]):
         return join_names(template or templates)
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
-        """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""
+        """The second of two moves is forbidden: after an attempt whose answer was lost, the status of the job tells."""
         path = f"{_of(app_id, job_id)}/{move}"
         answer = await self._transport.call("PUT", path, reason=reason, done_before=_FORBIDDEN)
         if answer.status != HTTPStatus.FORBIDDEN:

@@ -23,11 +23,12 @@ class MessageJob(Struct, frozen=True, kw_only=True):
     """A job to be started that sends the `template` to each recipient by a `credential`, which is named by its name or
     its id, and when (at once without `starts_at`). Messages not sent by `expires_at` are dropped.
 
-    To whom: the rows of the file at `csv_path`, as `uploads.put` gave it, or those that `filters` keep of the table
-    `<app>_<kind>`; their addresses stand in the `recipient_column`. Columns fill the template's tags, else `context`.
+    The recipients are the rows of the file at `csv_path`, as `uploads.put` gave it, or those that `filters` keep of the
+    table `<app>_<kind>`; their addresses stand in the `recipient_column`. Columns fill the template's tags, else
+    `context`.
 
-    What is unset is as usual: `halt_on` is 10 % and 10 messages for mail, and never for others (`None`: never). A job
-    with more than `max_recipients` is stopped while it is planned.
+    A field that is unset takes its default: `halt_on` is 10 % and 10 messages for mail, and never for others (`None`:
+    never). A job with more than `max_recipients` is stopped while it is planned.
 
     Raises:
         ValueError: an instant has no time zone.
@@ -57,7 +58,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
         self._times()
 
     def query(self) -> Mapping[str, str]:
-        """What goes beside the body."""
+        """The query beside the body."""
         return {"template": self.template}
 
     def encoded(self) -> bytes:

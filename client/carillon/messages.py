@@ -63,7 +63,7 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Redacted(Struct, frozen=True, kw_only=True, rename="camel"):
-    """So many messages were `redacted`. Where there may be `more`, ask again."""
+    """`redacted` counts the messages that the call redacted. If there may be `more`, call again."""
 
     redacted: int
     more: bool
@@ -82,8 +82,8 @@ class Messages(Resource[M]):
     async def send(
         self, app_id: str, message: SingleMessage, *, idempotency_key: str = "", reason: str = ""
     ) -> Message:
-        """Send a message to one recipient. Without a key of your own, this call alone is safe to be attempted several
-        times, not two of them. Who is faster than its rate waits, and attempts it again. Raises `Invalid`, and
+        """Send a message to one recipient. Without an `idempotency_key` the attempts of one call send one message, but
+        two calls send two. A call beyond the caller's own rate waits, and is attempted again. Raises `Invalid`, and
         `Conflict` where the credential sends nothing now."""
         answer = await self._transport.call(
             "POST",

@@ -43,6 +43,7 @@ async def items(
 
 
 def next_query(link: str) -> Query | None:
-    """The query of the next page, `None` on the last. Where it lies is known: a proxy may have moved the path."""
+    """The query of the next page, `None` on the last. Only the query is read: the path is known, and a proxy may have
+    moved it."""
     match = _NEXT.search(link)
     return dict(parse_qsl(urlsplit(match[1]).query, keep_blank_values=True)) if match else None

@@ -1,4 +1,4 @@
-"""What a job would do, before it is made. `None` is what cannot be known: an estimate of what nobody looked at, a
+"""The preview of a job that is not made yet. `None` is a value that cannot be known: an estimate that nobody made, a
 column without a value."""
 
 from datetime import datetime
@@ -10,7 +10,7 @@ from carillon.instants import from_nanoseconds
 
 
 class _View(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a preview is made of."""
+    """A part of a preview."""
 
 
 class ZoneCount(_View, frozen=True):
@@ -28,10 +28,10 @@ class LocaleCount(_View, frozen=True):
 
 
 class AudienceCount(_View, frozen=True):
-    """Who would get the job. `devices` and `users` are those that were counted in the time there was; `exact` says that
-    they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. Of a file,
-    `unknown` users have no device and `repeated` rows name a user who stands before. Of the
-    counted users the control group holds out about `held_out_users`."""
+    """The recipients of the job. `devices` and `users` are those that were counted in the time there was; `exact` says
+    that they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. In a
+    file, `unknown` users have no device and `repeated` rows name a user who stands before. The control group holds out
+    about `held_out_users` of the counted users."""
 
     exact: bool
     devices: int
@@ -80,7 +80,7 @@ class Notice(_View, frozen=True):
 
 
 class QueuePreview(_View, frozen=True):
-    """What is ahead of the job in its credential: running `jobs` with unsent `messages`. `starts_in` is in seconds,
+    """The queue ahead of the job in its credential: running `jobs` with unsent `messages`. `starts_in` is in seconds,
     `None` where nobody can tell."""
 
     jobs: int

@@ -1,4 +1,4 @@
-"""What runs: processes as they tell of themselves, their settings, and what they did minute by minute."""
+"""Processes as they tell of themselves, their settings, and their work minute by minute."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ class InHand(Struct, frozen=True, kw_only=True, rename="camel"):
 class Process(Struct, frozen=True, kw_only=True, rename="camel"):
     """A process, as it told of itself at `seen_at`. `state` is `alive`, `silent` or `gone`. `settings_digest` is the
     same where settings are the same. `in_hand` shows the oldest of `in_hand_count` things, and `lanes` how many of
-    Kafka's lanes are in which state. What a process of its roles does not measure is 0 or `None`."""
+    Kafka's lanes are in which state. A figure that a process of its roles does not measure is 0 or `None`."""
 
     id: str
     roles: tuple[str, ...]

@@ -17,14 +17,14 @@ class PushJob(Struct, frozen=True, kw_only=True):
     """A push job to be created. `template` is the name of a template, or a list of names: each user gets one of them.
     It starts at `starts_at`, or at once. Pushes that are not sent by `expires_at` are dropped.
 
-    By which push service: `apns`, `gcm`, or one that the deployment has added.
+    `service` is the push service: `apns`, `gcm`, or one that the deployment has added.
 
-    Whom: everybody, those that `filters` by column name, or the users of the file at `csv_path`, as `uploads.put` gave
-    it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
+    The recipients are everybody, those that `filters` select by column name, or the users of the file at `csv_path`, as
+    `uploads.put` gave it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
 
     A `localized` job has one job for each time zone, which starts when its clocks show `starts_at`, a time without a
-    zone. Where that has passed, `past_time_strategy` says what to do: `skip` the zone, or start a day later (unset:
-    that).
+    zone. If a zone is past that time, `past_time_strategy` says what to do: `skip` the zone, or start a day later
+    (unset: that).
 
     Raises:
         ValueError: there is no `template`, an instant has no time zone, a localized start has one, or the control
@@ -57,7 +57,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
         self._times()
 
     def query(self) -> Mapping[str, str]:
-        """What goes beside the body."""
+        """The query beside the body."""
         return {"template": join_names(self.template or self.templates)}
 
     def encoded(self) -> bytes:
@@ -101,7 +101,7 @@ class ZoneStart(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EventDoer(Struct, frozen=True, kw_only=True):
-    """Who did something to a job: a `user`, a `token`, or `system`, Carillon by itself."""
+    """The `user` or `token` that did something to a job, or `system`, Carillon by itself."""
 
     kind: str
     name: str
@@ -137,10 +137,10 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     tell what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
-    only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is where those
-    stand who were held out, once it is completed. Of jobs that send by a provider account, `credential_id` names it;
-    single ones have their `options`, how their `messages` stand, and what is ahead of them (`queue`).
-    `redacted` says that context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
+    only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
+    who were held out, once the job is completed. Jobs that send by a provider account have its `credential_id`; single
+    ones have their `options`, how their `messages` stand, and what is ahead of them (`queue`). `redacted` says that
+    context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
     """
 
     id: str
@@ -229,5 +229,5 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def stages(self) -> tuple[JobStage, ...]:
-        """What happened in each stage so far."""
+        """The events of each stage so far."""
         return self.status_events or ()

@@ -20,7 +20,7 @@ RETRIED_FOR_FILES = RETRIED | {HTTPStatus.INTERNAL_SERVER_ERROR}
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 10.0
 LONGEST_RETRY_AFTER_SECONDS = 60.0
-"""Whoever asks to be left alone for longer gets no further attempt of this call: its caller knows better what to do."""
+"""A server that asks for a longer pause gets no further attempt of this call: its caller knows better what to do."""
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
@@ -33,8 +33,8 @@ def delay_seconds(attempt: int, rand: float, retry_after: float | None = None) -
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | None:
-    """What `Retry-After` asks for (RFC 9110, 10.2.3), or `None`; a date counts from the answer's own `Date`, by the
-    server's clock, or else from `now`."""
+    """The seconds that `Retry-After` asks for (RFC 9110, 10.2.3), or `None`; a date counts from the answer's own
+    `Date`, by the server's clock, or else from `now`."""
     text = headers.get("Retry-After", "").strip()
     if _SECONDS.fullmatch(text):
         return float(text)

@@ -1,4 +1,4 @@
-"""What differs between asyncio and threads: how one waits, and what connections are made of."""
+"""The differences between asyncio and threads: how one waits, and the kind of connections."""
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator

@@ -82,7 +82,8 @@ class Schedules(Resource[M]):
 
     @call
     async def find_due(self, *, within_seconds: int | None = None, namespace: str = "") -> DueInstants:
-        """What fires next, at most `within_seconds` from now, by default within a day. `*` means all namespaces."""
+        """The instants that fire next, at most `within_seconds` from now, by default within a day. `*` means all
+        namespaces."""
         query = query_of(namespace=namespace, within="" if within_seconds is None else str(within_seconds))
         return (await self._transport.call("GET", f"{_EVERY}/due", query=query)).read(_due)
 

@@ -15,7 +15,8 @@ from carillon.instants import in_utc
 class SingleMessage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A message to one recipient by a credential (its name or id): what a `template` of the app says, or a `body` of
     its own, with its tags filled by `parameters`. It is sent at `send_at`, by default now, and not from `expires_at`
-    on. What is not `transactional` does not go to those who have unsubscribed, of `list` or of everything.
+    on. A message that is not `transactional` does not go to those who have unsubscribed, from `list` or from
+    everything.
 
     Raises:
         ValueError: a time has no time zone.
@@ -44,8 +45,8 @@ class SingleMessage(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class SendResult(Struct, frozen=True, kw_only=True):
-    """What became of the item with this index: `id` is that of its message, `status` what it would have been answered
-    with on its own."""
+    """The result of the item with this index: `id` is that of its message, `status` the one that the item would have
+    been answered with on its own."""
 
     index: int
     id: str | None

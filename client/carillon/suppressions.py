@@ -27,9 +27,9 @@ _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class Suppression(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Somebody who is to get nothing more by this channel: of `list`, `""` is everything. The cause `unsubscribe` lets
-    messages pass that are transactional, the others let none. `default_region` (`SG`) says whose phone numbers those
-    without a country code are."""
+    """An address that is to get nothing more by this channel: of `list`, `""` is everything. The cause `unsubscribe`
+    lets messages pass that are transactional, the others let none. `default_region` (`SG`) says whose phone numbers
+    those without a country code are."""
 
     channel: Channel
     address: str
@@ -61,7 +61,8 @@ class StoredSuppression(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SuppressionResult(Struct, frozen=True, kw_only=True):
-    """What became of the item with this index: `status` is what it would have been answered with on its own."""
+    """The result of the item with this index: `status` is the one that the item would have been answered with on its
+    own."""
 
     index: int
     id: str | None
@@ -91,8 +92,8 @@ class Suppressions(Resource[M]):
 
     @call
     async def add(self, app_id: str, suppression: Suppression, *, reason: str = "") -> StoredSuppression:
-        """Have somebody get nothing more. Who is there already stays; a bar takes the place of an unsubscription.
-        Raises `Invalid`, also for an address that is none."""
+        """Add a suppression: its address gets nothing more. One that is there already stays; a bar takes the place of
+        an unsubscription. Raises `Invalid`, also for an address that is none."""
         answer = await self._transport.call("POST", _of(app_id), content=encode(suppression), reason=reason)
         return replace(answer.read(_suppression), created=answer.status == HTTPStatus.CREATED)
 
@@ -117,8 +118,8 @@ class Suppressions(Resource[M]):
 
     @call
     async def delete(self, app_id: str, suppression_id: str, *, reason: str = "") -> None:
-        """Have somebody get messages again. Where it was a bar and they have unsubscribed too, that is what stays.
-        Raises `NotFound`."""
+        """Delete a suppression: its address gets messages again. If it was a bar and the recipient has unsubscribed
+        too, the unsubscription stays. Raises `NotFound`."""
         await self._transport.call("DELETE", _of(app_id, suppression_id), reason=reason, done_before=_GONE)
 
 

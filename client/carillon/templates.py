@@ -45,8 +45,8 @@ class StoredTemplate(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
 
 
 class Rendering(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a template becomes: the value of `aps` or `data`, and its `bytes` as JSON. Or the `fault`, and the `field`
-    that has it. `valueless_tags` have no value: nothing stands in their place."""
+    """A rendered template: the value of `aps` or `data`, and its `bytes` as JSON. Or the `fault`, and the `field` that
+    has it. `valueless_tags` have no value: nothing stands in their place."""
 
     locale: str
     body: dict[str, Any] | None
@@ -111,8 +111,8 @@ class Templates(Resource[M]):
     async def render(
         self, app_id: str, template: Template | str, *, locale: str = "", context: Mapping[str, Any] | None = None
     ) -> Rendering:
-        """What a template becomes with a context, or that of the app with this name and locale; nothing is stored.
-        Raises `Invalid`, `NotFound`."""
+        """Render a template, or the app's template with this name and locale, with a context; nothing is stored. Raises
+        `Invalid`, `NotFound`."""
         named = {"name": template} if isinstance(template, str) else {"template": template, "locale": template.locale}
         chosen = {"locale": locale, "context": context}
         content = encode({**named, **{name: given for name, given in chosen.items() if given}})

@@ -39,7 +39,7 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PublishedEvent(Struct, frozen=True, kw_only=True):
-    """What became of the event with this index. With the status 202 the log has it, by this id."""
+    """The result of the event with this index. With the status 202 the log has it, by this id."""
 
     index: int
     id: str | None
@@ -117,9 +117,9 @@ class Topics(Resource[M]):
 
     @call
     async def publish(self, topic: str, event: Event) -> PublishedEvent:
-        """Publish an event, on a topic that belongs to whoever does so first. It is not
-        attempted again once an attempt may have reached the server: `Unavailable` then means that it may be published.
-        Whoever publishes it again gives it the same `id`, by which receivers know that. Raises `Invalid`."""
+        """Publish an event, on a topic that belongs to the namespace that does so first. It is not attempted again once
+        an attempt may have reached the server: `Unavailable` then means that it may be published. A caller that
+        publishes it again gives it the same `id`, by which receivers recognize it. Raises `Invalid`."""
         answer = await self._transport.call("POST", _of(topic, "events"), content=encode(event), once=True)
         return answer.read(_one_result)[0]
 

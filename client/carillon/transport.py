@@ -99,7 +99,7 @@ class Transport:
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
         self.runtime = runtime
-        # Whoever waits for a connection waits here, outside the time-out of an attempt.
+        # A call that waits for a connection waits here, outside the time-out of an attempt.
         self._free = runtime.slots(connections)
         self._connections = Connections(runtime)
         self._lock = threading.Lock()
@@ -122,8 +122,8 @@ class Transport:
         once: bool = False,
     ) -> Answer:
         """The answer. A status in `done_before` is one, and no error, where an earlier attempt of this call may have
-        reached the server: it tells that that one was successful. What may not be done twice, and what the server
-        would do twice, is attempted `once`: no attempt follows one that may have reached it.
+        reached the server: it tells that that one was successful. A call that must not be done twice, and that the
+        server would do twice, is attempted `once`: no attempt follows one that may have reached the server.
 
         Raises:
             CarillonError: the answer is an error, or there is none after all attempts (`Unavailable`).
@@ -159,7 +159,7 @@ class Transport:
         """Send the file to the URL that the answer to GET of `path` tells, and give that answer.
 
         Each attempt asks for another URL, because they expire, and sends nothing that tells who is asking. To ask is a
-        call with attempts of its own: n attempts to send are at most n² to ask. Where it fails, so does the upload.
+        call with attempts of its own: n attempts to send are at most n² to ask. If asking fails, so does the upload.
 
         Raises:
             CarillonError: as `call`; `Invalid` where the file changed meanwhile.
@@ -223,8 +223,8 @@ class Transport:
         async with self.runtime.limit(self._timeout_seconds) as limit:
             if not isinstance(request.content, File):
                 return await self._send(request, request.content, request.headers, limit)
-            # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that some
-            # servers never give.
+            # A server that refuses a file then says so before it is sent; a later attempt does not wait for a consent
+            # that some servers never give.
             asks = request.content.size > 0 and request.reached.attempts == 0
             async with aclosing(self._read_parts(request.content, limit)) as parts:
                 content = self.runtime.content(parts)

@@ -40,7 +40,7 @@ class Upload(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Place(Struct, frozen=True):
-    """Where one file can be put, and what a job calls it then."""
+    """The URL that takes one file, and the path by which a job names it then."""
 
     url: str
     csv_path: str = field(name="csvPath")
@@ -86,7 +86,7 @@ class Uploads(Resource[M]):
         that of a `PushJob`. New in 0.2.
 
         It takes up what is there: called again within a day, after whatever went wrong, it sends what is missing, and
-        nothing of a file that is complete. What a file is called does not matter; the upload is known by its content.
+        nothing of a file that is complete. The name of the file does not matter; the upload is known by its content.
 
         Raises:
             CarillonError: the API refuses it; `Unavailable` after all attempts at a part.

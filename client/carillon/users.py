@@ -22,7 +22,7 @@ Role = Literal["viewer", "operator", "admin"]
 
 class User(Struct, frozen=True, kw_only=True, rename="camel"):
     """A person, and what they may do: they are the admin of `allowed_apps`, and have `roles` by what these hold over:
-    `*`, `app/<id>` or `namespace/<namespace>`. Who `is_admin` may do everything."""
+    `*`, `app/<id>` or `namespace/<namespace>`. A user who `is_admin` may do everything."""
 
     email: str
     is_admin: bool = False

@@ -1,14 +1,14 @@
-"""Provider accounts: whoever takes one message for one recipient, and says what came of it.
+"""Provider accounts: each takes one message for one recipient, and says what came of it.
 
 Guarantees of every kind, to which one contract holds them all (`tests/providers/test_contract.py`):
 
-- **One call, one answer.** Nothing is repeated inside, neither by us nor by a driver. Who wants another attempt makes
-  another call.
+- **One call, one answer.** Nothing is repeated inside, neither by us nor by a driver. A caller that wants another
+  attempt makes another call.
 - **The last word is the caller's.** `before_bytes` is asked once, with a connection in hand, right before the bytes are
-  written. Where it refuses, not a byte of the message has left, and `send` raises `NotCalled`. It is not asked where
+  written. If it refuses, not a byte of the message has left, and `send` raises `NotCalled`. It is not asked where
   there is no connection: that is `NotNow`.
-- **Doubt is told as doubt.** What broke or timed out before the first byte is `NotNow`; behind it, `CallUnanswered`. A
-  provider's own error counts as "not taken" only where it says so.
+- **Doubt is told as doubt.** A call that broke or timed out before the first byte is `NotNow`; behind it,
+  `CallUnanswered`. A provider's own error counts as "not taken" only where it says so.
 - **A call ends** by `ProviderRules.call_seconds`: waiting for a connection, DNS, TLS, login, the message, the answer.
 - **Nothing leaks.** No `repr`, error or detail shows a secret or a whole address.
 
@@ -50,7 +50,7 @@ class NotCalled(CarillonError):
 
 
 class ProviderRules(Struct, frozen=True):
-    """What a deployment decides for all its provider accounts.
+    """The rules of a deployment for all its provider accounts.
 
     `call_seconds` is the whole of a call. `allowed_networks` (CIDR) may be called whatever they are. Callbacks are to
     come to `public_url`. The sandbox writes to `sandbox_file`, and is refused where there is none.
@@ -62,7 +62,7 @@ class ProviderRules(Struct, frozen=True):
     sandbox_file: str = ""
 
     def callback_url(self, credential: str, key: str) -> str | None:
-        """Where a provider may tell what became of a message."""
+        """The URL at which a provider may tell the fate of a message; `None` without a public URL or a credential."""
         if not self.public_url or not credential:
             return None
         return f"{self.public_url.rstrip('/')}/callbacks/{quote(credential, safe='')}/{quote(key, safe='')}"
@@ -123,7 +123,8 @@ class ProviderKind(ABC):
     async def read_callback(
         self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
     ) -> Callback:
-        """What a provider tells of messages of this account. Unless a kind says so, its providers tell nothing.
+        """The news that a provider's callback brings of messages of this account. Unless a kind says so, its providers
+        tell nothing.
 
         Raises:
             NotSigned: nothing proves that the provider has sent it.

@@ -57,7 +57,7 @@ _OF_THE_DEVICE = "Forbidden"  # a 403, but no word about our token
 
 
 class ApnsPushType(StrEnum):
-    """What a push is to the device."""
+    """The kinds of pushes, as the device knows them."""
 
     ALERT = "alert"
     BACKGROUND = "background"
@@ -102,7 +102,7 @@ class ApnsSecret(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApnsError(Struct, frozen=True):
-    """What APNs answers with when it has not taken a push."""
+    """The body of APNs's answer when it has not taken a push."""
 
     reason: str = ""
 
@@ -170,7 +170,7 @@ class ProviderTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """What nobody is to read."""
+        """The texts that nobody is to read."""
         return (self._token, *self._token.split("."), *self._key.hidden)
 
 
@@ -232,7 +232,7 @@ def _check_delivery(chosen: ApnsFields) -> None:
 
 
 def _push_type_of(content: Content) -> ApnsPushType:
-    """What a payload is, by what it shows."""
+    """The type of a payload, by what it shows."""
     aps = content.get("aps")
     known = aps if isinstance(aps, dict) else {}
     silent = known.get("content-available") == 1 and not _OF_THE_BACKGROUND & known.keys()

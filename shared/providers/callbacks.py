@@ -48,9 +48,9 @@ class CallbackRequest(Struct, frozen=True):
 
 
 class CallbackNews(Struct, frozen=True, kw_only=True):
-    """What a provider tells of one message: our `key` (`""` where it does not know it), its own id, and where the
-    message stands. `at` is when that was so, where the provider says an instant that can be kept, and `recipient` whom
-    it was for, where it says so of one that did not reach them."""
+    """The news of one message: our `key` (`""` where it does not know it), its own id, and where the message stands.
+    `at` is when that was so, where the provider says an instant that can be kept, and `recipient` whom it was for,
+    where it says so of one that did not reach them."""
 
     key: str = ""
     provider_id: str = ""
@@ -79,8 +79,8 @@ class CallbackSuppression(Struct, frozen=True, kw_only=True):
 
 
 class Callback(Struct, frozen=True, kw_only=True):
-    """What a callback says. `at` is when it was made; `None` for a kind that does not tell, or an instant that cannot
-    be. `confirm_url` is to be fetched: the provider asks whether we want its callbacks."""
+    """The contents of a callback. `at` is when it was made; `None` for a kind that does not tell, or an instant that
+    cannot be. `confirm_url` is to be fetched: the provider asks whether we want its callbacks."""
 
     news: tuple[CallbackNews, ...] = ()
     suppressions: tuple[CallbackSuppression, ...] = ()
@@ -108,7 +108,7 @@ def tell_refusal(
 
 
 def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Shape:
-    """What a provider has written. Raises `Unreadable`."""
+    """Decode a text that a provider has written. Raises `Unreadable`."""
     try:
         return decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,5 @@
-"""What a provider said, as it may stand in a row, a log or an export: one short line, no secret, no whole address."""
+"""The words of a provider, as they may stand in a row, a log or an export: one short line, no secret, no whole
+address."""
 
 import json
 import re

@@ -1,7 +1,7 @@
 """Pushes by Firebase Cloud Messaging, HTTP v1: one POST a message, to the registration token of an app's instance.
 
-The template's body is the message without its target. Where it has a notification, its tag on Android and its collapse
-id on Apple's devices are the message's id, unless the template has its own: so a repeat takes the place of the first. A
+The template's body is the message without its target. If it has a notification, its tag on Android and its collapse id
+on Apple's devices are the message's id, unless the template has its own: so a repeat takes the place of the first. A
 `collapse_key` would not do, of which a device keeps four. FCM itself knows no idempotency key.
 """
 
@@ -90,7 +90,7 @@ class FcmError(Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """What FCM calls it, or all of Google's services."""
+        """The error code of FCM, or else the one of all of Google's services."""
         return next((detail.error_code for detail in self.details if detail.error_code), self.status)
 
     @property
@@ -108,7 +108,7 @@ class FcmError(Struct, frozen=True):
 
 
 class FcmAnswer(Struct, frozen=True):
-    """What FCM answers with."""
+    """The body of FCM's answer."""
 
     name: str = ""
     error: FcmError | None = None

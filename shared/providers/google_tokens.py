@@ -1,8 +1,8 @@
 """Access tokens for a service account of Google's (OAuth 2.0, RFC 7523): a token that we sign, for one that lets us in.
 
-One is asked for at a time, whoever needs it. In the last fifth of its life the next one is asked for while it is still
-used; right before its end it is no longer. What comes of asking is told as the `Answer` to the message that waited: it
-was certainly not taken.
+One is asked for at a time, for all who need it. In the last fifth of its life the next one is asked for while it is
+still used; right before its end it is no longer. A failure to get one is told as the `Answer` to the message that
+waited: it was certainly not taken.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class ServiceAccount(Struct, frozen=True):
 
 
 class GrantedToken(Struct, frozen=True):
-    """What Google answers with to a token that we signed."""
+    """Google's answer to a token that we signed."""
 
     access_token: str = ""
     expires_in: float = _LIFE_SECONDS
@@ -55,7 +55,7 @@ class GrantedToken(Struct, frozen=True):
 
 
 class GrantRefusal(Struct, frozen=True):
-    """What it answers with where it grants none."""
+    """Google's answer where it grants no token."""
 
     error: str = ""
     error_description: str = ""
@@ -112,7 +112,7 @@ class AccessTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """What nobody is to read."""
+        """The texts that nobody is to read."""
         return (self._token.text if self._token else "", *self._key.hidden)
 
     async def get(self) -> AccessToken:
@@ -191,7 +191,7 @@ class AccessTokens:
 
 
 def _not_taken(answer: Answer) -> Answer:
-    """What the answer about a token says of a message that waited for one."""
+    """The answer to a message that waited for a token, by the answer about the token."""
     match answer:
         case LoginRefused() | CallRefused() | NotNow():
             return answer

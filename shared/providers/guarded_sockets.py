@@ -31,7 +31,7 @@ async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
 
 
 def describe_fault(fault: BaseException) -> str:
-    """What went wrong with a connection, to be read behind the server's name."""
+    """The fault of a connection, to be read behind the server's name."""
     match fault:
         case ssl.SSLCertVerificationError():
             return f"cannot be trusted: {fault.verify_message}"

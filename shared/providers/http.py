@@ -40,8 +40,9 @@ class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 
 class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What proves to the server that we call, and to us that it calls back; `authorization` is a header's value. While
-    one signing secret is replaced by another, calls are signed with both, and either may sign callbacks."""
+    """The secrets that prove to the server that we call, and to us that it calls back; `authorization` is a header's
+    value. While one signing secret is replaced by another, calls are signed with both, and either may sign
+    callbacks."""
 
     signing_secret: str
     old_signing_secret: str | None = None
@@ -143,7 +144,7 @@ def _check_whose_they_are(chosen: HttpFields) -> None:
 
 
 def _hidden_texts(fields: HttpFields, secret: HttpSecret) -> Iterator[str]:
-    """What a server may repeat and nobody is to read: headers and paths hold keys often enough."""
+    """The texts that a server may repeat and nobody is to read: headers and paths hold keys often enough."""
     yield from secret.signing_secrets
     yield from (part for part in (secret.authorization or "").split() if len(part) >= _KEY_CHARACTERS)
     parts = urlsplit(fields.url)

@@ -100,7 +100,7 @@ class _Departure:
         return await self._request.end()
 
     def judge_silence(self, reason: str) -> PostedAnswer:
-        """What a time-out comes to. Raises `NotConnected` or `Unreachable`."""
+        """The answer at a time-out, as far as it has come. Raises `NotConnected` or `Unreachable`."""
         if self._request is None:
             raise NotConnected(f"{self._target.host} {reason}")
         if not self._request.answered:

@@ -76,7 +76,7 @@ class Http2Request:
         return self._status > 0
 
     def answer(self) -> PostedAnswer:
-        """What has come so far."""
+        """The answer, as far as it has come."""
         asked = retry_after_seconds(self._headers.get("retry-after"), self._headers.get("date"), int(time()))
         return PostedAnswer(self._status, asked, self._headers, bytes(self._body))
 
@@ -120,7 +120,7 @@ class Http2Connection(asyncio.Protocol):
         self._fault = "broke off without an answer"
         self._answered = 0
 
-    # What its users ask.
+    # Calls of its users.
 
     async def become_ready(self) -> None:
         """Wait until the server has said how much it takes at a time. Raises `NotConnected`."""
@@ -204,11 +204,11 @@ class Http2Connection(asyncio.Protocol):
         await asyncio.wait([self._ended], timeout=GOODBYE_SECONDS)
         self._transport.abort()
 
-    # What the event loop tells.
+    # Calls of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
-        # What does not leave at once waits here and not in the transport: a request's bytes leave when it begins.
+        # Bytes that do not leave at once wait here, not in the transport: a request's bytes leave when it begins.
         # (TLS takes a limit of 0 for always too much.)
         transport.set_write_buffer_limits(high=1)
         self._h2.initiate_connection()

@@ -1,4 +1,4 @@
-"""What a server of the kind `http` tells of messages: JSON, signed as Standard Webhooks says.
+"""The callbacks of a server of the kind `http`: JSON, signed as Standard Webhooks says.
 
     {"message": "0190b5a2…~1", "state": "delivered", "at": "2026-12-24T14:00:00Z"}
 
@@ -32,7 +32,7 @@ _REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "rea
 
 
 class HttpNews(Struct, frozen=True):
-    """What it tells of one message."""
+    """The news of one message."""
 
     state: Literal["sent", "delivered", "read", "failed"]
     message: str = ""
@@ -47,7 +47,7 @@ _many = msgspec.json.Decoder(list[HttpNews])
 
 
 def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
-    """What a request says that is signed with one of these secrets.
+    """Read a request that is signed with one of these secrets.
 
     Raises:
         NotSigned: it is signed with none of them.

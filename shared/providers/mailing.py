@@ -1,4 +1,4 @@
-"""What all kinds of mail share: who it comes from, what it is made of, and how an address is told to a server."""
+"""The parts that all kinds of mail share: the template, the content, and the checks of senders and addresses."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _URL = re.compile(r"https?://[!-;=?-~]+")  # of ASCII, on one line, and without 
 
 
 class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a template of a mail holds."""
+    """The template of a mail."""
 
     subject: str
     text: str = ""

@@ -38,11 +38,11 @@ _UNCLEAR = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SEE_OTHER})
 _STRANGERS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 Judge = Callable[[PostedAnswer], Answer]
-"""What an answer of HTTP means to a kind of provider."""
+"""The meaning of an HTTP answer for a kind of provider."""
 
 
 class Poster(Protocol):
-    """What makes a POST: the process's HTTP client, or an account's own by HTTP/2."""
+    """The maker of a POST: the process's HTTP client, or an account's own by HTTP/2."""
 
     async def post(self, posting: Posting) -> PostedAnswer:
         """See `shared.outgoing.Outgoing.post`."""
@@ -74,7 +74,7 @@ class Posts:
 
 
 def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provider_id: str = "") -> Answer:
-    """What the status alone says, told with the beginning of the body."""
+    """The meaning of the status alone, told with the beginning of the body."""
     status = answer.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return CallAccepted(provider_id)

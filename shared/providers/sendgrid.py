@@ -1,7 +1,7 @@
 """Mail by SendGrid's API, version 3, or what speaks like it: one POST a message.
 
-Our message and attempt stand in `custom_args`, which its events bring back. It knows no idempotency key. Where it asks
-for patience it tells the instant at which its limit begins anew, by its own clock.
+Our message and attempt stand in `custom_args`, which its events bring back. It knows no idempotency key. If it asks for
+patience it tells the instant at which its limit begins anew, by its own clock.
 """
 
 import re
@@ -69,7 +69,7 @@ class SendGridFault(Struct, frozen=True):
 
 
 class SendGridFaults(Struct, frozen=True):
-    """What SendGrid answers with when it has not taken a mail."""
+    """The body of SendGrid's answer when it has not taken a mail."""
 
     errors: list[SendGridFault] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What SendGrid tells of messages: posts of many events, signed by ECDSA over a timestamp and the body.
+"""The callbacks of SendGrid: posts of many events, signed by ECDSA over a timestamp and the body.
 
 https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/event
 """
@@ -105,7 +105,7 @@ def check_event_key(text: str, field: str) -> None:
 
 
 def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Callback:
-    """What a signed post says.
+    """Read a signed post.
 
     Raises:
         NotSigned: the signature is missing or wrong, or the account has no key to verify it by.

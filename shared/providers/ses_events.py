@@ -1,4 +1,4 @@
-"""What Amazon SES tells of mails: events by way of SNS, as its event destinations and its feedback topics write them.
+"""The callbacks of Amazon SES: events by way of SNS, as its event destinations and its feedback topics write them.
 
 Our key stands in a tag of the mail, and in a header of ours where SES is told to include headers.
 https://docs.aws.amazon.com/ses/latest/dg/event-publishing-retrieving-sns-contents.html
@@ -41,7 +41,7 @@ _SUPPRESSED = frozenset({"Suppressed", "OnAccountSuppressionList", "OnTenantSupp
 
 
 class SesRecipient(Struct, frozen=True, rename="camel"):
-    """Of whom an event tells."""
+    """The recipient of whom an event tells."""
 
     email_address: str = ""
     status: str | None = None
@@ -58,7 +58,7 @@ class SesMail(Struct, frozen=True, rename="camel"):
 
 
 class SesDetails(Struct, frozen=True, rename="camel"):
-    """What an event of any type says besides."""
+    """The details of an event of any type."""
 
     timestamp: Annotated[datetime, Meta(tz=True)] | None = None
     bounce_type: str = ""
@@ -84,12 +84,12 @@ class SesEvent(Struct, frozen=True, rename="camel"):
 
     @property
     def type(self) -> str:
-        """What has happened."""
+        """The kind of event, by either of its two names."""
         return self.event_type or self.notification_type
 
     @property
     def details(self) -> SesDetails:
-        """What is told of it."""
+        """The details under the name of the type; empty ones where there are none."""
         found = getattr(self, self.type.lower(), None)
         return found if isinstance(found, SesDetails) else SesDetails()
 
@@ -100,7 +100,7 @@ _event = msgspec.json.Decoder(SesEvent)
 async def read_ses_callback(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> Callback:
-    """What SES tells by one of these topics.
+    """Read a callback of SES by one of these topics.
 
     Raises:
         NotSigned: none of the topics has posted this.

@@ -54,7 +54,7 @@ from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, S
 
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
-# What a server says of the recipient is of that one, unless it closes the connection or says that it means us.
+# A reply to the recipient is about that one alone, unless the server closes the connection or says that it means us.
 _OF_US = re.compile(r"^4\.[347]\.")
 _OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
 _CLOSING, _THROTTLING = 421, 454
@@ -93,8 +93,9 @@ class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SmtpReply(Struct, frozen=True):
-    """What a server says that does not take a mail, with one line of it that may be shown. `of_recipient` tells that it
-    is about the recipient alone, `of_greeting` that no mail could begin, `of_mail` that the server has got it all."""
+    """The reply of a server that does not take a mail, with one line of it that may be shown. `of_recipient` tells that
+    it is about the recipient alone, `of_greeting` that no mail could begin, `of_mail` that the server has got it
+    all."""
 
     code: int
     words: str
@@ -117,7 +118,7 @@ class SmtpReply(Struct, frozen=True):
 
 
 class SmtpManner(Struct, frozen=True):
-    """What a server has of its own: headers that bear our key, and what a reply means."""
+    """The manner of one server: the headers that bear our key, and the meaning of its replies."""
 
     headers: Callable[[str], Mapping[str, str]]
     judge: Callable[[SmtpReply], Answer]
@@ -243,7 +244,7 @@ def name_message(key: str) -> dict[str, str]:
 
 
 def judge_reply(reply: SmtpReply) -> Answer:
-    """What a reply means by its code, where a server is known no better."""
+    """The meaning of a reply by its code, where a server is known no better."""
     if reply.code in _STRANGERS:
         return LoginRefused(reply.detail)
     if not 500 <= reply.code <= 599 or reply.of_greeting:
@@ -278,12 +279,12 @@ class _Delivery:
         return reply.message
 
     def judge_loss(self, reason: str) -> Answer:
-        """What it comes to where the connection is lost."""
+        """The answer where the connection is lost."""
         return CallUnanswered(reason) if self._data_begun else NotNow(reason)
 
 
 def _fault(error: Exception) -> str:
-    """What went wrong with a connection, to be read behind the server's name."""
+    """The fault of a connection, to be read behind the server's name."""
     fault = error.__cause__ or error
     broken = isinstance(fault, aiosmtplib.SMTPServerDisconnected | aiosmtplib.SMTPConnectError)
     if broken and not isinstance(fault, TimeoutError):

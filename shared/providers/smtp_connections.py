@@ -58,7 +58,7 @@ class SmtpConnection:
         self._used = monotonic()
 
     def begin(self) -> aiosmtplib.SMTP:
-        """What the next mail is sent by."""
+        """Begin the next mail; gives the client that sends it."""
         self._clean = False
         self._mails += 1
         return self._client

@@ -62,7 +62,7 @@ _FETCH_SECONDS = 5.0
 
 
 class SnsEnvelope(Struct, frozen=True, rename="pascal"):
-    """What SNS posts. Fields that a type does not have are empty."""
+    """A post of SNS. Fields that a type does not have are empty."""
 
     type: str
     message_id: str
@@ -100,7 +100,7 @@ class SnsCertificates:
             if len(self._fetching) >= _FETCHED_AT_ONCE:
                 raise Unavailable("other certificates of SNS are being fetched")
             self._fetching[url] = asyncio.create_task(self._fetch(url, fetch))
-        # Whoever gives up waiting leaves the others theirs.
+        # A caller that gives up waiting does not cancel the fetch for the others.
         return await asyncio.shield(self._fetching[url])
 
     async def _fetch(self, url: str, fetch: Fetch) -> rsa.RSAPublicKey:
@@ -117,7 +117,7 @@ class SnsCertificates:
 async def verify_notification(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> SnsEnvelope:
-    """What one of these topics has posted.
+    """Verify a post of one of these topics, and read it.
 
     Raises:
         NotSigned: none of them has posted this.

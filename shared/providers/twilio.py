@@ -67,7 +67,7 @@ class TwilioSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a template holds: a text, or a content template of Twilio's and what fills it."""
+    """The content of a template: a text, or a content template of Twilio's with its variables."""
 
     text: str = ""
     content_sid: str = ""
@@ -75,14 +75,14 @@ class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class TwilioError(Struct, frozen=True):
-    """What Twilio answers with when it has not taken a message."""
+    """The body of Twilio's answer when it has not taken a message."""
 
     code: int | None = None
     message: str = ""
 
 
 class TwilioMessage(Struct, frozen=True):
-    """What it answers with when it has."""
+    """The body of Twilio's answer when it has taken a message."""
 
     sid: str = ""
 

@@ -1,4 +1,4 @@
-"""What Twilio tells of a message, and by what it proves that it does: a form, signed over the URL that was called.
+"""The callbacks of Twilio, each about one message: a form, signed over the URL that was called.
 
 The signature is the base64 HMAC-SHA1, under the account's token, of the URL and all fields of the form in the order of
 their names. Twilio has been seen to sign URLs with and without their port, so either will do.
@@ -57,7 +57,7 @@ REASONS = {
 
 
 def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
-    """What a signed request says; one message each, and no time. A message from a recipient counts where Twilio says
+    """Read a signed request; it tells of one message, and no time. A message from a recipient counts where Twilio says
     that it opts out. Raises `NotSigned`."""
     form = _read_form(request.body)
     shown = request.headers.get(_SIGNATURE, "").encode()

@@ -19,8 +19,8 @@ _VERSION, _SHORT_TIME = 0xA0, 0x17
 
 
 def note_file(path: str, of: str) -> None:
-    """Note when the first certificate in a file ends that some setting names: it is the file's own one. What cannot be
-    read is left to whoever uses it."""
+    """Note when the first certificate in a file ends that some setting names: it is the file's own one. A file without
+    a readable certificate is left to the code that uses it."""
     found = _PEM.search(Path(path).read_text("utf-8", errors="replace"))
     if found is not None:
         CERTIFICATE_EXPIRY.labels(of).set(read_end(ssl.PEM_cert_to_DER_cert(found[0])).timestamp())

@@ -1,8 +1,8 @@
-"""Where services get the time from, so that a test can set it.
+"""The clock that gives services the time, so that a test can set it.
 
-Time here is for what people see (`created_at`, logs) and for instants that a caller gave. What processes must agree
-on, as leases and what has been silent for long, goes by the database's clock: `shared.flow.time` carries it for what
-asks often, and `Store.now` reads it for what asks seldom. Durations inside a process use the monotonic clock of the
+Time here is for what people see (`created_at`, logs) and for instants that a caller gave. Times that processes must
+agree on, as leases and long silences, go by the database's clock: `shared.flow.time` carries it for code that asks
+often, and `Store.now` reads it for code that asks seldom. Durations inside a process use the monotonic clock of the
 event loop.
 
 An instant is a `datetime`. A job, its events and its mails hold nanoseconds, as Marathon's requests and documents do:

@@ -24,8 +24,8 @@ def _one(_: object) -> int:
 
 class Coalescer(Generic[Asked, Answered]):
     """Coalesces concurrent calls into one call of `work`, for `most` of them at a time, one call after the other.
-    `work` answers each, in their order; an error that it raises is everybody's. Where calls differ in `size`, these add
-    up to `most`, unless one call alone is larger."""
+    `work` answers each, in their order; an error that it raises is everybody's. If calls differ in `size`, these add up
+    to `most`, unless one call alone is larger."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ OTHER_VARIABLES = OF_COMMAND_LINE | {CONFIG, "CARILLON_FAULT", "CARILLON_FAULT_F
 TEST_PREFIX = "CARILLON_TEST_"
 WIDTH = 110
 EXAMPLE = "CHANGE-ME"
-"""What stands in examples in the place of a value that nobody else may know."""
+"""The text that stands in examples in the place of a value that nobody else may know."""
 
 
 class Misconfigured(CarillonError):
@@ -226,7 +226,7 @@ def _is_rare(hint: Any) -> bool:
 
 
 def _bounds(hint: Any) -> str:
-    """What a value may be, where the type says so: ` From 0 to 65535.` or ` One of ms, seconds.`"""
+    """The values that a setting may have, where the type says so: ` From 0 to 65535.` or ` One of ms, seconds.`"""
     plain = _plain(hint)
     if get_origin(plain) is Literal:
         return f" One of {', '.join(get_args(plain))}."

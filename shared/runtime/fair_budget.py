@@ -16,9 +16,9 @@ _Waiting = tuple[int, asyncio.Future[None]]
 class FairBudget:
     """Shares out `total`. `held` is shared out now, and `most_held` was at a time.
 
-    Owners who wait take turns, and each is served in the order in which it asked. Whoever has its share waits for what
-    it has itself, and holds up nobody. Behind whoever has not, and finds no room, all wait, or it would never find any.
-    More than all of it is had by one alone.
+    Owners who wait take turns, and each is served in the order in which it asked. An owner that has its share waits for
+    its own part to come back, and holds up nobody. Behind an owner that has less, and finds no room, all wait, or it
+    would never find any. A size above `total` fits only while nothing else is held.
     """
 
     def __init__(self, total: int, *, greed: float = THREE_QUARTERS) -> None:

@@ -123,11 +123,11 @@ POINTS: dict[str, str] = {
 
 
 class FaultInjected(ConnectionError):
-    """What an armed `raise` raises: a lost connection, as a driver would report it."""
+    """The error that an armed `raise` raises: a lost connection, as a driver would report it."""
 
 
 class Action(StrEnum):
-    """What happens at an armed point."""
+    """The possible actions at an armed point."""
 
     KILL = "kill"
     STOP = "stop"

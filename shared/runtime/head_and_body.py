@@ -32,7 +32,7 @@ class HeadAndBody:
         cycle.on_response = partial(joined.end, cycle.on_response)
 
     def write(self, data: bytes) -> None:
-        """Keep the head; write everything else. What comes before the head is no answer yet: `100 Continue`."""
+        """Keep the head; write everything else. Data before the head is no answer yet: `100 Continue`."""
         if self._head:
             self._transport.writelines([self._head, data] if data else [self._head])
             self._head = b""

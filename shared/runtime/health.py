@@ -1,4 +1,4 @@
-"""What orchestrators ask of a process, on a port of its own: /livez, /readyz and /metrics.
+"""The pages that orchestrators ask a process for, on a port of its own: /livez, /readyz and /metrics.
 
 - `/livez` fails when a component has died: only a restart helps. (An event loop that stands still does not answer at
   all.)
@@ -27,7 +27,7 @@ Check = Callable[[], Awaitable[None]]
 
 
 class Phase(StrEnum):
-    """Where a process stands in its life."""
+    """The phases of a process's life."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -35,7 +35,7 @@ class Phase(StrEnum):
 
 
 class ProcessHealth:
-    """What is known of this process; shared by all services in it."""
+    """The health of this process; shared by all services in it."""
 
     def __init__(
         self,

@@ -10,8 +10,8 @@
 | pipelines over 16 requests | cut off |
 | connects while all connections are taken | who keeps us waiting longest is cut off; while nobody does: 503 |
 
-Time counts only while we wait for the peer, never while the peer waits for us. Whoever is refused may go on sending for
-a second or two, unheard, so that it comes to read why.
+Time counts only while we wait for the peer, never while the peer waits for us. A peer that is refused may go on sending
+for a second or two, unheard, so that it comes to read why.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LINGER_SECONDS = 1.0
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What the peers of one server may do. A peer must make `progress_bytes` of progress in `stall_seconds`."""
+    """The limits of the peers of one server. A peer must make `progress_bytes` of progress in `stall_seconds`."""
 
     connections: int = 512
     head_bytes: int = 64 * 2**10
@@ -51,7 +51,7 @@ class OpenConnections:
         self._open: set[BoundedHttp] = set()
 
     def admit(self, connection: "BoundedHttp") -> bool:
-        """Whether there is room for one more. Where there was none, the slowest of the others loses its own."""
+        """Whether there is room for one more. If there was none, the slowest of the others loses its own."""
         if len(self._open) >= self.limits.connections and self._cut_off_slowest(self._open) is None:
             return False
         self._open.add(connection)
@@ -179,7 +179,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.loop.call_soon(self._all.limit_unread)  # not here, in the midst of a write
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when the parser, or one of our limits, finds a fault."""
+        """Refuse the request: uvicorn calls this when the parser, or one of our limits, finds a fault."""
         self._refuse(self._refusal)
 
     def unread_bytes(self) -> int:

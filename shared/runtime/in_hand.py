@@ -1,4 +1,4 @@
-"""What this process works on at this moment, so that people can be told."""
+"""The work of this process at this moment, so that people can be told."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is opened with its first use, because most processes never use it and its driver is large."""
+"""Connections that are opened with their first use, because most processes never use them and their driver is large."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,10 +18,10 @@ AnyConnected = TypeVar("AnyConnected", bound=Connected)
 
 
 class Late(Generic[AnyConnected]):
-    """Holds what is opened once. `load` imports what is needed, in a thread, so that the event loop goes on meanwhile;
-    it returns what opens it, which is called in the loop.
+    """Holds a connection that is opened once. `load` imports the driver, in a thread, so that the event loop goes on
+    meanwhile; it returns the function that opens the connection, which is called in the loop.
 
-    What opening refuses is told to whoever asks first, so settings are better checked before.
+    An error of opening is raised to the caller that asks first, so settings are better checked before.
     """
 
     def __init__(self, name: str, load: Callable[[], Callable[[], AnyConnected]]) -> None:
@@ -32,7 +32,7 @@ class Late(Generic[AnyConnected]):
         self._closed = False
 
     async def get(self) -> AnyConnected:
-        """What is open by now. Raises `Unavailable` after `close`."""
+        """The connection, open by now. Raises `Unavailable` after `close`."""
         if self._opened is None or self._closed:
             async with self._opening:
                 if self._closed:

@@ -3,9 +3,9 @@
     starting ──> serving ──SIGTERM, SIGINT, a failed component──> draining ──> the exit code
 
 Draining: /readyz fails, and for `readiness_seconds` nothing else changes, so that load balancers look away. Then every
-component stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`. What is not
-done by then is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any
-instant. Services that share a process are simply one list of components.
+component stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`. Work that
+is not done by then is cancelled. A second signal ends the process at once, which is safe: every process may be killed
+at any instant. Services that share a process are simply one list of components.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ EXIT_FAILED = 1  # a component could not start, failed while it ran, or failed t
 EXIT_CUT_OFF = 3  # the grace period was over before the work in hand was done; 2 is a wrong command line
 EXIT_SIGNAL = 128  # plus the number of the second signal
 
-# What a cancelled component, or one that begins to stop when the grace period is over, may still take to close.
+# The time to close for a component that is cancelled, or that begins to stop when the grace period is over.
 CLOSING_SECONDS = 1.0
 
 FILES = 65_536

@@ -23,7 +23,7 @@ _STEPS = 100
 
 
 class Swept(Struct, frozen=True):
-    """What one run did: how many things it took on, put off to try again, and gave up."""
+    """The counts of one run: the things that it took on, put off to try again, and gave up."""
 
     claimed: int = 0
     retried: int = 0

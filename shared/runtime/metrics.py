@@ -22,7 +22,7 @@ GCCollector(registry=REGISTRY)
 
 # A query takes milliseconds, a batch tenths of a second, a deadline tens of seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# What waits for its turn may be minutes late, or an hour.
+# Work that waits for its turn may be minutes late, or an hour.
 _LONG_SECONDS = (*_SECONDS, 300.0, 3600.0)
 
 

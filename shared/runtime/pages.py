@@ -26,7 +26,7 @@ class PlainPage(Struct, frozen=True):
     allow: bytes = b""
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What stands above the body. No browser is to guess at what that is."""
+        """The headers of the page. No browser is to guess at the type of its body."""
         fields = [
             (b"content-type", self.content_type),
             (b"allow", self.allow),
@@ -47,7 +47,6 @@ class Pages:
 
     @property
     def paths(self) -> list[str]:
-        """Where a page is."""
         return list(self._pages)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What the metrics of this process say at this moment, for people who are told without Prometheus."""
+"""The metrics of this process at this moment, for people who are told without Prometheus."""
 
 import math
 from collections import Counter as Sums
@@ -50,7 +50,7 @@ def count(counter: Counter) -> int:
 
 
 def count_buckets(histogram: Histogram) -> dict[str, int]:
-    """What a histogram counted by the upper end of each bucket in microseconds, without the buckets below it."""
+    """The counts of a histogram by the upper end of each bucket in microseconds, without the buckets below it."""
     counts: dict[str, int] = {}
     for family in histogram.collect():
         below = 0

@@ -16,8 +16,8 @@ class Backoff(Struct, frozen=True, kw_only=True):
 def next_delay(policy: Backoff, attempt: int, rand: float, retry_after_seconds: float | None = None) -> float:
     """Seconds to wait after failure number `attempt` (from 1), never above the cap.
 
-    `rand` from [0, 1) takes up to `jitter` of the delay away. What the other side asked for (`retry_after_seconds`, as
-    in HTTP's Retry-After) is a lower bound, and the cap binds it too.
+    `rand` from [0, 1) takes up to `jitter` of the delay away. The pause that the other side asked for
+    (`retry_after_seconds`, as in HTTP's Retry-After) is a lower bound, and the cap binds it too.
     """
     # The exponent is bounded so that a long outage does not overflow a float.
     grown = policy.first_seconds * policy.factor ** min(max(attempt, 1) - 1, 64)

@@ -1,4 +1,4 @@
-"""What sections of the settings are made of: their base, the kinds of values, and the sentence of a field."""
+"""The parts of the settings' sections: their base, the kinds of values, and the sentence of a field."""
 
 from typing import Annotated
 

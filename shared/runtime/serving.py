@@ -1,5 +1,5 @@
 """An ASGI application behind uvicorn, as a component: it leaves the process's signals alone and takes a free port for
-port 0. What a caller may cost is bounded in `http_protocol`."""
+port 0. `http_protocol` bounds the cost of a caller."""
 
 import asyncio
 import contextlib
@@ -114,7 +114,7 @@ class HttpServer:
             ticking.cancel()
 
     async def _tick(self) -> None:
-        """What is due every second, also while the server drains."""
+        """Do the work that is due every second, also while the server drains."""
         loop = asyncio.get_running_loop()
         while True:
             await self._server.on_tick(0)  # uvicorn's own: the Date header

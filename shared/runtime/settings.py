@@ -1,4 +1,4 @@
-"""What an operator may choose: inert values in sections, each with a default, a unit in its name and a sentence.
+"""The choices of an operator: inert values in sections, each with a default, a unit in its name and a sentence.
 
 The sentences are the manual: `carillon config` prints them (`shared.runtime.configuration.describe`), and the same
 module reads them back from a file and from the environment. Nothing here opens, connects or computes.

@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 class SharedReading(Generic[T]):
-    """What `read` gives, at most `seconds` old. Who comes while it is read waits for that; who comes behind a failure
-    asks again."""
+    """A result of `read`, at most `seconds` old. A caller that comes while it is read waits for it; one that comes
+    behind a failure asks again."""
 
     def __init__(
         self, read: Callable[[], Awaitable[T]], *, seconds: float, monotonic: Callable[[], float] = time.monotonic

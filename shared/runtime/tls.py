@@ -71,7 +71,7 @@ class RenewedContext(ssl.SSLContext):
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """What our connections to servers are made with. Raises `Invalid` for files that cannot be used."""
+    """The TLS context of our connections to servers. Raises `Invalid` for files that cannot be used."""
 
     def load() -> ssl.SSLContext:
         context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
@@ -91,7 +91,7 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl.SSLContext | None:
-    """What a server of ours shows its callers; `None` without a certificate. `section` is that of the settings.
+    """The TLS context of a server of ours; `None` without a certificate. `section` is that of the settings.
 
     Raises `Invalid` for files that cannot be used.
     """
@@ -168,7 +168,8 @@ def _new_context(protocol: int) -> ssl.SSLContext:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """What changes with a file, or with who may read it. Kubernetes changes where the name leads, not the file."""
+    """A stamp that changes with a file, or with who may read it. Kubernetes changes where the name leads, not the
+    file."""
     try:
         found = file.stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""What would be weak in production: connections to servers that others could read or pose in, without TLS or verified
-names, and examples that anybody can read in our files. `tls.required` makes them faults; `carillon doctor` warns of the
-connections."""
+"""The weak spots of settings in production: connections to servers that others could read or pose in, without TLS or
+verified names, and examples that anybody can read in our files. `tls.required` makes them faults; `carillon doctor`
+warns of the connections."""
 
 import base64
 import ipaddress
@@ -19,7 +19,7 @@ _EXAMPLE_HOSTS = (".example.com", ".example.org", ".example.net")
 
 
 class ServerUrl(Struct, frozen=True):
-    """What of a server's URL says how it is spoken to."""
+    """The parts of a server's URL that say how it is spoken to."""
 
     scheme: str
     hosts: tuple[str, ...]

@@ -9,7 +9,7 @@ from tests.stack.places import CHECKOUT
 SERVER = ("services", "shared")
 CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
 
-KINDS = (ast.AsyncFunctionDef, ast.FunctionDef, ast.ClassDef, ast.Call, ast.Compare, ast.MatchValue)
+KINDS = (ast.AsyncFunctionDef, ast.FunctionDef, ast.ClassDef, ast.Call, ast.Compare, ast.MatchValue, ast.Expr)
 
 
 @cache

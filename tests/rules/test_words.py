@@ -1,7 +1,9 @@
 """The words of the code, as far as a program can see them: a coroutine is named by a verb in the imperative, no
-function by a participle alone, and no two classes of the product have one name."""
+function by a participle alone, and no two classes of the product have one name. The sentences of docstrings open with
+a subject that one can point at."""
 
 import ast
+import re
 from collections import defaultdict
 
 from tests.rules.code import CLIENT, SERVER, nodes
@@ -18,6 +20,10 @@ PARTICIPLES = {
 GIVEN = {"closed", "__missing__"}
 # What is neither a verb nor a participle says nothing of what is done.
 NO_VERBS = {"again", "any", "apart", "before", "by", "in", "of", "once", "other", "rarely", "soon", "still", "upcoming"}
+
+# The folders whose docstrings keep to the rule.
+WORDED = ("client", "shared/providers", "shared/runtime", "monitoring")
+OPENER = re.compile(r"(?:^|[.!?:|]\W*\s|\n\s*\n\s*|\n\s*- )(What|Who|Whoever|Where|Of)\b")
 
 
 def first_word(name: str) -> str:
@@ -63,3 +69,13 @@ def test_no_two_classes_have_one_name() -> None:
         if isinstance(node, ast.ClassDef):
             places[node.name].append(f"{path}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_sentence_of_a_docstring_opens_without_a_subject() -> None:
+    opened = [
+        f"{path}:{node.lineno} {found[1]}"
+        for path, node in nodes(*WORDED)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for found in OPENER.finditer(node.value.value)
+    ]
+    assert opened == [], "open the sentence with a noun: the worker, the caller, the field"

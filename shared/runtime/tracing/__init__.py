@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # loaded by whoever switches it on
     from shared.runtime.tracing.spans import RecordedSpan, Spans
 
 Given = Attribute | Callable[[], Attribute]
-"""What an attribute is given as: a function is only called for a span that is recorded."""
+"""The value of an attribute, or a function that is only called for a span that is recorded."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Recording:
 
 
 class _Place:
-    """Where work stands: in an open span or in none, and what its documents and tasks carry."""
+    """The place of work in a trace: in an open span or in none, and the trace that its documents and tasks carry."""
 
     def __init__(self, span: "RecordedSpan | None", carried: Carried | None) -> None:
         self.span = span
@@ -77,7 +77,7 @@ class _Place:
 
 
 class _Switch:
-    """What is switched on in this process."""
+    """The spans that are switched on in this process, if any, and their settings."""
 
     spans: "Spans | None" = None
     settings = TracingSettings()
@@ -88,8 +88,8 @@ _place: ContextVar[_Place | None] = ContextVar("place in a trace", default=None)
 
 
 class _Open(Recording):
-    """A span that is recorded, and is open while this is entered. What is made meanwhile carries `carried`, or, if it
-    `leads`, the span itself."""
+    """A span that is recorded, and is open while this is entered. Documents and tasks that are made meanwhile carry
+    `carried`, or, if it `leads`, the span itself."""
 
     is_recorded = True
 
@@ -156,7 +156,7 @@ def span(name: str, /, **attributes: Given) -> Recording:
 
 
 def root(name: str, traces: Iterable[str] = (), /, **attributes: Given) -> Recording:
-    """A span that begins a trace, with links to these ones. It is recorded if one of them is, or by chance. What
+    """A span that begins a trace, with links to these ones. It is recorded if one of them is, or by chance. Work that
     follows from it carries it only if chance chose it: it may be the work of others."""
     spans = _Switch.spans
     if spans is None:
@@ -177,7 +177,7 @@ def serve(name: str, traceparent: Callable[[], str]) -> Recording:
         return NULL
     header = traceparent()
     caller = read_header(header) if header else None
-    # Whoever asks is not known yet: strangers must not crowd out what others want to see.
+    # The caller is not known yet: strangers must not crowd out what others want to see.
     if caller is not None and caller.is_recorded and _wished_for.wait("", time.monotonic()) > 0:
         caller = None
     is_recorded = _is_chosen() if caller is None else caller.is_recorded
@@ -185,8 +185,8 @@ def serve(name: str, traceparent: Callable[[], str]) -> Recording:
 
 
 def follow(name: str, trace: str, /, **attributes: Given) -> Recording:
-    """A span of work that carries this trace: under it while it is young, later a root with a link to it. What follows
-    from the work carries the same. Without a trace nothing is recorded."""
+    """A span of work that carries this trace: under it while it is young, later a root with a link to it. Work that
+    follows carries the same trace. Without a trace nothing is recorded."""
     spans = _Switch.spans
     if spans is None or not trace or (known := read_carried(trace)) is None:
         return NULL
@@ -197,7 +197,7 @@ def follow(name: str, trace: str, /, **attributes: Given) -> Recording:
 
 @contextmanager
 def carry(trace: str) -> Iterator[None]:
-    """What is made within this carries this trace, or none."""
+    """Have documents and tasks that are made within this carry this trace, or none."""
     if _Switch.spans is None:
         yield
         return
@@ -212,7 +212,7 @@ def carry(trace: str) -> Iterator[None]:
 
 
 def current_trace() -> str:
-    """What documents and tasks that are made here carry."""
+    """The trace that documents and tasks made here carry; "" where there is none."""
     place = _find_place() if _Switch.spans is not None else None
     return "" if place is None or place.carried is None else str(place.carried)
 
@@ -232,7 +232,7 @@ def name_trace(traceparent: str) -> str:
 
 
 def resume(trace: str) -> str:
-    """What the work of an occurrence carries, which itself carries this trace, while the span of its group is open: the
+    """The trace for the work of an occurrence that itself carries this trace, while the span of its group is open: the
     same while it is young, later that span."""
     if _Switch.spans is None or not trace or (known := read_carried(trace)) is None:
         return current_trace()

@@ -49,7 +49,7 @@ class Carried(Struct, frozen=True):
 
 
 def read_header(text: str) -> TraceParent | None:
-    """What a caller's header says, by W3C's Trace Context; `None` for what is none."""
+    """The parent that a caller's header names, by W3C's Trace Context; `None` for a text that is no such header."""
     found = _HEADER.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
         return None
@@ -60,7 +60,7 @@ def read_header(text: str) -> TraceParent | None:
 
 
 def read_carried(text: str) -> Carried | None:
-    """What a document or a task names; `None` where it names nothing that can be read."""
+    """The trace that a document or a task names; `None` where it names none that can be read."""
     found = _CARRIED.fullmatch(text)
     parent = None if found is None else read_header(found[1])
     return None if found is None or parent is None else Carried(parent, int(found[2]))

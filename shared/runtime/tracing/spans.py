@@ -1,7 +1,8 @@
 """Spans by OpenTelemetry, sent to a collector: the only place that imports it, once an endpoint is set.
 
-Recorded spans wait in a queue of `QUEUE` for a thread that sends them. What finds no room is dropped and counted, so
-nobody ever waits for the collector. What it does not take is counted too, and logged once until it takes some again.
+Recorded spans wait in a queue of `QUEUE` for a thread that sends them. A span that finds no room is dropped and
+counted, so nobody ever waits for the collector. Spans that the collector does not take are counted too, and logged once
+until it takes some again.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class RecordedSpan:
         self._span.update_name(name)
 
     def end(self, error: BaseException | None) -> None:
-        """End it. Of an error it bears the type: its text may be personal."""
+        """End it. A span of an error bears the type alone: the text may be personal."""
         if error is not None:
             self._span.set_attribute("error", type(error).__name__)
             self._span.set_status(Status(StatusCode.ERROR))
