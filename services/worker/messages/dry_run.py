@@ -1,4 +1,5 @@
-"""What a batch of a dry run would send. Nobody is called, and nothing is written but the counts of the batch."""
+"""The dry run of a batch: it counts the messages that it would send. Nobody is called, and nothing is written but the
+counts of the batch."""
 
 from msgspec.structs import replace
 
