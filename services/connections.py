@@ -164,7 +164,7 @@ class Capabilities:
 
     @cached_property
     def own_api(self) -> OwnApi:
-        """The address of our own API, for callers that must not call it."""
+        """The address of our own API, which our calls must not reach."""
         chosen = self.settings.api
         return OwnApi(chosen.host, chosen.port, public_url=chosen.public_url)
 

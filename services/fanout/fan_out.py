@@ -118,7 +118,7 @@ class FanOut(Background):
 
     async def _discard(self, partitions: Collection[str], reader: Reader) -> None:
         """Drop what was read, because another process has moved a position, and read on from where it stood. Queues
-        that it has flushed and perhaps not woken, as it died, are woken."""
+        that the other one has flushed and perhaps not woken, as it died, are woken."""
         log.info("a fold was lost", partitions=len(partitions))
         for name, position in (await self._positions.read_again(partitions)).items():
             await reader.rewind(name, position)

@@ -107,8 +107,7 @@ class Part:
         return ()
 
     def on_revoked(self) -> "Sequence[PauseNamespace]":
-        """Pauses of the things that callers have set up, for when these are taken out; schedules are paused by
-        themselves."""
+        """Pauses of the things of callers, for when these are taken out; schedules are paused by themselves."""
         return ()
 
     async def take_up(self) -> None:

@@ -51,8 +51,7 @@ class ScheduleLimits:
             raise refusal
 
     async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
-        """The refusals by id; all are of one namespace. A schedule that exists already is never refused for their
-        number."""
+        """The refusals by id; all are of one namespace. A schedule that exists does not count anew."""
         often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
         others = [each for each in wanted if each.id not in often]
         return often | (await self._judge_number(others) if others else {})

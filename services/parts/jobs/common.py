@@ -16,7 +16,7 @@ from shared.flow.jobs.watch import JobWatch
 
 
 class JobsPart(Part):
-    """The flows, feed, breaker and removal of all kinds of jobs."""
+    """The flows, feed, breaker and removal that all kinds of jobs share."""
 
     @cached_property
     def kinds(self) -> JobKinds:

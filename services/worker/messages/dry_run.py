@@ -1,5 +1,4 @@
-"""The dry run of a batch: it counts the messages that it would send. Nobody is called, and nothing is written but the
-counts of the batch."""
+"""The dry run of a batch. Nobody is called, and nothing is written but the counts of what it would send."""
 
 from msgspec.structs import replace
 

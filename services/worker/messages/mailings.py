@@ -34,7 +34,7 @@ class Mailings:
         self._mailings: LRUCache[tuple[str, int], MessagesOfJob] = LRUCache(_REMEMBERED_JOBS)
 
     async def prepare(self, job_key: str) -> MessagesOfJob:
-        """The messages of this job, for any of its batches.
+        """The messages of this job.
 
         Raises:
             Invalid: its file or its table cannot be read any more.

@@ -33,8 +33,7 @@ class Sendings:
         self._sendings: LRUCache[str, Sending] = LRUCache(_REMEMBERED_JOBS)
 
     async def prepare(self, job_key: str) -> Sending:
-        """The sending of this job, for any of its batches. Raises `Unavailable` for one that is gone, or of another
-        kind."""
+        """The sending of this job. Raises `Unavailable` for one that is gone, or of another kind."""
         known = self._sendings.get(job_key)
         if known is None:
             job = await self._store.jobs.get(job_key)
