@@ -1,4 +1,4 @@
-"""What each process is made of. The parts bring it (`services.parts`)."""
+"""The assembly of each process. The parts bring its components (`services.parts`)."""
 
 import os
 import socket

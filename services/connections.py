@@ -61,8 +61,8 @@ _CLOSED = (
 class Capabilities:
     """The capabilities of one process, each opened when it is first asked for: what no part needs is not even loaded.
 
-    `service` names the connections. What is `given` takes the place of what would be opened. To ask for a capability
-    raises `Invalid` where its URL cannot be read.
+    `service` names the connections. A capability that is `given` takes the place of the one that would be opened. To
+    ask for a capability raises `Invalid` where its URL cannot be read.
     """
 
     def __init__(self, settings: Settings, *, service: str, **given: Any) -> None:
@@ -100,7 +100,7 @@ class Capabilities:
 
     @cached_property
     def audience_inspection(self) -> "AudienceInspection":
-        """What can be asked of the push database itself, for `carillon doctor`."""
+        """The inspection of the push database itself, for `carillon doctor`."""
         from shared.audience.inspection import AudienceInspection
 
         chosen = self.settings.audience
@@ -114,7 +114,7 @@ class Capabilities:
 
     @cached_property
     def uploads(self) -> Uploads | None:
-        """What takes uploads, where that is not the server of the blobs itself."""
+        """The folder that takes uploads; `None` where the server of the blobs takes them itself."""
         return self._folder
 
     @cached_property
@@ -127,12 +127,12 @@ class Capabilities:
 
     @cached_property
     def provider_outgoing(self) -> Outgoing:
-        """What calls providers: its own connections, so that no callback waits for one of them."""
+        """Calls providers, by connections of its own, so that no callback waits for one of them."""
         return measure_calls(LateOutgoing(self._load_provider_outgoing), "providers")
 
     @cached_property
     def bus_outgoing(self) -> Outgoing:
-        """What calls the receivers of the bus: its own connections, so that no callback waits for one of them."""
+        """Calls the receivers of the bus, by connections of its own, so that no callback waits for one of them."""
         return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
 
     @cached_property
@@ -164,7 +164,7 @@ class Capabilities:
 
     @cached_property
     def own_api(self) -> OwnApi:
-        """Where our own API listens, for what must not call it."""
+        """The address of our own API, which our calls must not reach."""
         chosen = self.settings.api
         return OwnApi(chosen.host, chosen.port, public_url=chosen.public_url)
 

@@ -38,7 +38,7 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
 
 
 def build(capabilities: Capabilities, services: Sequence[str], known: health.ProcessHealth) -> list[Component]:
-    """What the process runs, in the order in which it starts. Raises `Invalid` for settings that cannot be used."""
+    """The process's components in the order of their start. Raises `Invalid` for settings that cannot be used."""
     parts = Parts(capabilities, services)
     assembly.watch(services, parts, known)
     components: list[Component] = [

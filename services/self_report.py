@@ -1,4 +1,4 @@
-"""What a process tells of itself, whatever it serves."""
+"""The report of a process about itself, whatever it serves."""
 
 from collections.abc import Sequence
 

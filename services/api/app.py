@@ -37,7 +37,7 @@ _OF_MARATHON = re.compile(
 )
 
 Application = Litestar
-"""What `create` makes: an ASGI application."""
+"""The ASGI application that `create` makes."""
 
 
 def create(

@@ -1,4 +1,4 @@
-"""What users and tokens have alike: the apps and the roles that somebody is given."""
+"""The apps and the roles that somebody is given, for users and tokens alike."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,7 +44,7 @@ def _scope(session: Session, typed: str) -> str:
 
 
 def may(holder: Json) -> str:
-    """What somebody may do, in a line."""
+    """The rights of a user or token, in a line."""
     if holder["isAdmin"]:
         return "everything"
     apps = [f"app/{app}: admin" for app in holder["allowedApps"] or []]

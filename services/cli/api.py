@@ -53,8 +53,8 @@ class _Routes(Resource[Sync]):
 
 
 class Api:
-    """A deployment's API, until it is closed. What it raises is the client's: `CarillonError`, and `ValueError` for
-    what cannot be asked."""
+    """A deployment's API, until it is closed. Its errors are the client's: `CarillonError`, and `ValueError` for what
+    cannot be asked."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -88,7 +88,7 @@ class Api:
         run(self._transport.close())
 
     def get(self, *path: str, **query: Any) -> Any:
-        """What there is at the path. What is empty in the query is left out."""
+        """The answer to a GET of the path. Empty values of the query are left out."""
         return self._send("GET", path, query)
 
     def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[Json]:
@@ -96,7 +96,7 @@ class Api:
         return self._routes.list(path_of(*path), _query(query), limit or None)
 
     def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
-        """The answer to a POST. What is done `once` is not attempted again after an attempt that may have arrived."""
+        """The answer to a POST. One that is sent `once` is not sent again where it may have arrived."""
         return self._send("POST", path, query, body, once=once)
 
     def end(self, *path: str, **query: Any) -> Any:

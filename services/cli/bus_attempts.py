@@ -1,4 +1,4 @@
-"""What receivers of the bus have answered, in words."""
+"""Answers of the bus's receivers, in words."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from services.cli.output.tables import Json
 
 
 def describe_answer(attempt: Json) -> str:
-    """What came of one call."""
+    """The error of one call, or its answer."""
     return str(attempt["error"] or f"{attempt['status']} {attempt['excerpt']}".strip())
 
 
 def describe_last_answer(item: Json) -> str:
-    """What came of the last call for a delivery or a dead letter, if there was one."""
+    """The answer to the last call for a delivery or a dead letter, if there was one."""
     return describe_answer(item["attempts"][-1]) if item["attempts"] else ""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST = 50
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._~:@+][A-Za-z0-9._~:@+-]*")
-"""What a shell takes as a word and as nothing more, and this program as no option: bash inserts it as it is."""
+"""A name that a shell takes as a word only, and this program as no option: bash inserts it as it is."""
 
 Names = Iterable[tuple[str, str]]
 """Names, each with a word about it."""

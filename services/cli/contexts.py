@@ -17,7 +17,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class KnownDeployment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Where a deployment is, as whom it is asked, and which app is meant where none is named.
+    """The address of a deployment, the caller to ask it as, and the app that is meant where none is named.
 
     A `token`, or a `token_command` that prints one, is a service's; `user` is a person's e-mail address, which a
     trusted proxy vouches for.
@@ -38,7 +38,7 @@ class ContextsFile(Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 def contexts_path() -> Path:
-    """Where the file is, whether or not there is one."""
+    """The path of the file, whether or not there is one."""
     home = os.environ.get("XDG_CONFIG_HOME") or ""
     folder = Path(home) if Path(home).is_absolute() else Path.home() / ".config"
     return folder / "carillon" / FILE

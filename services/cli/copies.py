@@ -21,7 +21,7 @@ _ALWAYS = {"Content-Type": "application/json", "User-Agent": "Carillon", "carill
 
 
 class CopyAnswer(Struct, frozen=True):
-    """What came of a copy: the status of the answer, or 0 and the `error`."""
+    """The answer to a copy: its status, or 0 and the `error`."""
 
     at: datetime
     ms: int
@@ -30,7 +30,7 @@ class CopyAnswer(Struct, frozen=True):
 
 
 class CopyTarget:
-    """Where copies go, with the secret by which they are signed, if there is one."""
+    """The receiver of copies, with the secret by which they are signed, if there is one."""
 
     def __init__(self, client: httpx.Client, url: str, secret: str) -> None:
         self._client = client

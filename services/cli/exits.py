@@ -50,7 +50,7 @@ class Failure(click.ClickException):
 
 
 def failure_of(error: "CarillonError") -> Failure:
-    """What an error of the client tells the person at the terminal."""
+    """The failure that shows an error of the client to the person at the terminal."""
     from carillon import errors
     from services.cli.output.text import visible
 

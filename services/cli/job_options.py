@@ -1,4 +1,4 @@
-"""What somebody wants a job to do: the options of `create` and `preview`, and the body that they become."""
+"""The options of `create` and `preview` for a job, and the body that they become."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What the verbs of jobs and of groups show alike: previews, samples, batches, and the way to the end."""
+"""The screens that the verbs of jobs and of groups share: previews, samples, batches, and the way to the end."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -87,7 +87,7 @@ def _start_columns(out: Output) -> Sequence[TableColumn]:
 
 
 def show_samples(session: Session, app_id: str, job_id: str) -> None:
-    """What the templates of a job make."""
+    """Show the messages that the templates of a job make."""
     answer = session.api.get("apps", app_id, "jobs", job_id, "samples")
     samples = answer["samples"] if isinstance(answer, dict) else answer
     session.out.show_list(samples, _SAMPLE_COLUMNS, id="templateName", limit=0)

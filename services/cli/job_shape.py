@@ -17,8 +17,8 @@ _SUMS = ("sent", "failed", "skipped", "heldOut", "unknown")
 
 
 def state_of(job: Json) -> str:
-    """What a job does. Where its `state` does not say so: Marathon's `status` is empty while it waits, runs, or once it
-    is completed."""
+    """A job's state. If `state` is absent, Marathon's `status` gives it, which is empty while it waits, runs, or once
+    it is completed."""
     if state := job.get("state"):
         return str(state)
     if job["status"]:
@@ -29,7 +29,7 @@ def state_of(job: Json) -> str:
 
 
 def state_of_group(group: Json) -> str:
-    """What a group does: what one of its jobs does, the liveliest."""
+    """The state of a group: that of its liveliest job."""
     states = {state_of(zone) for zone in group["zones"]}
     order = ("circuitbreak", "running", "paused", "scheduled", "failed", "stopped", "expired", "completed")
     return next((state for state in order if state in states), "scheduled")
@@ -172,7 +172,7 @@ def zone_columns(out: Output) -> Sequence[TableColumn]:
 
 
 def events_of(job: Json) -> list[dict[str, Any]]:
-    """What happened to a job, in order, each with its stage."""
+    """The events of a job, in order, each with its stage."""
     events = [
         {**event, "stage": stage["name"], "jobId": job["id"]}
         for stage in job["statusEvents"] or []
@@ -188,7 +188,7 @@ def event_line(out: Output, event: Json) -> str:
 
 
 def _doer(event: Json) -> str:
-    """Who did it, where that was somebody: most is done by Carillon itself."""
+    """The user or token that did it, if there was one: most is done by Carillon itself."""
     by = event.get("by") or {"kind": "system"}
     return "" if by["kind"] == "system" else f"by {by['name']}"
 

@@ -1,4 +1,4 @@
-"""What is asked of an API of the last release, which lacks a route: two releases work side by side."""
+"""Requests to an API of the last release, which lacks a route: two releases work side by side."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,7 +21,7 @@ def newest_jobs(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Iterator[Json]:
-    """What `GET /jobs` lists, put together from the lists of the apps, which have the oldest first."""
+    """The list of `GET /jobs`, put together from the lists of the apps, which have the oldest first."""
     apps = [app_id] if app_id else [app["id"] for app in api.items("apps")]
     jobs = [job for app in apps for job in api.items("apps", app, "jobs", template=template)]
     for job in sorted(jobs, key=lambda job: (job["createdAt"], job["id"]), reverse=True):

@@ -1,4 +1,4 @@
-"""What the verbs of dead letters have in common, whatever died."""
+"""Steps that all verbs of dead letters share, whatever died."""
 
 from collections.abc import Sequence
 

@@ -71,7 +71,7 @@ def _when(out: Output, at: str | None) -> str:
 
 
 def _cell(name: str, value: object) -> object:
-    """What a spreadsheet would run becomes a text; recipients stay, as phone numbers begin with a plus."""
+    """A formula that a spreadsheet would run becomes a text; recipients stay, as phone numbers begin with a plus."""
     text = "" if value is None else value
     if name in _SAID_BY_OTHERS and str(text).startswith(_RUN_BY_SPREADSHEETS):
         return f"'{text}"

@@ -42,7 +42,7 @@ NOUNS: Mapping[str, str] = {
     "topics": "Topics of the bus.",
     "users": "People who may use the API.",
 }
-"""What one does with a deployment that runs, each with the sentence of its help; in `verbs/<noun>.py`."""
+"""The nouns of a deployment that runs, each with the sentence of its help; in `verbs/<noun>.py`."""
 
 
 class CarillonCommand(click.Group):

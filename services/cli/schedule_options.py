@@ -1,4 +1,4 @@
-"""What somebody wants a schedule to do: the options of `create` and `preview`, and the body that they become."""
+"""The options of `create` and `preview` for a schedule, and the body that they become."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -52,7 +52,7 @@ def recurrence_word(schedule: Json) -> str:
 
 
 def callback_word(callback: Any) -> str:
-    """Where its message goes, in a word."""
+    """The target of its message, in a word."""
     if not callback:
         return ""
     data = callback["data"]

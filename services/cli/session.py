@@ -1,4 +1,4 @@
-"""What a verb works with: the deployment that it asks, where its result goes, and the questions that it asks first."""
+"""The tools of a verb: the deployment that it asks, its output, and the questions that it asks first."""
 
 import sys
 from functools import cached_property
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from services.cli.target import FoundDeployment
 
 AGENT = "carillon-cli/0.2.0.dev0"
-"""What the audit calls this program. To look its version up would take longer than to ask the API."""
+"""The audit's name for this program. To look its version up would take longer than to ask the API."""
 NAMED_FROM_DEVICES = 100_000
 NAMED_FROM_THINGS = 1_000
 
 
 class CommonOptions(Struct, frozen=True, kw_only=True):
-    """What the common options of a verb say."""
+    """The values of a verb's common options."""
 
     context: str = ""
     json: bool = False
@@ -39,7 +39,7 @@ class CommonOptions(Struct, frozen=True, kw_only=True):
 
 
 def read_common_options(ctx: click.Context) -> CommonOptions:
-    """What the common options say; those that a verb does not have say nothing."""
+    """The values of the common options; one that the verb does not have keeps its default."""
     given = {name: value for name, value in ctx.params.items() if name in CommonOptions.__struct_fields__ and value}
     config = ctx.find_root().params.get("config")
     return CommonOptions(**given, config=config if isinstance(config, Path) else None)

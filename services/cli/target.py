@@ -33,7 +33,7 @@ class FoundDeployment(Struct, frozen=True):
 
 
 class _Running(Struct, frozen=True):
-    """What is read of `running.json` (`services.embedded.instance`)."""
+    """The fields that are read of `running.json` (`services.embedded.instance`)."""
 
     process: "_Mark"
     api: str
@@ -127,7 +127,7 @@ def _find_running(config: Path | None) -> FoundDeployment | None:
 
 
 def _read_own(folder: Path, name: str) -> bytes:
-    """What stands in the file. Raises `OSError`, also where anybody else but root may write the file or the folder."""
+    """The content of the file. Raises `OSError`, also where anybody else but root may write the file or the folder."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _check_own(opened)

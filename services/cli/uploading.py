@@ -1,7 +1,7 @@
 """Bringing a file to where a job finds it, with progress on stderr.
 
 Up to 1 GiB goes through the API, in parts: who can ask the API needs no way to S3, and after a broken connection the
-upload goes on where it stood, in this run or when the command is typed again. What is larger, or for an API of the
+upload goes on where it stood, in this run or when the command is typed again. A larger file, or one for an API of the
 release before this one, is put where the API says, all at once.
 """
 

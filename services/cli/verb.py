@@ -1,4 +1,4 @@
-"""What all verbs have: the common options, a session, and an exit code for each way in which they can end."""
+"""The base of all verbs: the common options, a session, and an exit code for each way in which they can end."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ Decorator = Callable[[Function], click.Command]
 
 
 def common_options() -> list[click.Parameter]:
-    """What every verb takes."""
+    """The options that every verb takes."""
     return [
         click.Option(["--context"], default="", metavar="NAME", shell_complete=complete.contexts,
                      help="Deployment to ask, by its name in `carillon context list`."),

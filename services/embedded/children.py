@@ -129,7 +129,7 @@ class Child:
 
 
 def _words(failure: Exception) -> str:
-    """What the failed program wrote to stderr, or else the failure itself."""
+    """The failed program's stderr, or else the failure itself."""
     stderr = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else None
     return str(stderr or failure)
 
@@ -179,6 +179,6 @@ def postgres_child(folder: Path) -> Child:
 
 
 def postgres_url(child: Child, folder: Path) -> str:
-    """Where a running `postgres_child` of the folder is reached, with the password that its folder holds."""
+    """The URL of a running `postgres_child` of the folder, with the password that its folder holds."""
     password = embedded_servers.postgres_password(folder.resolve() / "postgresql")
     return f"postgresql://postgres:{password}@127.0.0.1:{child.port}/postgres"

@@ -30,7 +30,7 @@ async def postgres_answers(port: int, user: str = "postgres") -> bool:
 
 
 async def _exchange(port: int, message: bytes, at_least: int) -> bytes:
-    """What came back after the message, up to 64 KiB; empty if nobody answered."""
+    """The bytes that came back after the message, up to 64 KiB; empty if nobody answered."""
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

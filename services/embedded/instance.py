@@ -54,7 +54,7 @@ log = structlog.get_logger(__name__)
 
 
 class Instance(Struct, frozen=True, kw_only=True):
-    """Where a running embedded Carillon can be reached. `admin` is the e-mail address that may do everything."""
+    """The addresses of a running embedded Carillon. `admin` is the e-mail address that may do everything."""
 
     process: ProcessMark
     api: str

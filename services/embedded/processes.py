@@ -137,7 +137,7 @@ def group_of(user: str) -> int:
 
 
 def _first_words(marking: int, orphaned: signal.Signals | None) -> Callable[[], None]:
-    """What the new process does before it becomes the server: write its mark, and tie itself to its parent."""
+    """The steps of the new process before it becomes the server: write its mark, and tie itself to its parent."""
     parent = os.getpid()
 
     def speak() -> None:

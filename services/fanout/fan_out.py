@@ -92,7 +92,7 @@ class FanOut(Background):
             BUS_LOG_LAG.set(self._positions.count_lag(ends))
 
     async def _flush_all(self, entries: Sequence[LogEntry], reader: Reader, stopping: asyncio.Event) -> None:
-        """Flush what was read, in as many steps as it takes. What is discarded is read again."""
+        """Flush what was read, in as many steps as it takes. Entries that are discarded are read again."""
         partitions, done = {entry.partition for entry in entries}, 0
         while done < len(entries) and not stopping.is_set():
             taken = await self._flush(entries[done:], stopping)
@@ -117,8 +117,8 @@ class FanOut(Background):
                 await outage.wait(error)
 
     async def _discard(self, partitions: Collection[str], reader: Reader) -> None:
-        """Drop what was read, because another process has moved a position, and read on from where it stood. What that
-        one has flushed and perhaps not woken, as it died, is woken."""
+        """Drop what was read, because another process has moved a position, and read on from where it stood. Queues
+        that the other one has flushed and perhaps not woken, as it died, are woken."""
         log.info("a fold was lost", partitions=len(partitions))
         for name, position in (await self._positions.read_again(partitions)).items():
             await reader.rewind(name, position)

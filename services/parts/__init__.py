@@ -51,7 +51,7 @@ _SHARED_PROCESSES = {
 
 
 class Part:
-    """What one subject brings. A subject overrides what it brings; the rest is empty here."""
+    """The part of one subject in a process. A subject overrides what it brings; the rest is empty here."""
 
     def __init__(self, capabilities: "Capabilities", parts: "Parts") -> None:
         self.capabilities = capabilities
@@ -72,7 +72,7 @@ class Part:
         return ()
 
     def account_jobs(self) -> "AccountJobs | None":
-        """What jobs that send by provider accounts have of their own in the API. One subject at most has it."""
+        """The API's side of jobs that send by provider accounts. One subject at most has it."""
         return None
 
     def stages(self) -> "Sequence[Stage[Any]]":
@@ -80,11 +80,11 @@ class Part:
         return ()
 
     def on_due(self) -> "Mapping[str, OnDue]":
-        """What the clock calls for occurrences, by the kind of their owner."""
+        """The handlers that the clock calls for occurrences, by the kind of their owner."""
         return {}
 
     def components(self, process: str) -> "Sequence[Component]":
-        """What runs in this process beside the routes, the stages and the clock: upkeep, retention, listeners."""
+        """The components of this process beside the routes, the stages and the clock: upkeep, retention, listeners."""
         return ()
 
     def checks(self, process: str) -> Mapping[str, Check]:
@@ -103,11 +103,11 @@ class Part:
         return {}
 
     def belongings(self) -> "Sequence[Belongings]":
-        """What the subject has stored for apps, which goes when they are deleted."""
+        """The things that the subject has stored for apps, which go when these are deleted."""
         return ()
 
     def on_revoked(self) -> "Sequence[PauseNamespace]":
-        """What pauses that which callers have set up, when they are taken out; schedules are paused by themselves."""
+        """Pauses of the things of callers, for when these are taken out; schedules are paused by themselves."""
         return ()
 
     async def take_up(self) -> None:
@@ -138,7 +138,7 @@ class Parts:
 
     @cached_property
     def account_jobs(self) -> "AccountJobs | None":
-        """What jobs that send by provider accounts have of their own in the API, if there are such jobs."""
+        """The API's side of jobs that send by provider accounts, if there are such jobs."""
         return next((jobs for part in self if (jobs := part.account_jobs()) is not None), None)
 
     @cached_property
@@ -164,18 +164,18 @@ class Parts:
 
     @cached_property
     def belongings(self) -> "list[Belongings]":
-        """What all subjects have stored for apps."""
+        """The things that all subjects have stored for apps."""
         return [owned for part in self for owned in part.belongings()]
 
     @cached_property
     def on_revoked(self) -> "list[PauseNamespace]":
-        """What pauses that which callers have set up, for all subjects."""
+        """The pauses of all subjects."""
         return [pause for part in self for pause in part.on_revoked()]
 
     @cached_property
     def on_due(self) -> "dict[str, OnDue]":
-        """What the clock calls for occurrences, for all subjects. Raises `ValueError` for a kind that two parts
-        claim."""
+        """The handlers that the clock calls for occurrences, of all subjects. Raises `ValueError` for a kind that two
+        parts claim."""
         found = [(kind, handler) for part in self for kind, handler in part.on_due().items()]
         if len(dict(found)) < len(found):
             raise ValueError(f"two parts claim one kind of owner: {[kind for kind, _ in found]}")

@@ -8,8 +8,8 @@ A backlog is claimed last: what comes due now goes before it, again and again, a
 A namespace that has a quarter of the memory already is a crowd: what comes due now for it waits behind that of the
 others, like a backlog. Namespaces fire in turn. So one that has too much delays nobody else.
 
-A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
-somebody else will claim it.
+A lease is trusted for less than it lasts, counted from before the round trip. An occurrence that is held longer is let
+go: somebody else will claim it.
 
 Suspects are held apart from the others, and fired one at a time. Each waits until what was being fired before it is
 settled. So nothing else goes down with a suspect, and a suspect does not go down with something else. Some hundred of
@@ -65,7 +65,7 @@ _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 
 
 class Firing(Protocol):
-    """What is done with occurrences whose moment has come."""
+    """The firing of occurrences whose moment has come."""
 
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
         """Fire them; returns whether something is due again at once. Nothing goes out after `trusted_until`, by the
@@ -73,7 +73,7 @@ class Firing(Protocol):
 
 
 class _Slice:
-    """What one claim has marked, read page by page. `is_late` says that it is part of a backlog."""
+    """The occurrences that one claim has marked, read page by page. `is_late` says that it is part of a backlog."""
 
     def __init__(self, visible: Visible, trusted_until: float, *, is_late: bool) -> None:
         self.token = fresh_token()
@@ -164,7 +164,7 @@ class TickingClock(Background):
         return claimed + await self._claim_round(heads, all_, is_late=True)
 
     async def _claim_round(self, heads: Heads, visible: Visible, *, is_late: bool = False) -> int:
-        """Claim each shard up to a moment. What is late gets one tick of time, since more comes due meanwhile."""
+        """Claim each shard up to a moment. A backlog gets one tick of time, since more comes due meanwhile."""
         visible = replace(visible, until=min(visible.until, heads.oldest + self._span))
         shards = list(range(SHARDS) if heads.shards is None else heads.shards)
         random.shuffle(shards)

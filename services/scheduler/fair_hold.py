@@ -1,4 +1,4 @@
-"""What a process holds until it is due, fair between owners: one that has too much delays only itself."""
+"""The hold of a process until things are due, fair between owners: one that has too much delays only itself."""
 
 import heapq
 import itertools
@@ -64,8 +64,8 @@ class FairHold:
         return self._firsts[0][0] if self._firsts else None
 
     def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
-        """Take out up to `most` of those that are due, each group's earliest first; at least one, if any is. Where it
-        is crowded it is an eighth of `most`, so that what comes due next waits less."""
+        """Take out up to `most` of those that are due, each group's earliest first; at least one, if any is. A crowded
+        hold gives an eighth of `most`, so that what comes due next waits less."""
         if self.is_crowded:
             most = max(most // _CROWDED, 1)
         names = self._due_names(now, most)

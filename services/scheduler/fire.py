@@ -3,7 +3,7 @@
     ours? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
 
 Right before a group fires, one query tells which of it are still there under our tokens, and one reads their schedules.
-What they tell is only true for as long as the leases are trusted: a store that is away answers late, and somebody else
+Their answers are only true for as long as the leases are trusted: a store that is away answers late, and somebody else
 may have claimed all of it by then.
 
 A suspect comes alone. That its attempt begins is stored right before it; for a call, the worker that makes it stores

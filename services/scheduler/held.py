@@ -1,4 +1,4 @@
-"""What this process has claimed and holds until it is due, bounded."""
+"""The occurrences that this process has claimed and holds until they are due, bounded."""
 
 import heapq
 import itertools

@@ -43,8 +43,8 @@ class Sweep:
         return Swept(claimed=await self._let_go(), discarded=finished)
 
     async def _finish(self, now: datetime) -> int:
-        """Finish what has ended by `now`; returns how many. What this puts off it does not see again, however long it
-        takes."""
+        """Finish what has ended by `now`; returns how many. A schedule that this puts off is not seen again, however
+        long it takes."""
         finished, before = 0, now - _PAST_FOR
         while True:
             past = await self._store.schedules.to_sweep(before=before, limit=_LOOK)

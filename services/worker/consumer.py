@@ -1,7 +1,7 @@
 """The one place that takes, acknowledges and rejects messages.
 
-A message is acknowledged when its stage returns. What cannot be done is tried again in place for a moment only, so that
-a blip or the election of a leader costs nothing:
+A message is acknowledged when its stage returns. A task that cannot be done is tried again in place for a moment only,
+so that a blip or the election of a leader costs nothing:
 
     done ──> acknowledged
     something is away ──> again in place, for two seconds ──> put off, acknowledged
@@ -12,7 +12,7 @@ Work that is put off waits for an instant of the clock, not in a slot here, whic
 timer for work. It is put off in the store. While the store itself is away, nothing can be: then the slot is held and
 the pauses grow, until the message is requeued at the broker. That is this consumer's back-pressure, since without the
 store no other message could be dealt with either. A call is let go: the lease of its occurrence brings it back.
-Whoever gives work up tells its stage first, so that the work comes to an end too.
+A consumer that gives work up tells its stage first, so that the work comes to an end too.
 """
 
 import asyncio
@@ -193,7 +193,7 @@ class Consumer:
 
 
 class MessageAnswer(StrEnum):
-    """What the broker is told about a message."""
+    """The answer to the broker about a message."""
 
     DONE = "done"
     PUT_OFF = "put_off"

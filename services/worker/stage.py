@@ -9,7 +9,7 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 
 
 class Stage(ABC, Generic[AnyTask]):
-    """What is done with the tasks of the kind `task`, `in_flight` of them at a time in one process."""
+    """The work on the tasks of the kind `task`, `in_flight` of them at a time in one process."""
 
     task: ClassVar[type[Any]]
     in_flight: int

@@ -3,7 +3,7 @@
 from shared.domain.accounts.callers import Caller, user_namespace
 
 PERSON = "user"
-"""What the namespace of another person is called."""
+"""The word that stands for the namespace of another person."""
 
 _USER = user_namespace("")
 

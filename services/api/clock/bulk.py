@@ -43,7 +43,7 @@ CHUNK_BYTES = 4 * 2**20  # what is encoded for the database in one go holds the 
 
 
 class _KeyedItem(Struct, frozen=True):
-    """Of an item its key alone: a body has room for millions of other fields."""
+    """The key of an item and nothing else of it: a body has room for millions of other fields."""
 
     key: str | None = None
 

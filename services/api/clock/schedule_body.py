@@ -1,5 +1,5 @@
-"""What the routes of schedules read: a body as its bytes become a key and a `Definition`, or an `Invalid` that names
-the field.
+"""The bodies of the routes of schedules: the bytes become a key and a `Definition`, or an `Invalid` that names the
+field.
 
 Unlike the routes that Marathon had, these read strictly: the body is one JSON object in UTF-8, a field that nobody
 knows is refused by its name, case matters, and no type stands in for another. `null` is the same as absent. A payload

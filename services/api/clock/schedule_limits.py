@@ -32,7 +32,7 @@ class _Count(Struct):
 
 
 class ScheduleLimits:
-    """What the schedules of a namespace may be: how many, and how often they recur.
+    """The limits of a namespace's schedules: how many there may be, and how often they may recur.
 
     They are counted now and then, in the background where that takes long; until the first count is there, nothing is
     refused. In between a process adds what it takes in itself. So several processes together may exceed the number by
@@ -51,7 +51,7 @@ class ScheduleLimits:
             raise refusal
 
     async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
-        """Which of these, all of one namespace, cannot be taken in, by their ids. What is there already can."""
+        """The refusals by id; all are of one namespace. A schedule that exists does not count anew."""
         often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
         others = [each for each in wanted if each.id not in often]
         return often | (await self._judge_number(others) if others else {})

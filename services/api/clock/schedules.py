@@ -1,5 +1,5 @@
-"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity. Whoever
-has a role over another's names it by `?namespace=` to see and move what is there, not to add to it."""
+"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity. A caller
+with a role over another's names it by `?namespace=` to see and move what is there, not to add to it."""
 
 import re
 from datetime import datetime
@@ -234,7 +234,7 @@ class SchedulesResource(Resource):
         return await self._store.idempotency.claim(used.key, used.digest, at=now, made=schedule.generation)
 
     async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
-        """Use the key. Where nothing is made it stays free."""
+        """Use the key. It stays free where nothing is made."""
         if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
             return await self._store.idempotency.claim(used.key, used.digest)
         return await self._store.idempotency.recall(used.key, used.digest)
@@ -296,12 +296,12 @@ def read_state(text: str) -> ScheduleState | None:
 
 
 def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
-    """What must be the same in a repeated request: the route, the namespace where it is another's, and the body."""
+    """The things that must be the same in a repeated request: route, namespace where it is another's, and body."""
     own, named = caller_of(request).namespace, paging.first(request, NAMESPACE.name)
     return f"{request.method} {request.url.path}", "" if named == own else named, content
 
 
 def _encode_made(schedule: Schedule) -> str:
-    """What is remembered of a schedule, as `Made`."""
+    """The text of the `Made` that is remembered of a schedule."""
     made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
     return msgspec.json.encode(made).decode()

@@ -1,7 +1,7 @@
 """`/bulk-actions`: one act on all that a filter matches.
 
-Whoever makes one needs the role of an operator over all that it may touch: over the app or the namespace that the
-filter names, or everywhere. Its maker sees it, and so does whoever has a role over the same.
+The maker of one needs the role of an operator over all that it may touch: over the app or the namespace that the filter
+names, or everywhere. Its maker sees it, and so does every caller with a role over the same.
 """
 
 from functools import partial
@@ -143,7 +143,7 @@ class BulkActionsResource(Resource):
         )
 
     async def _find_earlier(self, used: Idempotency) -> BulkAction | None:
-        """What the first request with this key has made."""
+        """The bulk action that the first request with this key has made."""
         first = await self._store.idempotency.recall(used.key, used.digest)
         return None if first is None else await self._store.bulk_actions.get(first.made)
 

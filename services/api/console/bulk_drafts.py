@@ -1,4 +1,4 @@
-"""What a request makes a bulk action of, and what is written down of it."""
+"""Drafts: a request becomes a bulk action, which is then stored and noted for the audit."""
 
 from services.api.console.bulk_action_view import filter_view
 from services.api.http.acts import current_record, note_change

@@ -18,7 +18,7 @@ from shared.store.documents import Page
 
 MOST_ON_A_PAGE = 50
 COUNTED = 1_000
-"""Where counting ends: one more stands for any number."""
+"""The count at which counting ends: one more stands for any number."""
 _COUNTS = Parameter(
     name="counts", schema={"type": "boolean"},
     description="`false`: without how many tokens and schedules each has, which are counted for each name.",

@@ -82,7 +82,7 @@ class Acts:
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails. Of the path, what has `masks` is written down as these show it.
+        fails. The parts of the path that have `masks` are written down as these show them.
 
         Raises:
             Invalid: its reason is too long, or the deployment demands one.
@@ -126,7 +126,7 @@ class Acts:
     async def end(
         self, record: AuditRecord, status: int, made: str = "", name: str = "", change: Change = ({}, {})
     ) -> None:
-        """Write down how it ended, and what it changed. Where that cannot be, its end stays unknown."""
+        """Write down how it ended, and what it changed. Its end stays unknown where that cannot be."""
         outcome = outcome_of(status)
         log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
@@ -155,7 +155,7 @@ def remember_request(connection: Connection) -> None:
 
 def note_change(before: object, after: object) -> None:
     """Note for the audit what this request changes: the view of a thing as it was and as it is, `None` where there was,
-    or is, no such thing. What is secret stands in neither."""
+    or is, no such thing. Secrets stand in neither."""
     _connection.get().scope["state"][_CHANGE] = (_fields(before), _fields(after))
 
 
@@ -207,8 +207,8 @@ def _actor(caller: Caller, connection: Connection) -> Actor:
 
 
 def _read_target(act: str, caller: Caller, connection: Connection, masks: Masks) -> ActedOn:
-    """What the path names: the app where the act is on the app, else what stands first beside it. What is not made yet
-    has no id."""
+    """The thing that the path names: the app where the act is on the app, else the first beside it. A thing that is not
+    made yet has no id."""
     path = {name: str(value) for name, value in connection.path_params.items()}
     shown = {name: masks[name](value) if name in masks else value for name, value in path.items()}
     named = {name: _canonical(name, value) for name, value in shown.items()}
@@ -222,7 +222,7 @@ def _read_target(act: str, caller: Caller, connection: Connection, masks: Masks)
 
 
 def _canonical(name: str, value: str) -> str:
-    """The value as the handler takes it: an id has several spellings. What is no id at all stays as it was typed."""
+    """The value as the handler takes it: an id has several spellings. A text that is no id stays as it was typed."""
     if not name.endswith("_id"):
         return value[:ID_CHARACTERS]
     try:
@@ -246,7 +246,7 @@ def reason_of(connection: Connection) -> str:
 
 
 def _name_of(record: AuditRecord, connection: Connection) -> str:
-    """What people call the thing, as far as its route came to know that."""
+    """The thing's name for people, as far as its route came to know that."""
     state = connection.scope["state"]
     before, after = state.get(_CHANGE, ({}, {}))
     known = {**before, **after}

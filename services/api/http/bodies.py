@@ -13,7 +13,7 @@ SMALL_BYTES = 64 * 2**10
 
 
 class Bodies:
-    """Middleware: counts the bodies that routes hold. Whoever brings more than there is room for is answered 503.
+    """Middleware: counts the bodies that routes hold. A caller that brings more than there is room for is answered 503.
 
     A body takes the room of its declared length when it begins: else several that come at once would take a part each,
     and none would get in. So much of each body is always taken as most bodies have, for they are bounded by the number

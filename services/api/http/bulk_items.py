@@ -22,7 +22,7 @@ from shared.domain.errors import Invalid, Refused
 NDJSON = "application/x-ndjson"
 
 ITEM_BYTES = 2 * 2**20
-"""Of one item whose fields may have any names: objects of millions of these would hold the loop for a second."""
+"""The most for an item whose fields may have any names: one of millions of fields would hold the loop for a second."""
 
 _NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 _lone_decoder = msgspec.json.Decoder(Raw)
@@ -38,7 +38,7 @@ class ItemError(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: Refused) -> Self:
-        """What is told of this error."""
+        """The part of this error that a caller is told."""
         return cls(error.reason, error.field)
 
 
@@ -90,7 +90,7 @@ def without_frames(error: R) -> R:
 
 
 def status_of(error: Refused) -> HTTPStatus:
-    """What an item would have been answered with on its own."""
+    """The status that an item would have been answered with on its own."""
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 

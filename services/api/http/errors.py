@@ -1,6 +1,6 @@
 """THE error table: which error becomes which status, and the problem document (RFC 9457) that tells it.
 
-`reason` is Marathon's name for `detail`. What is not in the tree of `shared.domain.errors` is a fault of ours: it is
+`reason` is Marathon's name for `detail`. An error outside the tree of `shared.domain.errors` is a fault of ours: it is
 logged and answered as a 500 that tells nothing about the inside.
 """
 
@@ -102,7 +102,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def problem_of(error: Exception) -> Problem:
-    """What a caller is told about an error."""
+    """The problem document that tells a caller about an error."""
     status = _status(error)
     detail = _detail(error, status)
     field, value = (error.field, error.value) if isinstance(error, Refused) else (None, None)

@@ -1,5 +1,4 @@
-"""What stands before every route, whoever is asking: web pages of others are kept out, and answers are kept out of
-caches.
+"""Guards before every route, whoever is asking: web pages of others are kept out, and answers are kept out of caches.
 
 A browser sends along what tells who somebody is, whichever page asked it to: a proxy's cookie, or on a laptop the mere
 fact of asking from it. So a request that changes something is refused when the browser says that another site made it.
@@ -157,7 +156,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _secure(message: HTTPResponseStartEvent) -> None:
-    """What already says how long it may be kept, as the documentation's files do, goes on saying it."""
+    """Add the headers that are not there: the documentation's files say themselves how long they may be kept."""
     headers = list(message["headers"])
     present = {name.lower() for name, _ in headers}
     message["headers"] = headers + [(name, value) for name, value in _SECURITY_HEADERS if name not in present]

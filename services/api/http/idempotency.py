@@ -1,7 +1,7 @@
 """The header `Idempotency-Key`: by it a caller tells us which requests are one and the same.
 
 A job and a group keep their key in themselves, under a unique index: one write makes both, so no crash leaves a key
-without its job. What a request makes of schedules is many documents, or one that others may replace; their keys have a
+without its job. A request for schedules makes many documents, or one that others may replace; their keys have a
 collection of their own (`shared.store.idempotency`).
 """
 
@@ -18,7 +18,7 @@ KEY_CHARACTERS = 255
 
 
 Sameness = tuple[str, str, bytes]
-"""What must be the same in a repeated request: what it is about, its query, and its body."""
+"""The things that must be the same in a repeated request: what it is about, its query, and its body."""
 
 
 def idempotency_of(request: Request[Any, Any, Any], same: Sameness) -> Idempotency | None:
@@ -34,7 +34,7 @@ def idempotency_of(request: Request[Any, Any, Any], same: Sameness) -> Idempoten
 
 
 def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency | None:
-    """What makes this request the same as an earlier one, if its caller wants that to be known.
+    """The key and the digest that make this request the same as an earlier one, if its caller gives a key.
 
     Raises:
         Invalid: the key is empty, too long, not printable, or one of several.

@@ -1,8 +1,8 @@
-"""Who is asking.
+"""Identity: which person or service a request comes from.
 
 A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
-reach the port past the proxy could write that header. Where an address proves too little, the proxy also shows a secret
-in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
+reach the port past the proxy could write that header. If an address proves too little, the proxy also shows a secret in
+`x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
 Everything below a path with a route that is not for everybody asks for an identity first, so that a stranger learns
 nothing, not even which paths there are.
 
@@ -104,7 +104,7 @@ class Directory:
         self._uses = TokenUses(store)
 
     async def caller(self, headers: Headers, peer: str | None, *, on_bus: bool = False) -> Caller:
-        """The identity behind these headers. Who shows a token of the bus is known `on_bus` alone.
+        """The identity behind these headers. A caller with a token of the bus is known `on_bus` alone.
 
         Raises:
             Unauthorized: there is none, or nobody knows it, or the peer may not vouch for it.
@@ -151,7 +151,7 @@ class Directory:
         return token_caller(self._admit(token, digest))
 
     async def client(self, shown: str) -> Caller:
-        """Who shows this token by basic auth: a service, or the bus's root, who is an admin and no service.
+        """The caller that shows this token by basic auth: a service, or the bus's root, who is an admin and no service.
 
         Raises:
             BasicNeeded: there is none, or nobody knows it.
@@ -311,7 +311,7 @@ def name_caller(scope: Any, caller: Caller, session_id: str = "") -> None:
 
 async def look_again(connection: Connection) -> None:
     """Look the caller of one of the bus's routes up again where the body took long to come: its token may be gone by
-    now. What a page asks brings its body along. Raises `Unauthorized`."""
+    now. A request of a page brings its body along. Raises `Unauthorized`."""
     directory, looked_at = connection.scope["state"][_LOOK]
     if directory is None or time.monotonic() - looked_at <= _TRUSTED_SECONDS:
         return

@@ -1,7 +1,7 @@
-"""What one namespace may ask of a process, so that it leaves others their part.
+"""Limits of the requests of one namespace to a process, so that it leaves others their part.
 
-Requests are counted behind the look-up of the caller: who is unknown is refused before, and cannot use up anything.
-Moves that stop something are never refused: who has done too much must be able to undo it.
+Requests are counted behind the look-up of the caller: an unknown one is refused before, and cannot use up anything.
+Moves that stop something are never refused: a caller that has done too much must be able to undo it.
 """
 
 import time

@@ -103,7 +103,7 @@ def _method(scope: Any) -> str:
 
 
 def _facts(scope: Any) -> dict[str, str]:
-    """What a span tells of the request: its route and its app, never what a stranger typed."""
+    """The attributes of the request's span: its route and its app, never what a stranger typed."""
     app = scope.get("path_params", {}).get("app_id", "")
     return {"route": _route(scope)} | ({"app": str(app)} if app else {})
 

@@ -1,5 +1,5 @@
-"""What a caller must be to use a route. Each route says so by one of the values here, and `permit`, the guard of every
-route, holds the caller against it."""
+"""The rights that a route asks of its callers. Each route names one of the values here, and `permit`, the guard of
+every route, holds the caller against it."""
 
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -24,7 +24,7 @@ _ROLE_HELD = "role"
 
 
 class Of(Enum):
-    """What a role is held over."""
+    """The things that a role is held over."""
 
     APP = "app"
     """The app in the path."""

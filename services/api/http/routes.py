@@ -1,4 +1,4 @@
-"""What a route is: a method, a path, who may use it, and what the OpenAPI document tells of it, in one place.
+"""Routes: each has a method, a path, the right to use it, and its part of the OpenAPI document in one place.
 
 A `Route` stands over the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
 route without a rule for its callers or without a description cannot exist.
@@ -73,8 +73,8 @@ class Route(Struct, frozen=True):
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
     `segments` has the JSON schemas of what stands in the path, but for the usual ids; those that nobody is to read in
-    the audit have `masks`. What is no GET names its `act`, `job.stop` for instance, which is written down (`acts`), or
-    `UNRECORDED`.
+    the audit have `masks`. A route that is no GET names its `act`, `job.stop` for instance, which is written down
+    (`acts`), or `UNRECORDED`.
     """
 
     method: Method

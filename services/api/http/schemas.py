@@ -43,7 +43,7 @@ class Schemas:
         return self.complete(about | {"anyOf": list(schemas)})
 
     def complete(self, schema: Json) -> Json:
-        """The schema with what generators need. What has a title is found under it, among the named ones."""
+        """The schema with what generators need. A schema with a title is found under it, among the named ones."""
         whole = {keyword: self._complete_part(keyword, value) for keyword, value in schema.items()}
         if "enum" in whole:
             whole = {"type": "string"} | whole

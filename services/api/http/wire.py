@@ -1,4 +1,4 @@
-"""What crosses the wire: Marathon's reading of a body, and its way of writing one.
+"""Bodies on the wire: Marathon's reading of a body, and its way of writing one.
 
 A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
 without regard to case, `null` is the same as absent, and an integer is a literal one (`1.0` is none). Unknown keys are
@@ -38,8 +38,8 @@ T = TypeVar("T", bound=Struct)
 
 
 class Body(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a route reads of a request. Every field has a default: the one that stands for `null` and for absence. Where
-    it is `UNSET`, that stands for absence alone."""
+    """The fields that a route reads of a request. Every field has a default, which stands for `null` and for absence. A
+    default of `UNSET` stands for absence alone."""
 
 
 def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
@@ -105,7 +105,7 @@ class _Ready(Response[bytes]):
 
 
 def hide(text: str) -> str:
-    """What a viewer sees of a text that may hold personal data: whether there is one."""
+    """The mark that a viewer sees in place of a text that may hold personal data: it shows whether there is one."""
     return "…" if text else ""
 
 
@@ -155,7 +155,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, pa
 
 
 def object_of(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
-    """What `first_value` gave, as `read` reads it."""
+    """The value that `first_value` gave, as `read` reads it."""
     if raw is None:
         return kind()
     if not isinstance(raw, dict):

@@ -1,5 +1,5 @@
-"""What jobs have of their own in the API that send by a provider account, which the body of POST names: `credential`.
-Their part gives it (`Part.account_jobs`); where no part does, there are no such jobs."""
+"""The fields, figures and checks of jobs that send by a provider account, which the body of POST names: `credential`.
+Their part gives them (`Part.account_jobs`); where no part does, there are no such jobs."""
 
 from datetime import datetime
 from typing import Any, Protocol, cast
@@ -99,7 +99,7 @@ class Foreseen(Struct, frozen=True):
 
 
 class OwnFields(Struct, frozen=True, kw_only=True):
-    """What such a job has besides what all jobs have, by the names in `Job`."""
+    """The fields that such a job has besides those of all jobs, by the names in `Job`."""
 
     service: str
     credential_id: str

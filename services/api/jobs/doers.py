@@ -1,4 +1,4 @@
-"""Who moves a job, as its events name them."""
+"""Doers: the callers that move a job, as its events name them."""
 
 from services.api.http.identity import Connection, caller_of
 from shared.domain.jobs.events import Doer

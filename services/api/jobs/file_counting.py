@@ -1,6 +1,6 @@
 """Counting the audience of a file within a time limit: its users are looked up while it is read, some at a time.
 
-What is held of the file is a chunk, and so long as it is read a hash of each user, to tell who stands in it twice.
+Memory holds one chunk of the file, and so long as it is read a hash of each user, to tell who stands in it twice.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class FileCounting:
         self._blobs = blobs
 
     async def count(self, table: str, file: File, *, seconds: float) -> Counted:
-        """What the users of the file have in the table, or as many of them as can be looked up in so many seconds.
+        """The counts of the file's users in the table, or of as many of them as can be looked up in so many seconds.
 
         Raises:
             Invalid: a job over this file would fail; the reason says why and, of a broken file, where.

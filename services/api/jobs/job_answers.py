@@ -15,7 +15,7 @@ from shared.store import Store
 
 
 class JobAnswers:
-    """Answers with jobs. What they tell of an open one is up to a second old."""
+    """Answers with jobs. The figures of an open one are up to a second old."""
 
     def __init__(self, store: Store, watch: JobWatch, account_jobs: AccountJobs) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What POST of a job reads, and the checks that it makes, in Marathon's order and with its words."""
+"""The body of a job's POST, and the checks that it passes, in Marathon's order and with its words."""
 
 from typing import Annotated, Any
 

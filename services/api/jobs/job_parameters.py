@@ -1,4 +1,4 @@
-"""What the routes of jobs take besides bodies: query parameters, a header, and positions in the list of jobs."""
+"""The parameters of the routes of jobs: query parameters, a header, and positions in the list of jobs."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ EXACT = Parameter(
 
 
 class JobPosition(Struct, frozen=True, array_like=True):
-    """Where a job stands in the list of its app's."""
+    """The place of a job in the list of its app's."""
 
     created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     id: str

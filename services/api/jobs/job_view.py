@@ -199,7 +199,7 @@ def _listed_view(job: Job, app: App, measured: JobMeasure) -> JobView:
 
 
 def redact(view: JobView) -> JobView:
-    """The job for a viewer: without what may tell of persons. What went wrong may name a file."""
+    """The job for a viewer: without what may tell of persons. An error's text may name a file."""
     bare = replace(view, context={}, metadata={}, csv_path="", control_group_csv_path="", redacted=True)
     filters = {column: hide(value) for column, value in view.filters.items()}
     return replace(

@@ -117,7 +117,7 @@ class JobsResource(Resource):
         return await self._answers.show(job, app, personal=sees_personal_data(request), exact=exact)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
-        """What the same request made before."""
+        """The job or group that the same request made before."""
         if job := await self._flow.earlier(key):
             return job, None
         if group := await self._groups.earlier(key):

@@ -1,6 +1,6 @@
 """`/uploadurl` and `/uploads`: how clients bring files with audiences.
 
-Where the files lie in S3, a client puts them there itself; where they lie in a folder, this API takes them.
+A client puts files into S3 itself; where they lie in a folder, this API takes them.
 """
 
 import uuid

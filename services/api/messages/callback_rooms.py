@@ -2,7 +2,7 @@
 
 A body is read before anything else is spent on it. Many are read at once; where there is no room for another one, the
 oldest of whoever has most of them is told to come again. So slow bodies shut out nobody: they go, and others get in.
-What has been read is worked on, so many at once, half of them for one app.
+Bodies that have been read are worked on, so many at once, half of them for one app.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 who is heard.
 
 Little can be taken from others: the credential must exist before a byte of the body is read, a body must come soon, and
-so many callbacks at once are all that a process works on, half of them for one app (`callback_rooms`). Who comes when
-there is no room is told to come again, which every provider does.
+so many callbacks at once are all that a process works on, half of them for one app (`callback_rooms`). A provider that
+finds no room is told to come again, and all of them do.
 """
 
 from functools import partial
@@ -76,7 +76,7 @@ class CallbacksResource(Resource):
         return wire.empty()
 
     def _url(self, request: Request[Any, Any, Any], *parts: str) -> str:
-        """What the provider called: proxies may have changed everything before the path, and how that is quoted."""
+        """The URL that the provider called: proxies may have changed all that precedes the path, and its quoting."""
         path = "/".join(quote(part, safe="") for part in parts if part)
         query = request.scope["query_string"].decode("latin-1")
         return f"{self._public_url}/callbacks/{path}" + (f"?{query}" if query else "")

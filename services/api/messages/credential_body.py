@@ -1,5 +1,5 @@
-"""What the routes of credentials read: a body as its bytes become, or an `Invalid` that names the field and shows
-nothing of a secret."""
+"""The bodies of the routes of credentials, read from bytes; an `Invalid` names the field and shows nothing of a
+secret."""
 
 from datetime import datetime
 from typing import Annotated, Any, TypeVar

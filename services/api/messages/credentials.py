@@ -181,11 +181,11 @@ class CredentialsResource(Resource):
         return _answer_change(credential, await self._flow.move(credential, CredentialStatus.ACTIVE))
 
     def _same(self, content: bytes) -> bytes:
-        """What stands for the body where its digest is kept: nobody can try secrets against it."""
+        """The bytes that stand for the body where its digest is kept: nobody can try secrets against it."""
         return self._keys.digest(content) if self._keys.can_seal else content
 
     async def _find_earlier(self, used: Idempotency) -> Credential | None:
-        """What the first request with this key has made."""
+        """The credential that the first request with this key has made."""
         first = await self._store.idempotency.recall(used.key, used.digest)
         return None if first is None else await self._store.credentials.get(first.made)
 

@@ -1,4 +1,4 @@
-"""What POST of a job reads besides where it names a credential."""
+"""The fields of a job's POST that only one with a credential has."""
 
 from typing import Annotated, Any, TypeVar
 
@@ -35,7 +35,7 @@ _HALT = {
 
 
 class MessageJobFields(wire.Body, frozen=True, kw_only=True):
-    """What only jobs with a credential have."""
+    """The fields that only jobs with a credential have."""
 
     recipient_column: Annotated[
         str,
@@ -112,7 +112,7 @@ class MessageJobFields(wire.Body, frozen=True, kw_only=True):
 
 
 def read_options(fields: MessageJobFields, credential: Credential, channel: Channel) -> MessageOptions:
-    """What the body says of the job's own. Raises `Invalid` for the first field that breaks a rule."""
+    """The options that these fields of the body become. Raises `Invalid` for the first field that breaks a rule."""
     check_list(fields.list)
     options = MessageOptions(
         channel=channel,

@@ -1,4 +1,4 @@
-"""What jobs that send messages have of their own in the API: what POST reads and refuses, and what is shown of them."""
+"""Jobs that send messages, in the API: the fields that POST reads and refuses, and those that it shows."""
 
 import asyncio
 from collections.abc import Callable

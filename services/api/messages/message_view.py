@@ -105,8 +105,8 @@ def csv_header() -> bytes:
 
 
 def as_csv(views: Sequence[MessageView]) -> bytes:
-    """A line of a CSV file each. What a spreadsheet would run becomes a text; recipients stay as they are, as phone
-    numbers begin with a plus."""
+    """A line of a CSV file each. A formula that a spreadsheet would run becomes a text; recipients stay as they are, as
+    phone numbers begin with a plus."""
     text = StringIO()
     writer = csv.writer(text)
     for view in views:

@@ -44,7 +44,7 @@ MESSAGE_ID = {"type": "string", "description": "The id of the message."}
 
 
 class MessagePosition(Struct, frozen=True, array_like=True):
-    """Where a message stands in the list of a recipient's."""
+    """The place of a message in the list of a recipient's."""
 
     at: Annotated[int, Meta(ge=0, le=ms(LATEST))]
     id: str

@@ -1,4 +1,4 @@
-"""What POST of a single message reads."""
+"""The body of a single message's POST."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any

@@ -1,7 +1,7 @@
 """`POST /apps/{appId}/messages` and its like: messages to one recipient each, at once or at an instant.
 
-A caller may send so many a second (`messagesPerSecond` of its token). What comes faster is answered with 429, and
-nothing of it is stored. So is what would make too many wait.
+A caller may send so many a second (`messagesPerSecond` of its token). Messages that come faster are answered with 429,
+and nothing of them is stored. So are those that would make too many wait.
 """
 
 import uuid
@@ -166,7 +166,7 @@ class SingleSendsResource(Resource):
         return fresh if used is None else (await self._store.idempotency.claim(used.key, used.digest, made=fresh)).made
 
     async def _find_earlier(self, used: Idempotency) -> Message | None:
-        """What the first request with this key has made."""
+        """The message that the first request with this key has made."""
         first = await self._store.idempotency.recall(used.key, used.digest)
         return None if first is None else await self._store.messages.get(first.made)
 

@@ -1,4 +1,4 @@
-"""What the routes of suppressions read, and a suppression as clients see it."""
+"""The bodies of the routes of suppressions, and a suppression as clients see it."""
 
 from datetime import datetime
 from typing import Annotated

@@ -88,7 +88,7 @@ class SuppressionsResource(Resource):
 
 
 def _read_addresses(request: Request[Any, Any, Any]) -> list[str]:
-    """What the query looks for, if for anything. Raises `Invalid`."""
+    """The addresses that the query looks for, if any. Raises `Invalid`."""
     text = paging.first(request, ADDRESS.name)
     if text and (len(text) > ADDRESS_CHARACTERS or not text.strip()):
         raise Invalid("address must be one that messages can have", field=ADDRESS.name)

@@ -1,6 +1,6 @@
 """The page behind a recipient's link: plain HTML, which loads nothing, runs nothing and tells nobody of itself.
 
-What stands in it of others is escaped. The policy allows this one style and forms to where the page came from.
+Texts of others are escaped in it. The policy allows this one style and forms to where the page came from.
 """
 
 import base64
@@ -40,7 +40,7 @@ HEADERS = {
 
 
 def subscription_page(app_name: str, subscription: SubscriptionState) -> Response[str]:
-    """Where the recipient stands, and what they can do about it."""
+    """The page that tells a recipient whether they are subscribed, and lets them change it."""
     messages = _messages(app_name, subscription.list)
     if subscription.unsubscribed:
         said = f"You get no more {messages}."

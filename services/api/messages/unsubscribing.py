@@ -1,5 +1,5 @@
-"""`/u/{token}`: a recipient's own link. Whoever opens it sees a page, as programs that look at links do, and changes
-nothing. Who posts to it unsubscribes: by the page's button, or by the one of a mail program (RFC 8058)."""
+"""`/u/{token}`: a recipient's own link. A recipient who opens it sees a page, as programs that look at links do, and
+changes nothing. A POST to it unsubscribes: by the page's button, or by the one of a mail program (RFC 8058)."""
 
 from collections.abc import Awaitable, Callable
 from email.parser import BytesParser

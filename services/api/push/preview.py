@@ -48,8 +48,8 @@ AT_ONCE = 3
 
 
 class PreviewRules(Struct, frozen=True, kw_only=True):
-    """What a deployment has chosen about jobs: their topics, their records, which way zones start, and how long an
-    audience is counted."""
+    """A deployment's settings for jobs: their topics, their records, which way zones start, and how long an audience is
+    counted."""
 
     topic_template: str
     records: RecordRules
@@ -110,7 +110,7 @@ class PreviewResource(Resource):
             yield
 
     async def _foresee(self, app: App, names: tuple[str, ...], body: JobBody) -> JobPreview:
-        """What a job with a credential would send."""
+        """The messages that a job with a credential would send."""
         foreseen = await self._drafts.foresee(app, names, body, seconds=self._rules.seconds)
         file = await self._blobs.stat(body.csv_path) if body.csv_path else None
         return account_preview_view(

@@ -17,7 +17,7 @@ SHOWN_WARNINGS = 100
 
 
 class View(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a preview is made of."""
+    """The base of a preview's parts."""
 
 
 class ZoneCount(View, frozen=True):
@@ -101,7 +101,7 @@ class JobPreview(View, frozen=True):
 
 
 def audience_view(counted: Counted, control_group: float) -> AudienceView:
-    """What was counted, of which a share is held out."""
+    """The counted audience, of which a share is held out."""
     return AudienceView(
         exact=counted.exact,
         devices=counted.devices,

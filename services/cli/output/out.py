@@ -1,4 +1,4 @@
-"""Where a verb's result goes: stdout has the result alone, as a table, as JSON or as ids; all else goes to stderr."""
+"""The output of a verb: stdout has the result alone, as a table, as JSON or as ids; all else goes to stderr."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +58,7 @@ class Output(Struct, frozen=True, kw_only=True):
         self._draw(columns, rows)
 
     def confirm(self, item: Json, sentence: str, *, id: str) -> None:
-        """What a verb has done: the answer, its id, or a sentence."""
+        """Write the result of a verb: the answer, its id, or a sentence."""
         if self.json:
             self.write(as_json(item))
         else:

@@ -1,5 +1,5 @@
-"""Text from the API as a terminal may get it. What would move the cursor, change colours or turn the direction of
-writing is shown as an escape sequence and not obeyed."""
+"""Text from the API as a terminal may get it. A character that would move the cursor, change colours or turn the
+direction of writing is shown as an escape sequence."""
 
 import json
 import os

@@ -149,7 +149,7 @@ def _fields(session: Session, found: Json) -> list[tuple[str, Any]]:
 
 
 def _describe_filter(wanted: Json) -> list[str]:
-    """What all must hold of an event, a line each; a value as JSON."""
+    """The conditions that must all hold of an event, a line each; a value as JSON."""
     types = [f"types: {', '.join(wanted['types'])}"] if wanted["types"] else []
     prefix = [f"url_prefix: {wanted['url_prefix']}"] if wanted["url_prefix"] else []
     return [*types, *prefix, *(f"{each['path']} {each['op']} {as_json(each['value'])}" for each in wanted["data"])]

@@ -154,7 +154,7 @@ def _fields(session: Session, template: Json) -> Fields:
 
 
 def _edit(wanted: dict[str, Any]) -> dict[str, Any]:
-    """What the person's editor makes of it."""
+    """The body as it comes back from the person's editor."""
     text = click.edit(_indent(wanted), extension=".json")
     if text is None:
         raise click.UsageError("nothing was changed in the editor; --body and --defaults change a template without one")

@@ -55,7 +55,7 @@ class BusReceiver:
 
 
 class BusStory(Struct, frozen=True, kw_only=True):
-    """What was seen. Times are in seconds, by the process's clock."""
+    """The events that the demo saw. Times are in seconds, by the process's clock."""
 
     published: float
     well: BusReceiver
@@ -128,7 +128,7 @@ def _after(story: BusStory, receiver: BusReceiver) -> str:
 
 @asynccontextmanager
 async def _listen(*receivers: BusReceiver) -> AsyncIterator[str]:
-    """Where they listen, each below its name."""
+    """The URL at which they listen, each below its name."""
     named = {f"/{receiver.name}": receiver for receiver in receivers}
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:

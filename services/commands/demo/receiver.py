@@ -76,7 +76,7 @@ _decode = msgspec.json.Decoder(_PushRecord).decode
 
 
 def outcome(token: str) -> tuple[str, int, str]:
-    """What becomes of a push to this device: its reason, status and key; reason and key are empty if all is well."""
+    """The outcome of a push to this device: its reason, status and key; reason and key are empty if all is well."""
     place = int(token[:8], 16) % 1000
     for share, reason, status, key in FAILURES:
         if place < share:

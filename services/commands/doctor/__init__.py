@@ -36,7 +36,7 @@ EXIT_FOUND = 9
 
 
 class Examined(Struct, frozen=True):
-    """What was found, of whom, and whether somebody still hangs."""
+    """The findings, the servers that were examined, and whether one of them still hangs."""
 
     findings: Sequence[Finding]
     examinations: Sequence[Examination]
@@ -75,6 +75,6 @@ async def examine_and_tell(settings: Settings, *, json: bool, colour: bool) -> i
 
 
 def _be_quiet() -> None:
-    """What drivers and capabilities would log is told by the findings."""
+    """The findings tell what drivers and capabilities would log."""
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

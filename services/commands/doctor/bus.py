@@ -1,4 +1,4 @@
-"""What is asked of the bus: whether what was published reaches its receivers."""
+"""The questions about the bus: whether events that were published reach their receivers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -41,7 +41,7 @@ class EventBus(Examination):
         return judge_waking(await self._inspection.find_unwoken(await self._store.now() - LATE))
 
     async def check_wake_ups(self) -> Opinions:
-        """What is due is handed to workers."""
+        """Queues that are due are handed to workers."""
         return judge_wake_ups(await self._inspection.find_overdue(await self._store.now() - LATE))
 
     async def check_workers(self) -> Opinions:
@@ -136,7 +136,7 @@ def judge_workers(troubled: Sequence[TroubledQueue], known: Subscriptions) -> Op
 
 
 def judge_suspended(suspended: Sequence[EventSubscription]) -> Opinions:
-    """Who is suspended, why, and how they go on."""
+    """The suspended subscriptions, why they are, and how they go on."""
     opinions: list[Opinion] = []
     for subscription in suspended[:_TOLD]:
         since = _time(subscription.updated_at)

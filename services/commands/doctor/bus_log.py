@@ -1,4 +1,4 @@
-"""What is asked of the bus's log: whether it keeps what is published, and whether fan-outs read it."""
+"""The questions about the bus's log: whether it keeps what is published, and whether fan-outs read it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ Positions = Mapping[str, LogPosition]
 
 
 class LogReading(Struct, frozen=True):
-    """Where the partitions of the log begin and end, how far each is read, and how many are in the group of those who
-    read it."""
+    """The beginnings and ends of the log's partitions, how far each is read, and how many are in the group that reads
+    it."""
 
     spans: Spans
     positions: Positions
@@ -81,12 +81,12 @@ class BusLog(Examination):
         return judge_readers(reading, first, self._settings.group)
 
     async def check_positions(self) -> Opinions:
-        """What is noted as read is of this log, and lies in it."""
+        """Positions that are noted as read are of this log, and lie in it."""
         log_id, reading = await self._inspection.read_topic_id(self._settings.log_topic), await self._read()
         return judge_positions(reading, log_id)
 
     async def _wait_for_progress(self, first: LogReading) -> LogReading:
-        """What is read until something is, or for some seconds where nothing is."""
+        """The reading once a position has moved, or after some seconds where none does."""
         reading, waited = first, 0.0
         while reading.unread and reading.offsets == first.offsets and waited < _PATIENCE_SECONDS:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -22,7 +22,7 @@ class ShownCertificate(Struct, frozen=True):
 
 
 async def find_certificate(host: str, port: int, *, trust: ssl.SSLContext, greeting: bytes = b"") -> ShownCertificate:
-    """What the server shows to a client that trusts these. Raises `OSError` where it does not speak TLS."""
+    """The server's certificate, for a client that trusts these. Raises `OSError` where it does not speak TLS."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         if greeting:
@@ -42,7 +42,7 @@ async def find_certificate(host: str, port: int, *, trust: ssl.SSLContext, greet
 
 
 def judge_certificate(address: str, shown: ShownCertificate) -> Opinions:
-    """What to say of it."""
+    """The opinions on it."""
     if shown.refused:
         return fault(f"the certificate of {address} is refused: {shown.refused}")
     if shown.days_left < ENDS_WITHIN_DAYS:

@@ -64,7 +64,7 @@ async def load_drivers(capabilities: Capabilities) -> None:
 
 
 def select_examinations(capabilities: Capabilities) -> list[Examination]:
-    """Who is examined, in the order in which it is shown. Raises `Invalid` for a URL that cannot be read."""
+    """The examinations, in the order in which they are shown. Raises `Invalid` for a URL that cannot be read."""
     settings = capabilities.settings
     parts = Parts(capabilities, ["worker"])  # the queues are those of its stages
     queues = [stage.task.queue for stage in parts.stages]

@@ -1,4 +1,4 @@
-"""What is asked of the deployment as a whole: settings that open doors, and what its parts know to be wrong."""
+"""The questions about the deployment as a whole: settings that open doors, and faults that its parts know."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
@@ -126,7 +126,7 @@ class Deployment(Examination):
 
 
 def judge_proxies(api: ApiSettings) -> Opinions:
-    """Who may say to be anybody."""
+    """The opinions on the proxies, which may say to be anybody."""
     networks = [ipaddress.ip_network(network) for network in api.trusted_proxies]
     remedy = export("api.trusted_proxies", "<the addresses of your proxy>")
     if open_to_all := [str(network) for network in networks if network.prefixlen == 0]:
@@ -143,7 +143,7 @@ def judge_proxies(api: ApiSettings) -> Opinions:
 
 
 def judge_processes(known: Sequence[RunningProcess], now: datetime, roles: Sequence[str]) -> Opinions:
-    """What processes tell of themselves, and that some do not."""
+    """The reports of processes about themselves, and the processes that send none."""
     alive = [process for process in known if process.state_at(now) is ProcessState.ALIVE]
     working = {role for process in alive for role in process.roles}
     opinions: list[Opinion] = []

@@ -1,5 +1,5 @@
-"""What was found, as people read it, and as programs do. What servers say is shown in printable characters: the others
-as escape sequences, which no terminal obeys."""
+"""Findings, as people read them, and as programs do. Words of servers are shown in printable characters: the others as
+escape sequences, which no terminal obeys."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ _INDENT = 2 + _LEVEL_WIDTH + 2 + _CHECK_WIDTH + 1
 
 
 def as_json(finding: Finding) -> str:
-    """One line. What is not printable in it is escaped, as JSON allows it."""
+    """One line. Characters in it that are not printable are escaped, as JSON allows it."""
     text = msgspec.json.encode(finding).decode()
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
@@ -70,7 +70,7 @@ def _line(finding: Finding) -> str:
 
 
 def _remedy(remedy: str) -> str:
-    """What can be pasted, and nothing else: a name that is shown by escape sequences would be another one."""
+    """The remedy, if it can be pasted: a name that is shown by escape sequences would be another one."""
     return click.style(remedy, bold=True) if remedy.isprintable() else NOT_PASTED
 
 

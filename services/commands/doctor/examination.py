@@ -17,7 +17,7 @@ LONG_ROUND_TRIP = 0.2
 
 
 class Address(NamedTuple):
-    """Where a server listens. `greet` makes it speak TLS where it begins without; `None` where it begins with TLS."""
+    """The address of a server. `greet` makes it speak TLS where it begins without; `None` where it begins with TLS."""
 
     host: str
     port: int
@@ -35,10 +35,10 @@ class Address(NamedTuple):
 
 
 class Question(Struct, frozen=True):
-    """What is asked, and what must be so for the answer to be `ok`.
+    """A question, and its `meaning`: what must be so for the answer to be `ok`.
 
-    Where an answer to one of the `first` is a fault, we are not let in, and the others are not asked: they would say
-    the same. What `needs` other servers is asked when these have let us in.
+    If the answer to one of the `first` is a fault, we are not let in, and the others are not asked: they would say the
+    same. A question that `needs` other servers is asked when these have let us in.
     """
 
     name: str
@@ -55,16 +55,16 @@ class Examination:
     questions: ClassVar[Sequence[Question]]
 
     where: str = ""
-    """What a reader knows the server by. No secrets."""
+    """The words by which a reader knows the server. No secrets."""
     addresses: Sequence[Address] = ()
     uses_tls: bool = False
     tls_greeting: bytes = b""
-    """What a client says before TLS begins, and is answered by one byte."""
+    """The bytes that a client sends before TLS begins; one byte answers them."""
 
     setting: ClassVar[str] = ""
     """The setting with the server's URL."""
     weakness: str = ""
-    """What others could do to the connection, as `shared.runtime.weaknesses` finds it."""
+    """The harm that others could do to the connection, as `shared.runtime.weaknesses` finds it."""
     trust: ssl.SSLContext
     """Whom we trust to sign certificates."""
 

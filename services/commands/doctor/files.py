@@ -1,4 +1,4 @@
-"""What is asked of S3, or of the folder in its place."""
+"""The questions to S3, or about the folder in its place."""
 
 from urllib.parse import unquote, urlsplit
 

@@ -1,4 +1,4 @@
-"""What the doctor says: one sentence about one thing, how bad it is, and what to type."""
+"""Findings of the doctor: one sentence about one thing, how bad it is, and what to type."""
 
 from collections.abc import Sequence
 from enum import StrEnum

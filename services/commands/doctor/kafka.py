@@ -1,4 +1,4 @@
-"""What is asked of Kafka."""
+"""The questions to Kafka."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -62,7 +62,7 @@ class Kafka(Examination):
         return judge_ledger(found, self._settings, self._servers)
 
     async def check_replication(self) -> Opinions:
-        """What is acknowledged survives a broker."""
+        """Acknowledged records survive a broker."""
         pushes = await self._find_push_topics()
         found = await self._inspection.read_topics(
             [self._settings.ledger_topic, self._log, *INTERNAL, *pushes], [MIN_INSYNC, UNCLEAN]
@@ -132,7 +132,7 @@ class Kafka(Examination):
 
 
 def kafka_addresses(url: str) -> list[Address]:
-    """Where the servers of a URL of Kafka listen."""
+    """The addresses of the servers in a URL of Kafka."""
     return [_address(server) for server in urlsplit(url).netloc.rpartition("@")[2].split(",")]
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the mail server."""
+"""The questions to the mail server."""
 
 from urllib.parse import urlsplit
 
@@ -10,7 +10,7 @@ _PORTS = {"smtp": 587, "smtps": 465, "sendgrid": 443}
 
 
 class MailServer(Examination):
-    """Whoever takes our mails."""
+    """The server that takes our mails."""
 
     of = "Mail"
     setting = "mail.url"

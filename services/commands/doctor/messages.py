@@ -1,4 +1,4 @@
-"""What is asked of messages: whether the accounts that send them can be opened, and whether their rates are safe."""
+"""The questions about messages: whether the accounts that send them can be opened, and whether their rates are safe."""
 
 import asyncio
 from collections import defaultdict
@@ -106,7 +106,7 @@ def judge_secrets(sealed: Sequence[Credential], keys: KeyRing) -> Opinions:
 
 
 def judge_logins(still: Sequence[Credential]) -> Opinions:
-    """What to do about credentials that a provider refuses."""
+    """Remedies for credentials that a provider refuses."""
     opinions: list[Opinion] = []
     for credential in still:
         if credential.is_rejected:

@@ -1,4 +1,4 @@
-"""What is asked of MongoDB."""
+"""The questions to MongoDB."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -168,7 +168,7 @@ class MongoDb(Examination):
 
 
 def judge_stamp(stamp: Stamp | None) -> Opinions:
-    """What the stamp of the database says to this release."""
+    """The opinions on the stamp of the database, for this release."""
     if stamp is None:
         return fault("the database is not set up", INIT)
     try:
@@ -182,7 +182,7 @@ def judge_stamp(stamp: Stamp | None) -> Opinions:
 
 
 def judge_indexes(found: IndexComparison, drop: Dropping) -> Opinions:
-    """What to do about the indexes."""
+    """Remedies for the indexes."""
     opinions: list[Opinion] = []
     for index in found.other:
         sentence = f"another index stands in the place of one that we need ({index})"

@@ -1,4 +1,4 @@
-"""What is asked of PostgreSQL, which belongs to our users: its remedies are for the owner of the tables."""
+"""The questions to PostgreSQL, which belongs to our users: its remedies are for the owner of the tables."""
 
 from collections.abc import Sequence
 from urllib.parse import parse_qs, unquote, urlsplit

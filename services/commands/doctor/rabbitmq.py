@@ -1,4 +1,4 @@
-"""What is asked of RabbitMQ."""
+"""The questions to RabbitMQ."""
 
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
@@ -192,7 +192,7 @@ class RabbitManagement(Examination):
 
 
 def judge_policies(unruled: Sequence[RuledBy], vhost: str) -> Opinions:
-    """What to do about queues that are ruled by other policies."""
+    """Remedies for queues that are ruled by other policies."""
     if not unruled:
         return well("ours rule every queue")
     opinions: list[Opinion] = []

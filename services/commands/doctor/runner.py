@@ -1,7 +1,7 @@
-"""Asks all questions of all servers at once. Whoever does not answer in time has given an answer, too.
+"""Asks all questions of all servers at once. A server that does not answer in time has given an answer, too.
 
-Of one server, the first questions come one after the other: is anybody there, and are we let in? Where one of them is
-answered by a fault, the others are not asked. All questions end before `ALL_SECONDS`, and none takes more than
+The first questions to a server come one after the other: is anybody there, and are we let in? The others are not asked
+where one of these is answered by a fault. All questions end before `ALL_SECONDS`, and none takes more than
 `ANSWER_SECONDS`.
 """
 
@@ -27,7 +27,7 @@ class Round:
         self.abandoned = False
 
     async def examine_all(self, examinations: Iterable[Examination]) -> list[Finding]:
-        """What is found, in the order of the servers and their questions."""
+        """The findings, in the order of the servers and their questions."""
         found = await asyncio.gather(*(self._examine(examination) for examination in examinations))
         return [finding for findings in found for finding in findings]
 

@@ -39,7 +39,7 @@ async def bring(
 
     Raises:
         Invalid: it cannot be read, or is none.
-        Unavailable: a server is away. What was brought until then stays, and the next import goes on from it.
+        Unavailable: a server is away. Things that were brought until then stay, and the next import goes on from there.
     """
     async with open_source(source, capabilities.settings.tls) as marathon:
         if not options.dry_run:

@@ -28,7 +28,7 @@ from shared.store import Store
 
 
 class Starts:
-    """What a job that will start here needs beside its row."""
+    """Checks and starts jobs whose start lies ahead."""
 
     def __init__(
         self, store: Store, audience: Audience, flow: JobFlow, *, now_ns: int, look_for_templates: bool

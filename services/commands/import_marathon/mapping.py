@@ -1,4 +1,4 @@
-"""What Marathon's apps, users and templates are here, and which of them break a rule of ours. Pure."""
+"""Marathon's apps, users and templates as things of ours, and which of them break a rule of ours. Pure."""
 
 from typing import Any
 

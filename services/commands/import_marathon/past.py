@@ -1,4 +1,4 @@
-"""What Marathon's jobs become here: ended ones are history, and those whose start lies ahead will start. Pure.
+"""Marathon's jobs as jobs of ours: ended ones are history, and those whose start lies ahead will start. Pure.
 
 Marathon's status alone does not tell which is which: it is empty while a job waits or runs and when it is completed, a
 completed job can be paused, and one that expired is never completed.
@@ -22,7 +22,7 @@ _MARATHON = frozenset({"", "paused", "stopped", "circuitbreak"})
 
 
 class PastStanding(Enum):
-    """Where a job stands there. The last four have not ended; the text says why such a job does not come as history."""
+    """A job's standing there. The last four have not ended; the text says why such a job does not come as history."""
 
     COMPLETED = "completed"
     STOPPED = "stopped"
@@ -36,7 +36,7 @@ class PastStanding(Enum):
 
 
 def past_standing(row: JobRow, now_ns: int) -> PastStanding:
-    """Where the job stands at this moment (ns). Raises `Invalid` for a status that Marathon does not have."""
+    """The job's standing at this moment (ns). Raises `Invalid` for a status that Marathon does not have."""
     if row.status not in _MARATHON:
         raise Invalid("invalid status: Marathon has no such", field="status", value=row.status)
     if row.status == "stopped":

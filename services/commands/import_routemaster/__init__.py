@@ -35,7 +35,7 @@ async def bring(url: str, root_key: str, capabilities: Capabilities, *, options:
 
     Raises:
         Invalid: it cannot be read, or is none.
-        Unavailable: a server is away. What was brought until then stays, and the next import goes on from it.
+        Unavailable: a server is away. Things that were brought until then stay, and the next import goes on from there.
     """
     async with open_routemaster(url, root_key, capabilities.settings.tls) as routemaster:
         old = await routemaster.read()

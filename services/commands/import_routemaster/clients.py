@@ -36,7 +36,7 @@ class Clients:
         self._tokens.setdefault(token.id, token)
 
     def namespace_of(self, token: str) -> str:
-        """What owns the things of the token of this digest. Raises `Conflict` for one that is not here."""
+        """The namespace of the token with this digest. Raises `Conflict` for one that is not here."""
         if (found := self._tokens.get(token)) is None:
             raise Conflict("its token is gone there, was not brought, or was deleted here")
         return found.namespace

@@ -59,7 +59,7 @@ class SubscriberRow(Struct, frozen=True):
 
 
 class OldBus(Struct, frozen=True):
-    """What a Routemaster has."""
+    """The tokens, topics and subscriptions of a Routemaster."""
 
     tokens: Sequence[TokenRow]
     topics: Sequence[TopicRow]

@@ -24,7 +24,7 @@ _NO_UUID = ImportVerdict(Fate.BROUGHT, "has no uuid there: a receiver that asks 
 
 
 class _Shown(Struct):
-    """What Routemaster shows of a subscription; what an older one leaves out has its default."""
+    """The fields that Routemaster shows of a subscription; those that an older one leaves out have their default."""
 
     callback: str
     topics: list[str]

@@ -44,7 +44,7 @@ class Carrier(Generic[R, T]):
         """Bring all rows of these pages.
 
         Raises:
-            Unavailable: a server is away. What was brought until then stays.
+            Unavailable: a server is away. Things that were brought until then stay.
         """
         done = 0
         async for rows in pages:

@@ -21,7 +21,7 @@ _report = click.option(
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
-    """What every import lets people choose."""
+    """Add the options of every import."""
     return _dry_run(_strict(_report(command)))
 
 
@@ -51,8 +51,8 @@ def import_group(settings_of: Read, run_async: Run) -> click.Group:
         """Bring apps, users, templates and jobs from a Marathon database, with their ids. Safe to repeat.
 
         Jobs that have ended come as history. With --scheduled, those whose start lies ahead will start here: stop
-        Marathon's workers first, or both send them. Others that have not ended are named. What was changed or deleted
-        here since an earlier import stays as it is here.
+        Marathon's workers first, or both send them. Others that have not ended are named. Things that were changed or
+        deleted here since an earlier import stay as they are here.
         """
         from services.commands.import_marathon import TABLES, bring
         from services.commands.importing.run import ImportOptions, import_and_tell
@@ -88,8 +88,8 @@ def import_group(settings_of: Read, run_async: Run) -> click.Group:
         """Bring tokens, topics' owners and subscriptions from a Routemaster that runs. Safe to repeat.
 
         Clients keep their tokens, and their subscriptions collect from now on; nothing is changed there. Events that
-        wait there, counts and health stay behind. What was changed or deleted here since an earlier import stays as it
-        is here.
+        wait there, counts and health stay behind. Things that were changed or deleted here since an earlier import stay
+        as they are here.
         """
         from services.commands.import_routemaster import TABLES, bring
         from services.commands.importing.run import ImportOptions, import_and_tell

@@ -1,4 +1,4 @@
-"""What a kind of things has to offer so that they can be brought: how each is read, found here, and written."""
+"""Kinds of things that can be brought: each offers how its things are read, found here, and written."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -21,7 +21,7 @@ class ImportedKind(Protocol[R_contra, T]):
     name: str
 
     def label(self, row: R_contra) -> str:
-        """What people call the thing in this row."""
+        """The name for people of the thing in this row."""
 
     def shown_id(self, row: R_contra) -> str:
         """By what the thing in this row can be told apart from others of its label."""
@@ -61,7 +61,7 @@ class ImportedKind(Protocol[R_contra, T]):
 
 
 class PlainKind(Generic[R_contra, T]):
-    """What most kinds have in common. The fields that are `left_out` say nothing of what a thing is."""
+    """The base of most kinds. The fields that are `left_out` say nothing of what a thing is."""
 
     left_out: tuple[str, ...] = ()
 

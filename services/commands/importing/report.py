@@ -1,5 +1,5 @@
-"""What an import did. It is counted while the import runs and told at the end; on request each thing gets a line of
-JSON."""
+"""The report of an import. It is counted while the import runs and told at the end; on request each thing gets a line
+of JSON."""
 
 import json
 from collections import Counter

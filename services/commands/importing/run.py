@@ -17,8 +17,8 @@ from shared.runtime.settings import Settings
 
 
 class ImportOptions(Struct, frozen=True, kw_only=True):
-    """What every import lets people choose. `record` takes a line of JSON for each thing that was not as before;
-    `strict`: nothing may be skipped."""
+    """The options of every import. `record` takes a line of JSON for each thing that was not as before; `strict`:
+    nothing may be skipped."""
 
     dry_run: bool = False
     strict: bool = False

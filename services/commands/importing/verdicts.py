@@ -1,4 +1,4 @@
-"""What becomes of a thing of the source. What is here decides, and what was noted when the thing came. Pure.
+"""Verdicts on the things of a source. The thing as it is here decides, and the note that was made when it came. Pure.
 
 here      noted    then
 nothing   nothing  it is brought
@@ -22,7 +22,7 @@ STARTS_HERE = "starts here"
 
 
 class Fate(StrEnum):
-    """What became of a thing."""
+    """The fate of a thing."""
 
     BROUGHT = "brought"
     UPDATED = "updated"
@@ -32,7 +32,7 @@ class Fate(StrEnum):
 
 
 class ImportVerdict(Struct, frozen=True):
-    """What becomes of a thing, and the reason where people should know why or have something to do."""
+    """The fate of a thing, and the reason where people should know why or have something to do."""
 
     fate: Fate
     reason: str = ""

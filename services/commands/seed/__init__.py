@@ -18,7 +18,7 @@ CONTEXT = {"name": "Ana"}
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where to seed: the API, the e-mail address or service's token that calls it, and the push database."""
+    """The target: the API, the e-mail address or service's token that calls it, and the push database."""
 
     api: str
     audience: str
@@ -41,7 +41,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class Seeded(Struct, frozen=True, kw_only=True):
-    """What the app has now. `devices` may be more than were asked for."""
+    """The app and its things now. `devices` may be more than were asked for."""
 
     app_id: str
     app: str

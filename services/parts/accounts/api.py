@@ -1,4 +1,4 @@
-"""What the API serves of accounts."""
+"""Accounts in the API: routes and pages."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What several processes need of accounts."""
+"""The part of accounts that several processes share."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -15,7 +15,7 @@ class AccountsPart(Part):
 
     @cached_property
     def signing(self) -> Signing:
-        """What signs callbacks. Raises `Invalid` for a deployment's secret that cannot sign."""
+        """The signing of callbacks. Raises `Invalid` for a deployment's secret that cannot sign."""
         key = self.settings.callbacks.signing_secret
         if key:
             check_secret(key, "callbacks.signing_secret")

@@ -1,4 +1,4 @@
-"""What schedulers do for accounts."""
+"""Accounts in schedulers."""
 
 from collections.abc import Sequence
 

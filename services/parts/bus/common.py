@@ -1,4 +1,4 @@
-"""What several processes need of the bus."""
+"""The part of the bus that several processes share."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

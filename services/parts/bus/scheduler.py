@@ -1,4 +1,4 @@
-"""What schedulers do for the bus."""
+"""The bus in schedulers."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What workers do for the bus: they deliver, replay, and send mails about subscriptions."""
+"""The bus in workers: they deliver, replay, and send mails about subscriptions."""
 
 from collections.abc import Sequence
 from typing import Any

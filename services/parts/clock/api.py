@@ -1,4 +1,4 @@
-"""What the API serves of the clock."""
+"""The clock in the API: routes and pages."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -24,7 +24,7 @@ class ClockApi(Part):
 
     @cached_property
     def targets(self) -> Targets:
-        """What callbacks may reach."""
+        """The targets that callbacks may reach."""
         chosen = self.settings.callbacks
         return Targets(
             queues=self.capabilities.broker.delivers,

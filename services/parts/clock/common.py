@@ -1,4 +1,4 @@
-"""What several processes need of the clock."""
+"""The part of the clock that several processes share."""
 
 from datetime import timedelta
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What schedulers do for the clock: they are its ticking."""
+"""The clock in schedulers: they are its ticking."""
 
 from collections.abc import Sequence
 from datetime import timedelta

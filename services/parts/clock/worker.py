@@ -1,4 +1,4 @@
-"""What workers do for the clock: they make its HTTP calls."""
+"""The clock in workers: they make its HTTP calls."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What several processes need of the console."""
+"""The part of the console that several processes share."""
 
 from functools import cached_property
 

@@ -1,4 +1,4 @@
-"""What schedulers do for the console."""
+"""The console in schedulers."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What workers do for the console: bulk actions."""
+"""The console in workers: bulk actions."""
 
 from collections.abc import Sequence
 from typing import Any

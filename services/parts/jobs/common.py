@@ -1,4 +1,4 @@
-"""What several processes need of jobs."""
+"""The part of jobs that several processes share."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ from shared.flow.jobs.watch import JobWatch
 
 
 class JobsPart(Part):
-    """What every kind of job has."""
+    """The flows, feed, breaker and removal that all kinds of jobs share."""
 
     @cached_property
     def kinds(self) -> JobKinds:

@@ -1,4 +1,4 @@
-"""What schedulers do for jobs."""
+"""Jobs in schedulers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What workers do for jobs of every kind: they plan them, end them, and write mails about them."""
+"""Jobs of every kind in workers: they plan them, end them, and write mails about them."""
 
 import socket
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What several processes need of messages."""
+"""The part of messages that several processes share."""
 
 from collections.abc import Sequence
 from functools import cached_property

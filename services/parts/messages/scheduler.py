@@ -1,4 +1,4 @@
-"""What schedulers do for messages."""
+"""Messages in schedulers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,8 +14,8 @@ from shared.runtime.loops import Periodic
 
 
 class MessagesScheduler(Part):
-    """What of credentials waits for an instant, how many of them stand in the way of their jobs, retention of messages,
-    and upkeep of suppressions."""
+    """Work of credentials that waits for an instant, gauges of those that stand in the way of their jobs, retention of
+    messages, and upkeep of suppressions."""
 
     def on_due(self) -> Mapping[str, OnDue]:
         part = self.parts.of(MessagesPart)

@@ -1,4 +1,4 @@
-"""What workers do for messages: they send the batches of jobs, and single messages."""
+"""Messages in workers: they send the batches of jobs, and single messages."""
 
 from collections.abc import Sequence
 from typing import Any

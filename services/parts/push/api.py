@@ -1,4 +1,4 @@
-"""What the API serves of push."""
+"""Push in the API: its routes."""
 
 from collections.abc import Sequence
 

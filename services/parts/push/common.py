@@ -1,4 +1,4 @@
-"""What several processes need of push."""
+"""The part of push that several processes share."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What workers do for push: they send its batches."""
+"""Push in workers: they send its batches."""
 
 from collections.abc import Sequence
 from typing import Any

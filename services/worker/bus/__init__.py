@@ -1,1 +1,1 @@
-"""What workers do for the bus: they deliver what waits in queues."""
+"""The bus in workers: they deliver the events that wait in queues."""

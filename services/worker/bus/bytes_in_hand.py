@@ -9,7 +9,7 @@ alone may have more."""
 
 
 class ByteShare:
-    """What one run holds of a budget, for the namespace that it names."""
+    """The bytes that one run holds of a budget, for the namespace that it names."""
 
     def __init__(self, budget: FairBudget) -> None:
         self._budget = budget

@@ -1,4 +1,4 @@
-"""What workers of the bus count for monitoring."""
+"""Counts that workers of the bus keep for monitoring."""
 
 from shared.domain.bus.settling import CallResult, SettledDelivery
 from shared.domain.bus.subscriptions import EventSubscription

@@ -2,8 +2,8 @@
 
 Receivers that take long or fail have a stage of their own, with places of its own, so that they hold up nobody else.
 Those that are about to take long hold up their own namespace alone, which has three quarters of a stage at most.
-Whose wake-up is lost drops the message. After a fault of ours it comes due again, later each time. Where the store is
-away, it is given back to come due soon; if that fails too, its lease ends, and the clock hands it over again.
+A run whose wake-up is lost drops the message. After a fault of ours it comes due again, later each time. If the store
+is away, it is given back to come due soon; if that fails too, its lease ends, and the clock hands it over again.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ _AFTER_FAULTS = Backoff(first_seconds=2, cap_seconds=300)
 
 
 class DeliveringTools(Struct, frozen=True, kw_only=True):
-    """What both stages deliver with. A call takes `call_seconds` at most. The clock claims what comes due so many
-    seconds `ahead` of its time, and so does it with leases."""
+    """The tools with which both stages deliver. A call takes `call_seconds` at most. The clock claims what comes due so
+    many seconds `ahead` of its time, and so does it with leases."""
 
     store: Store
     time: DatabaseTime

@@ -1,7 +1,7 @@
 """The store calls of all wake-ups in hand, made together: what many ask for at the same time costs one round trip.
 
-Where one of them is what the call fails of, each is asked for alone, so that it fails alone. A store that is away is
-away for all.
+If the call fails because of one of them, each is asked for alone, so that it fails alone. A store that is away is away
+for all.
 """
 
 import asyncio
@@ -98,8 +98,7 @@ class QueueReading(Struct, frozen=True):
 
 
 class GroupedStore:
-    """What is asked of the store for wake-ups in hand. `lease` is for how long they are ours from each take and renewal
-    on.
+    """The calls to the store for wake-ups in hand. `lease` is for how long they are ours from each take and renewal on.
 
     All cuts go in one session and all settlements in another, and each wake-up in hand names both. A process that dies
     in a transaction leaves locks, for a minute on a server of its own accord. So whoever takes the wake-up of one who

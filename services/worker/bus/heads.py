@@ -1,7 +1,7 @@
 """Looking at the first chunks of many queues, so that one with a long backlog holds up no other.
 
 Queues in which little waits are looked at together. One in which more waits is looked at alone, a few of these at the
-same time. What we know of that may be old: where a call together has all that it may have, those behind are looked at
+same time. Our knowledge of that may be old: where a call together has all that it may have, those behind are looked at
 alone too.
 """
 
@@ -19,7 +19,7 @@ HEADS = 2_000
 """How many chunks one call looks at for several queues."""
 
 FIRST_HEADS = 64
-"""How many chunks of one queue are looked at first. Where more events wait, it is looked at alone."""
+"""How many chunks of one queue are looked at first. A queue in which more events wait is looked at alone."""
 
 READS_AT_ONCE = 8
 

@@ -34,8 +34,8 @@ class WakeUpLost(Exception):
 
 
 class RunTools(Struct, frozen=True):
-    """What runs of a stage share, and each namespace has up to three quarters of: `runs` bounds the queues in hand,
-    `places` the calls, `budget` the bytes. `moving` has the namespaces whose queues come and go.
+    """The tools that runs of a stage share, each namespace up to three quarters of them: `runs` bounds the queues in
+    hand, `places` the calls, `budget` the bytes. `moving` has the namespaces whose queues come and go.
     `for_slow` tells whether it is the stage of slow receivers, `is_stopping` that the process stops."""
 
     store: GroupedStore

@@ -34,8 +34,8 @@ class LockedQueues:
         write_some: Callable[[Sequence[Write], float], Awaitable[CursorWrites]],
     ) -> Sequence[bool | Exception]:
         """Write these by `write_some` and its patience in seconds. Answers for each whether it was written, or
-        `Unavailable` where its queue is locked. Of several for one queue only the first is: two runs of it have met,
-        and one of them has lost it. Raises `Unavailable`."""
+        `Unavailable` where its queue is locked. Only the first of several for one queue is written: two runs of it have
+        met, and one of them has lost it. Raises `Unavailable`."""
         queues = list(map(queue_of, writes))
         firsts = [queues.index(queue) == place for place, queue in enumerate(queues)]
         outcome = await self._write_firsts(list(compress(writes, firsts)), queue_of, write_some)

@@ -1,7 +1,7 @@
 """Calling one queue's receiver for all that is in hand.
 
 Calls go on while those that ended are settled; what ends meanwhile is settled together next. The receiver shows first
-that it answers: the number of calls at a time begins with one, and doubles. Where a call has failed, no more begin. An
+that it answers: the number of calls at a time begins with one, and doubles. After a call has failed, no more begin. An
 ordered queue has one call at a time, and the next one begins when the last is settled.
 """
 

@@ -20,7 +20,7 @@ _CUT_BYTES = 256 * 2**10  # of one queue at a time, unless one delivery has more
 
 
 class DeliveriesInHand(Struct, frozen=True):
-    """What is to be called for now. `left` events wait in the queue, and there is more to do at `next_moment`."""
+    """The deliveries to call for now. `left` events wait in the queue, and there is more to do at `next_moment`."""
 
     deliveries: Sequence[EventDelivery]
     left: int
@@ -28,7 +28,7 @@ class DeliveriesInHand(Struct, frozen=True):
 
 
 class QueueFilling:
-    """Fills the hands of one run. What is read counts as held until its share of bytes is given back."""
+    """Fills the hands of one run. An event that is read counts as held until its share of bytes is given back."""
 
     def __init__(self, held: HeldQueue, settling: QueueSettling) -> None:
         self._held = held
@@ -127,8 +127,8 @@ class QueueFilling:
         return DeliveriesInHand(made.deliveries, left, made.next_due or FAR_AHEAD)
 
     async def _write_cut(self, write: CursorCut) -> bool:
-        """Whether it was made. Where the cursor has moved, be it by a worker that had the queue before, it is read
-        again. Raises `WakeUpLost` where the queue is another's."""
+        """Whether it was made. A cursor that has moved, be it by a worker that had the queue before, is read again.
+        Raises `WakeUpLost` where the queue is another's."""
         if not await self._held.tools.store.cut(write):
             await self._held.renew()
             return False

@@ -6,8 +6,8 @@
          └─> cut what is due ──> call, within in_flight ──> settle ──> look again
     nothing to do ──> rest; 100 deliveries or ten seconds ──> hand it on
 
-It rests only as it was read: who was told of more events meanwhile looks again. Who has lost the wake-up stops: another
-one has it, and the cursor lets nobody cut or settle what the other one has.
+It rests only as it was read: who was told of more events meanwhile looks again. A run that has lost the wake-up stops:
+another one has it, and the cursor lets nobody cut or settle what the other one has.
 """
 
 import asyncio

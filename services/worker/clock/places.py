@@ -4,9 +4,9 @@ A call to a target that is silent keeps its place until its time is over. So who
 the places and no more, and waits for its own calls to end; the others find a place at once. Those that wait take turns
 by (namespace, host), and within each whoever came first.
 
-The room in which they wait is shared in the same way. What finds no room is let go: the lease of its occurrence brings
-it back, so nothing is written for it. Whoever waits has taken its message from the queue, so that no other call has to
-wait in the queue behind it.
+The room in which they wait is shared in the same way. A call that finds no room is let go: the lease of its occurrence
+brings it back, so nothing is written for it. A call that waits has taken its message from the queue, so that no other
+call has to wait in the queue behind it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Where a plan's batches come from: a push table, a file of users, or what a localized push divided among its zones."""
+"""The sources of a plan's batches: a push table, a file of users, or the devices of a zone of a localized push."""
 
 from collections.abc import AsyncGenerator
 from typing import assert_never

@@ -16,8 +16,7 @@ _FIRST_PAGE = 4
 
 
 class PlannedBatch(Struct, frozen=True):
-    """What becomes a batch: a range of so many devices, or users of a file. `whole` says that it is the whole
-    audience."""
+    """A batch to be: a range of so many devices, or users of a file. `whole` says that it is the whole audience."""
 
     range: Range
     size: int

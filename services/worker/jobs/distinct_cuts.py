@@ -2,8 +2,8 @@
 noted in its range.
 
 The table is always read from its beginning: only so we know who stands in it twice. A plan that is taken up again reads
-what it has cut once more. What changes in the table behind the plan's back changes nothing of what is noted. An empty
-page says that reading goes on.
+what it has cut once more. A change in the table behind the plan's back changes nothing of what is noted. An empty page
+says that reading goes on.
 """
 
 import asyncio

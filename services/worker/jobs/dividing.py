@@ -1,8 +1,8 @@
 """Dividing a localized push's devices among its zones, once for the whole group.
 
-Whoever plans a zone's job completes the division first, from wherever it stands. One planner at a time does so: it
-holds the division, and the plans of other zones are put off meanwhile. That only spares work:
-`shared.domain.jobs.divisions` says why no device is in two lists even if two planners divide at once.
+A planner of a zone's job completes the division first, from wherever it stands. One planner at a time does so: it holds
+the division, and the plans of other zones are put off meanwhile. That only spares work: `shared.domain.jobs.divisions`
+says why no device is in two lists even if two planners divide at once.
 """
 
 import asyncio
@@ -94,13 +94,13 @@ class Divider:
                 yield
 
     async def _begin(self, job: Job, size: int) -> Division:
-        """What the division is made of: whatever the first job of the group reads."""
+        """The division, whose source is what the first job of the group reads."""
         assert job.plan.source is not None
         wanted = Division(id=job.file_plan_id, source=job.plan.source, size=size)
         return await self._store.divisions.get(wanted.id) or await self._store.divisions.begin(wanted)
 
     async def _add_steps(self, job: Job, division: Division) -> AsyncGenerator[None]:
-        """Add step after step. Where somebody else was first, go on from the last that they stored."""
+        """Add step after step. If another planner was first, go on from the last that it stored."""
         before = await self._store.divisions.last_step(division.id)
         while before is None or not before.last:
             async with aclosing(self._read_on(job, division, before)) as findings:
@@ -127,7 +127,7 @@ class Divider:
         return mine, counting
 
     def _read_on(self, job: Job, division: Division, before: Step | None) -> AsyncGenerator[FoundDevices | None]:
-        """What follows, part by part, to the end. `None` says that reading goes on."""
+        """The devices that follow, part by part, to the end. `None` says that reading goes on."""
         match division.source:
             case PushTable(highest):
                 return self._walk_table(job, BEGINNING if before is None else before.edge, highest)

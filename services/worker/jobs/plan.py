@@ -3,9 +3,9 @@
     begin ──> cut ──> add ──> feed ──> end
                └<──────────────┘
 
-Anybody can go on with a plan from wherever it stopped. What it is made of is fixed before the first cut, batches are
-inserted in order and never changed, and the end is itself an entry. A planner that finds an entry taken was overtaken;
-it reads the last one and goes on from there.
+Anybody can go on with a plan from wherever it stopped. Its templates and source are fixed before the first cut, batches
+are inserted in order and never changed, and the end is itself an entry. A planner that finds an entry taken was
+overtaken; it reads the last one and goes on from there.
 """
 
 from collections.abc import Sequence

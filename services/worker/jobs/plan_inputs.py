@@ -1,4 +1,4 @@
-"""What a plan is made of: its templates and the version of what it reads, fixed before the first cut."""
+"""The inputs of a plan: its templates and the version of what it reads, fixed before the first cut."""
 
 from msgspec.structs import replace
 
@@ -53,7 +53,7 @@ class PlanInputs:
         return begun or await self._read_again(job)
 
     async def _source(self, job: Job) -> Source:
-        """What the job reads. If its group is divided already, that is what the division has read."""
+        """The source that the job reads. If its group is divided already, it is the one that the division has read."""
         division = await self._store.divisions.get(job.file_plan_id) if job.divided else None
         if division is not None:
             return division.source

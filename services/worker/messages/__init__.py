@@ -1,1 +1,1 @@
-"""What workers do for messages: they send the batches of an account at its rate."""
+"""Messages in workers: they send the batches of an account at its rate."""

@@ -1,4 +1,4 @@
-"""What the messages of a batch say: made a few at a time, shortly before they are called.
+"""The contents of a batch's messages: made a few at a time, shortly before they are called.
 
 A batch that is made as a whole has a thousand times its template in memory, and holds up everything else meanwhile.
 """
@@ -19,8 +19,8 @@ Columns = Mapping[str, Sequence[str]]
 
 
 class BatchContents:
-    """The contents of a batch's messages. `columns` hold the values of all its recipients, by tag. Where there are
-    `urls`, each message gets the one at its place as the recipient's own link."""
+    """The contents of a batch's messages. `columns` hold the values of all its recipients, by tag. If there are `urls`,
+    each message gets the one at its place as the recipient's own link."""
 
     def __init__(self, mailing: MessagesOfJob, columns: Columns, count: int, urls: Sequence[str] = ()) -> None:
         self._texts = mailing.texts
@@ -61,7 +61,7 @@ class _Together:
         self._bodies: dict[int, Body] | None = None
 
     def take(self, place: int) -> Content:
-        """What the message at this place says. The first caller alone gets it, as nothing of it is kept."""
+        """The content of the message at this place. The first caller alone gets it, as nothing of it is kept."""
         if self._bodies is None:
             self._bodies = dict(zip(self.places, self._render(self.places), strict=True))
         return self._bodies.pop(place)

@@ -75,8 +75,8 @@ class DispatchEnd(Enum):
 class Dispatch:
     """Sends the messages of one batch; a call lasts `call_us` at most. Once all of them have instants, `let_next_in` is
     called, so that the next batch is prepared. `lost` counts the instants that went unused.
-    Where it ends as `LATER`, something is granted again at `free_us`; where as `REJECTED`, `refusal` is what the
-    provider said."""
+    If it ends as `LATER`, something is granted again at `free_us`; if as `REJECTED`, `refusal` is what the provider
+    said."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Dispatch:
         )
 
     async def _outlast(self, wait: Wait) -> None:
-        """Wait until there is something to reserve. Where that takes long, end once nothing is granted any more."""
+        """Wait until there is something to reserve. If that takes long, end once nothing is granted any more."""
         generation = self._clock.generation
         if wait.until_us - self._clock.now_us() <= _LONGEST_WAIT_US:
             await self._sleep_until(wait.until_us, generation)

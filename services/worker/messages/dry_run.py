@@ -1,4 +1,4 @@
-"""What a batch of a dry run would send. Nobody is called, and nothing is written but the counts of the batch."""
+"""The dry run of a batch. Nobody is called, and nothing is written but the counts of what it would send."""
 
 from msgspec.structs import replace
 

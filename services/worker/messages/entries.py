@@ -1,9 +1,9 @@
 """Writing a batch's entries in the ledger, again and again until they are written.
 
 Each note says what is to happen to a message: it is about to be called, it was answered, or it is not called after all.
-What that makes of its entry is decided anew at every try, from the entry as it stands then. Meanwhile a callback may
-have changed it, and a write of ours whose reply was lost may have happened. If an answer says that an address will
-never work, the address is suppressed in the same transaction.
+The change of its entry is decided anew at every try, from the entry as it stands then. Meanwhile a callback may have
+changed it, and a write of ours whose reply was lost may have happened. If an answer says that an address will never
+work, the address is suppressed in the same transaction.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Prepared(Struct):
         self.to = self.to or self.message.to
 
     def make_content(self) -> Content:
-        """What the message says. It is made once and kept, so that a call that is tried again need not make it anew."""
+        """The message's content. It is made once and kept, so that a call that is tried again need not make it anew."""
         if callable(self.content):
             self.content = self.content()
         return self.content
@@ -72,7 +72,7 @@ class Prepared(Struct):
 
 
 class Purpose(Enum):
-    """What a note says of its message."""
+    """The purpose of a note on its message."""
 
     REJECT = "reject"  # it is not called at all
     AHEAD = "ahead"  # it is called soon

@@ -103,7 +103,7 @@ class InstantCounts:
 
     @property
     def limit(self) -> Limit:
-        """What has bounded us since the last grant: the rate, unless a fifth of it was lost."""
+        """The limit that has bounded us since the last grant: the rate, unless a fifth of it was lost."""
         lost = {why: count - self._before[why] for why, count in self.lost.items()}
         notable = max(self._granted, 1) / _NOTABLE
         if lost[LostInstant.NO_PERMIT] > notable:

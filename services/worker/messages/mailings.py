@@ -1,4 +1,4 @@
-"""What the batches of one job have in common, prepared once a job: what it says, and which columns it reads."""
+"""The messages of one job, prepared once for all its batches: the templates, and the columns that it reads."""
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -34,7 +34,7 @@ class Mailings:
         self._mailings: LRUCache[tuple[str, int], MessagesOfJob] = LRUCache(_REMEMBERED_JOBS)
 
     async def prepare(self, job_key: str) -> MessagesOfJob:
-        """What the job's batches have in common.
+        """The messages of this job.
 
         Raises:
             Invalid: its file or its table cannot be read any more.

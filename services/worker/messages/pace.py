@@ -44,7 +44,7 @@ class Reserved(Struct, frozen=True):
 
 
 class Wish(Struct, frozen=True):
-    """What a holder wants: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
+    """The wish of a holder: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
     way where each lasts so long and so many are `left`. Others have nothing of the calls that are `claimed`: they are
     under way, or may be by what was granted before. `limit` is what has bounded the holder so far, `most` calls a
     second are what its process makes, which has instants until `after_us`."""

@@ -1,4 +1,4 @@
-"""What is to be done with each row of a batch, by what the ledger knows of it: to be called now, or later, or never."""
+"""The screening of each row of a batch, by its entry in the ledger: it is to be called now, or later, or never."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -125,7 +125,7 @@ def _contents_of(
     due: Sequence[_Row],
     addresses: Sequence[Address],
 ) -> BatchContents:
-    """What the messages of these rows say, with the recipient's own link where it has one."""
+    """The contents of the messages of these rows, with the recipient's own link where it has one."""
     options = mailing.options
     columns = {name: [values[row.place] for row in due] for name, values in rows.columns.items()}
     has_button = options.channel is Channel.MAIL and not options.transactional

@@ -3,9 +3,9 @@
     want ──> take the lease ──> open the account ──> (look ──> screen ──> dispatch)* ──> release
 
 One worker at a time sends the single messages of a credential. It goes on for as long as there are some, and looks for
-new ones meanwhile. When it finds none it lets go of the lease, unless somebody has wanted more since it looked. Who
-finds the lease held leaves the work to its owner; where the owner is silent, it ends the owner's session and takes over
-(`shared.domain.messages.singles`).
+new ones meanwhile. When it finds none it lets go of the lease, unless somebody has wanted more since it looked. A
+worker that finds the lease held leaves the work to its owner; where the owner is silent, it ends the owner's session
+and takes over (`shared.domain.messages.singles`).
 """
 
 import asyncio
@@ -334,7 +334,7 @@ class SingleSender(Stage[SendSingles]):
         return notes
 
     def _note(self, work: _Work, prepared: Prepared, barred: dict[str, Reason], now: datetime) -> Note | None:
-        """What must be written about the message before it is called, if anything."""
+        """The note that must be written about the message before it is called, if any."""
         message = prepared.message
         if message.is_sending:
             return self._note_abandoned(work, prepared, now)

@@ -1,4 +1,4 @@
-"""What becomes of recipients where nothing can be sent to them, and the counting of all that becomes of them.
+"""Outcomes of recipients: of those to whom nothing can be sent, and the counting of all.
 
 It is counted for a whole batch, once it is settled: a worker settles a batch in the place of ten thousand recipients.
 """

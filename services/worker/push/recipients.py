@@ -1,6 +1,6 @@
 """The recipients of a batch: read from the push table, those of the control group set aside.
 
-What a batch holds may have grown since it was planned. So no more is read than fits into one part of it.
+The recipients of a batch may have become more since it was planned. So no more is read than fits into one part of it.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TOO_MANY_DEVICES = "too-many-devices"
 
 
 class Recipients(Struct, frozen=True):
-    """Who is sent to in one part, the users held out, what is known already of the rest, and where the next part begins
+    """The devices of one part, the users held out, the receipt so far for the rest, and where the next part begins
     (`shared.domain.jobs.batches.BatchPart`)."""
 
     devices: Devices
@@ -38,7 +38,7 @@ class Recipients(Struct, frozen=True):
 
 
 class RecipientReader:
-    """Reads recipients. What it finds depends on nothing but the job, the batch and what is stored now.
+    """Reads recipients. Its result depends on nothing but the job, the batch and what is stored now.
 
     A part of a push table has up to `batch_size` devices.
     """
@@ -116,7 +116,7 @@ class RecipientReader:
 
 
 def _as_part(batch: Batch, devices: Devices, limit: int, *, upto: int) -> Recipients:
-    """What was read, up to so many devices: all the rest of the batch, or a part that others follow."""
+    """The recipients that were read, up to so many devices: all the rest of the batch, or a part that others follow."""
     if len(devices) >= limit and devices.keys[-1] < upto:
         return Recipients(devices, (), Receipt(), next=int(devices.keys[-1]))
     return Recipients(devices, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(devices)))

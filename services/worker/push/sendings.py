@@ -1,4 +1,4 @@
-"""What the batches of one job have in common, prepared once a job: what renders its records, and where they go."""
+"""The sending of one job, prepared once for all its batches: the renderer of its records, and their topic."""
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -15,7 +15,7 @@ _REMEMBERED_JOBS = 16
 
 
 class Sending(Struct, frozen=True):
-    """What renders a job's records, the topic to which they go, and how many of them fit into one part."""
+    """The renderer of a job's records, the topic to which they go, and how many of them fit into one part."""
 
     job: Job
     renderer: Renderer
@@ -33,7 +33,7 @@ class Sendings:
         self._sendings: LRUCache[str, Sending] = LRUCache(_REMEMBERED_JOBS)
 
     async def prepare(self, job_key: str) -> Sending:
-        """What the job's batches have in common. Raises `Unavailable` for one that is gone, or of another kind."""
+        """The sending of this job. Raises `Unavailable` for one that is gone, or of another kind."""
         known = self._sendings.get(job_key)
         if known is None:
             job = await self._store.jobs.get(job_key)

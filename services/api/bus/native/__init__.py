@@ -1,2 +1,2 @@
 """The bus's own API, below `/bus`: for services with a token and for people, strict, described and paged as the rest of
-Carillon's API is. What is wrong with the input is a 422 that names the field and its rule."""
+Carillon's API is. A mistake in the input is a 422 that names the field and its rule."""

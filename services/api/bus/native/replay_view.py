@@ -54,7 +54,7 @@ _replay = msgspec.json.Decoder(ReplayBody)
 
 
 def read_replay_wish(content: bytes) -> ReplayWish:
-    """What a body asks for. Raises `Invalid`."""
+    """The replay that a body asks for. Raises `Invalid`."""
     body = decode_body(content, _replay)
     for name in body.topics:
         check_topic_name(name, field="topics")

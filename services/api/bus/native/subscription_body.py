@@ -1,4 +1,4 @@
-"""What the routes of native subscriptions read: a body as the wish that it is, or an `Invalid` that names the field."""
+"""The bodies of the routes of native subscriptions: each becomes a wish, or an `Invalid` that names the field."""
 
 import re
 from typing import Annotated, Any
@@ -81,7 +81,7 @@ _rotation = msgspec.json.Decoder(SecretRotationBody)
 def read_wish(
     content: bytes, namespace: str, key: str, *, allowed_networks: tuple[str, ...], allow_http: bool
 ) -> SubscriptionWish:
-    """What a body wishes of the subscription of this key. Raises `Invalid`."""
+    """The body's wish for the subscription of this key. Raises `Invalid`."""
     if KEY.fullmatch(key) is None or key in {".", ".."}:  # of a path, clients leave these out
         rule = "a key has 1 to 255 of letters, digits and - _ . ~ :, and is neither . nor .."
         raise Invalid(rule, field="key", value=key)

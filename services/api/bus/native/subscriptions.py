@@ -1,4 +1,4 @@
-"""`/bus/subscriptions`: keys of the caller's own. Whoever has a role over another's namespace names it by
+"""`/bus/subscriptions`: keys of the caller's own. A caller with a role over another's namespace names it by
 `?namespace=` to see and move what is there, not to add to it."""
 
 from datetime import timedelta

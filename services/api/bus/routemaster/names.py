@@ -1,5 +1,4 @@
-"""What the published lists call a namespace: by the caller's own token, or by a name, never by another's token
-or address."""
+"""Names of namespaces in the published lists: the caller's own token, or a name, never another's token or address."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +20,7 @@ class OwnerNames:
         self._store = store
 
     async def look_up(self, request: Request[Any, Any, Any], namespaces: Iterable[str]) -> dict[str, str]:
-        """What each of these namespaces is called in an answer to this request."""
+        """The name of each of these namespaces in an answer to this request."""
         caller, wanted = caller_of(request), {*namespaces}
         ids = [namespace.removeprefix(_TOKEN) for namespace in wanted if namespace.startswith(_TOKEN)]
         names = await self._store.tokens.names(ids)

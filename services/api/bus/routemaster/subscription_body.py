@@ -39,7 +39,7 @@ _decoder = msgspec.json.Decoder(PublishedSubscriptionBody)
 def read_subscription(
     content: bytes, namespace: str, *, allowed_networks: tuple[str, ...], allow_http: bool
 ) -> SubscriptionWish:
-    """What a body wishes of the namespace's published subscription.
+    """The body's wish for the namespace's published subscription.
 
     Raises:
         Invalid: it is no such body, or a field breaks a rule.

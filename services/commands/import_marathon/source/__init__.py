@@ -6,8 +6,8 @@ is named on a command line and read once from end to end, and its tables are Mar
 Guarantees:
 
 - **One moment.** All rows are as they were when `reading` was entered: one read-only transaction sees them.
-- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. Where the JSON of a row makes
-  more than `MAX_JSON_BYTES`, it is not read, and the row says so with `None`.
+- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. A row's JSON of more than
+  `MAX_JSON_BYTES` is not read, and the row says so with `None`.
 - **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is.
   The importer decides whether a row can be brought over.
 """
