@@ -199,10 +199,10 @@ class MailSettings(Section, frozen=True):
         "carillon@localhost"
     )
     addressees: Annotated[
-        tuple[Mailbox, ...], says("Addresses that get every mail, besides whoever made the job.")
+        tuple[Mailbox, ...], says("Addresses that get every mail, besides the creator of the job.")
     ] = ()
     blacklist: Annotated[
-        tuple[str, ...], rarely("Whoever made a job gets no mail if their address contains one of these texts.")
+        tuple[str, ...], rarely("The creator of a job gets no mail if their address contains one of these texts.")
     ] = ()
     message_id_domain: Annotated[
         str,
