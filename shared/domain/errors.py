@@ -78,8 +78,8 @@ class TooMany(Refused):
 
 
 class Unavailable(CarillonError):
-    """A server cannot be reached or gave no answer in time. What was asked may have happened. `server` is the name of
-    the capability that it stands behind, as far as that is known."""
+    """A server cannot be reached or gave no answer in time. The act that was asked for may have happened. `server` is
+    the name of the capability that it stands behind, as far as that is known."""
 
     def __init__(self, *told: object, server: str = "") -> None:
         super().__init__(*told)

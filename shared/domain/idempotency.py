@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Idempotency(Struct, frozen=True):
-    """What makes a repeated POST the same POST: `key` holds the caller's namespace, `digest` the request."""
+    """The identity of a POST, by which a repeat is known: `key` holds the caller's namespace, `digest` the request."""
 
     key: str
     digest: str

@@ -1,7 +1,7 @@
 """Instants: how they are read, written, counted in milliseconds and spread over a window.
 
 An instant is an aware datetime in UTC of whole milliseconds, which is what MongoDB stores and what an occurrence's id
-is made of. What is finer is rounded up where it comes in, so that nothing can fire early.
+is made of. A finer instant is rounded up where it comes in, so that nothing can fire early.
 """
 
 import re

@@ -84,12 +84,12 @@ def read_mistake(text: str, kind: Any = None, *, subject: str = "the body") -> t
 
 @lru_cache(maxsize=1_024)
 def types_of(kind: Any) -> Types:
-    """What a value of this kind may be: each type of a union by itself."""
+    """The types that a value of this kind may have: each type of a union by itself."""
     return tuple(_alternatives(inspect.type_info(kind)))
 
 
 def types_within(types: Types, name: str) -> Types:
-    """What may stand in the field, under the key or at the place of this name in a value of one of these types."""
+    """The types that the field, the key or the place of this name may have in a value of one of these types."""
     return [within for each in types for part in _parts(each, name) for within in _alternatives(part)]
 
 

@@ -27,7 +27,7 @@ class Position(Struct, frozen=True):
     left: tuple[str, ...] = ()
 
     def begin(self, log: str) -> "Position":
-        """Where to read on in a log of the partition: at its beginning if it is another one than was read.
+        """The position to read on from in a log of the partition: its beginning if it is another one than was read.
 
         Raises:
             Unavailable: it was left for another one, so nothing can come from it any more.

@@ -14,7 +14,7 @@ OLDEST = 1
 
 
 class Stamp(Struct, frozen=True):
-    """What `carillon init` has noted in the database: the version of the newest, and the oldest that may work there."""
+    """The note of `carillon init` in the database: the version of the newest, and the oldest that may work there."""
 
     version: int
     oldest: int

@@ -1,8 +1,8 @@
 """Fair shares of something bounded: whoever has much of it gets no more while others may come.
 
 A key may take another one while it has less than `greed` times what is free. So nobody gets all of it, however few
-there are: alone a key gets greed / (greed + 1) of it, n keys get n * greed / (n * greed + 1) of it, each the same. What
-stays free is for whoever comes next. (Switches share their memory like this: "dynamic thresholds".)
+there are: alone a key gets greed / (greed + 1) of it, n keys get n * greed / (n * greed + 1) of it, each the same. The
+rest stays free for whoever comes next. (Switches share their memory like this: "dynamic thresholds".)
 """
 
 from collections import Counter

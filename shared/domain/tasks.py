@@ -35,7 +35,7 @@ class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def about(self) -> str:
-        """What it is about, for people: all that it names and other tasks do not, as in `<job>/<batch>/<turn>`."""
+        """Its subject, for people: all that it names and other tasks do not, as in `<job>/<batch>/<turn>`."""
         own = (field for field in self.__struct_fields__ if field not in RetriedTask.__struct_fields__)
         return "/".join(str(getattr(self, field)) for field in own)
 
@@ -49,7 +49,7 @@ class RetriedTask(Task, frozen=True, kw_only=True):
 
 
 def next_try(task: AnyTask, *, fault: bool) -> AnyTask:
-    """The task as it comes back after it could not be done. What counts its tries elsewhere comes back as it is."""
+    """The task as it comes back after it could not be done. One that counts its tries elsewhere comes back as it is."""
     if not isinstance(task, RetriedTask):
         return task
     return replace(task, attempt=task.attempt + 1, faults=task.faults + fault)
@@ -61,7 +61,7 @@ def name_of(task: Task) -> str:
 
 
 def facts_of(task: Task) -> dict[str, str | int]:
-    """What may be told of the task: which work it stands for, and which try this is."""
+    """The facts that may be told of the task: which work it stands for, and which try this is."""
     return {name: fact for name, fact in asdict(task).items() if name not in _UNTOLD and isinstance(fact, str | int)}
 
 
@@ -86,7 +86,7 @@ def decode(body: bytes, kind: type[AnyTask]) -> AnyTask:
 
 
 class _NoTask(Task, frozen=True, tag="none"):
-    """Where a decoder expects one kind alone, it takes what names no kind at all."""
+    """The second kind of each decoder: one that expects one kind alone takes a message that names no kind at all."""
 
     queue: ClassVar[str] = ""
 

@@ -1,4 +1,4 @@
-"""Who may call: users, whom a trusted proxy names, and services with a token.
+"""The callers: users, whom a trusted proxy names, and services with a token.
 
 The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid email`.
 """
@@ -121,12 +121,12 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Hashable:
-        """Who it is and what they may do."""
+        """The caller and their rights, to compare."""
         return self.namespace, self.name, self.token_id, self.rights
 
     @property
     def role_over_everything(self) -> Role | None:
-        """What the caller may do with all that there is and will be; `None` where that is not the same everywhere."""
+        """The caller's role over all that there is and will be; `None` where that is not the same everywhere."""
         return Role.ADMIN if self.is_admin else self.roles.get(EVERYWHERE)
 
     @property
@@ -140,13 +140,13 @@ class Caller(Struct, frozen=True, kw_only=True):
         return namespaces_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
-        """What the caller may do with this app and what belongs to it; `None` for nothing."""
+        """The caller's role over this app and what belongs to it; `None` for no role."""
         if self.is_admin or app_id in self.allowed_apps:
             return Role.ADMIN
         return role_over_app(self.roles, app_id)
 
     def role_over_namespace(self, namespace: str) -> Role | None:
-        """What the caller may do with what this namespace owns; `None` for nothing."""
+        """The caller's role over what this namespace owns; `None` for no role."""
         if self.is_admin or namespace == self.namespace:
             return Role.ADMIN
         return role_over_namespace(self.roles, namespace)
@@ -164,8 +164,8 @@ class Revocation(Struct, frozen=True, kw_only=True):
     token or user; `namespace` is the one that they used, where that is another.
 
     `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
-    since. Where other tokens share the namespace (`shared`), only what this one made is paused, and what nobody knows
-    the maker of. So it is once all has been paused: what comes then from another token is from one that was made since.
+    since. If other tokens share the namespace (`shared`), only schedules of this one and of unknown makers are paused.
+    So it is once all has been paused: what comes then from another token is from one that was made since.
     """
 
     id: str
@@ -189,12 +189,12 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
 
 def user_namespace(email: str) -> str:
-    """What owns the schedules of the person with this address."""
+    """The namespace that owns the schedules of the person with this address."""
     return f"user:{email}"
 
 
 def token_namespace(token_id: str) -> str:
-    """What owns the schedules of the service with this token."""
+    """The namespace that owns the schedules of the service with this token."""
     return f"token:{token_id}"
 
 
@@ -223,13 +223,13 @@ def token_caller(token: Token) -> Caller:
 
 
 def secret_digest(secret: str) -> str:
-    """What is stored of a token's secret: SHA-256, in hex. It is random, so it needs no salt and no stretching."""
+    """The SHA-256 of a token's secret, in hex, as stored. The secret is random: it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def bus_digest(secret: str) -> str:
-    """What is stored of the secret of a token of the bus: another digest than that of other tokens, so that no process
-    that looks for those finds it, be it one of an older release."""
+    """The digest that is stored of the secret of a token of the bus. It differs from that of other tokens, so that no
+    process that looks for those finds it, be it one of an older release."""
     return hashlib.sha256(b"carillon bus\0" + secret.encode()).hexdigest()
 
 

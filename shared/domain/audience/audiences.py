@@ -49,7 +49,7 @@ def table_name(app_name: str, service: str) -> str:
 
 
 def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
-    """What the filters ask for, in the order of their keys. All must hold; no filters keep everybody.
+    """The conditions of the filters, in the order of their keys. All must hold; no filters keep everybody.
 
     Raises:
         Invalid: a value is not a string, or it or its column cannot be stored in PostgreSQL; `field` names the key.
@@ -60,7 +60,7 @@ def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
 
 
 def condition(key: str, value: object) -> Condition:
-    """What one filter asks for.
+    """The condition of one filter.
 
     The column of a negated key is what is left when characters out of N, O and T are stripped from both its ends; so
     `NOTlocale` means `locale`. Raises `Invalid`, as `conditions` does.

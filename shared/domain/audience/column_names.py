@@ -1,4 +1,4 @@
-"""What people write in headers, tags and cells, without what nobody sees of it."""
+"""The texts that people write in headers, tags and cells, without the characters that nobody sees."""
 
 from unicodedata import normalize
 

@@ -13,12 +13,12 @@ TEXTS = 1_000
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """What was found of an audience, in devices but for `users`.
+    """The counts of an audience, in devices but for `users`.
 
     `zones` and `locales` are as the push table writes them, NULL included, and hold the most frequent ones. `scanned`
     counts rows of the table, kept by the filters or not, and `total` is how many it has, as far as the catalogue or the
-    keys tell; of a file, both are bytes. `exact` says that everything was looked at. Of a table, `users` is exact up to
-    a million. Of a file, `unknown` counts the users who have no device, and `repeated` the rows of those who stand
+    keys tell; of a file, both are bytes. `exact` says that everything was looked at. `users` of a table is exact up to
+    a million. `unknown` counts the users of a file who have no device, and `repeated` the rows of those who stand
     before. The longest token and user id are in bytes. `indexed` says whether the table has an index on its keys, or on
     its users if the audience is a file. `lacks_header` says that the file's first line seems to be one more user.
     """

@@ -1,7 +1,7 @@
 """Cuts: a CSV audience in batches, each a range of the file's bytes that can be read again.
 
-Where the cuts fall and which rows repeat depends on the file alone, never on the chunks it came in: whoever plans it
-again finds the same. An id is sent to where it stands first, in its cut, and nowhere else.
+The cuts and the repeated rows depend on the file alone, never on the chunks it came in: whoever plans it again finds
+the same. An id is sent to where it stands first, in its cut, and nowhere else.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ MAX_CUT_BYTES = 4 * 1024 * 1024
 class Cutter:
     """Cuts neighbouring rows, after `size` of them or before they would take more than `max_bytes`.
 
-    Ids of one normal form are one user. Of the ids that `repeats` has no room to remember, only repeats within one cut
-    are found; without `repeats` no row counts as one.
+    Ids of one normal form are one user. Repeats of ids that `repeats` has no room to remember are found only within one
+    cut; without `repeats` no row counts as one.
     """
 
     def __init__(

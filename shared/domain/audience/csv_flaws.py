@@ -1,4 +1,4 @@
-"""What can be wrong with a CSV file, and which flaw comes first.
+"""The flaws that a CSV file can have, and which of them comes first.
 
 A flaw is *found* where somebody who reads byte by byte would stumble, and the one that is found first is told. So the
 same file gets the same error, whatever the chunks it comes in. Records are judged when they are complete. One that will
@@ -84,7 +84,7 @@ def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
 
 
 def _open_quote(layout: Layout, at: int) -> int | None:
-    """Where the quoted field begins in which `at` stands."""
+    """The beginning of the quoted field in which `at` stands."""
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None

@@ -1,4 +1,4 @@
-"""Where the records of a piece of a CSV file lie.
+"""The places of the records in a piece of a CSV file.
 
 The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A field that begins with a quote goes on to
 its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record; nor is a line of nothing
@@ -48,7 +48,7 @@ class Layout(Struct, frozen=True, eq=False):
         return fields
 
     def fields(self, number: int) -> tuple[Positions, Positions]:
-        """Where this field of each record begins and ends, quotes included. A record without it has it at its end."""
+        """This field's beginnings and ends in all records, quotes included. A record without it has it at its end."""
         if not self.commas.size:
             return (self.stops if number else self.starts), self.stops
         if not number:
@@ -64,7 +64,7 @@ class Layout(Struct, frozen=True, eq=False):
         return np.where((numbers < self.commas.size) & (commas < self.stops), commas, self.stops)
 
     def trim_quotes(self, starts: Positions, stops: Positions) -> tuple[Positions, Positions]:
-        """Where what these fields hold begins and ends, within the quotes around it."""
+        """The beginnings and ends of what these fields hold, within the quotes around it."""
         quoted = self.codes[starts] == QUOTE
         return starts + quoted, stops - quoted
 
@@ -122,7 +122,7 @@ def _line_ends(content: bytes, codes: NDArray[np.uint8]) -> Positions:
 
 
 def _stops(content: bytes, codes: NDArray[np.uint8], last_bytes: Positions) -> Positions:
-    """Where the line ends with these last bytes begin."""
+    """The beginnings of the line ends with these last bytes."""
     if b"\r" not in content:
         return last_bytes
     stops: Positions = last_bytes - ((codes[last_bytes] == LF) & (codes[last_bytes - 1] == CR))

@@ -65,12 +65,12 @@ class RowReader:
     read again with the next chunk, so chunks should not be much smaller than a record: 256 KiB and more are fast.
     Reading one takes 3 to 12 times its size, and 50 times that of a chunk of nothing but quotes and line ends.
 
-    `columns` is how many there are; if not told, the first record tells. `chosen` are those that are read. Where names
-    decide, `choose` is asked for them with the file's header, which is kept.
+    `columns` is how many there are; if not told, the first record tells. `chosen` are those that are read. If names
+    decide, `choose` picks them by the file's header, which is kept.
 
     Raises, from `feed` and `finish`:
         Invalid: the file breaks a rule. `reason` says which and where: bytes are counted from 0, lines from 1 (the
-            header's, as a rule), and lines only if read from the beginning. Read no further then. What `choose` raises
+            header's, as a rule), and lines only if read from the beginning. Read no further then. An error of `choose`
             is told with the header's line.
     """
 

@@ -1,7 +1,7 @@
 """Devices in columns: what a push table tells of many of them, a list for each detail.
 
-What happens to a batch happens to nearly all its devices alike. So one step over a column costs a fraction of the same
-step over as many rows.
+A step on a batch treats nearly all its devices alike. So one step over a column costs a fraction of the same step over
+as many rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ Device = tuple[int, str | None, str | None, str | None]
 
 
 class Devices(Struct, frozen=True):
-    """Devices in the order of their keys. What stands in one place of all columns is one device.
+    """Devices in the order of their keys. The values in one place of all columns are one device.
 
     Texts are UTF-8. NULL is empty: no part of a push tells the two apart. `zones` are there only where they were asked
     for.

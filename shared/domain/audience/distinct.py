@@ -1,7 +1,7 @@
 """How many different things there are among millions, in bounded memory: exactly up to a limit, then by a sample.
 
 Things come as hashes of 64 bits. Once there are more different ones than the limit, half of the hash space is ignored,
-then half of what is left, and so on (adaptive sampling; Flajolet, 1990). What is left is an even sample of all things,
+then half of what is left, and so on (adaptive sampling; Flajolet, 1990). The rest is an even sample of all things,
 however often each of them came.
 """
 

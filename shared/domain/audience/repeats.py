@@ -1,10 +1,10 @@
 """Repeats: which of millions of ids have been seen before, in about 8 bytes each.
 
-What is kept is a 64-bit hash of each id: Python's own, SipHash under a key that each process draws for itself. Two
-different ids share one with a probability of 2**-64, so among 20 million the odds that any two do are 1 to 90,000. Who
-writes a file cannot make ids collide without that key (unless the operator gives it away by setting PYTHONHASHSEED),
-and could only take recipients from his own job. Hashes live as long as the process and are never written down; a true
-repeat is found by every process alike.
+Each id is kept as a 64-bit hash: Python's own, SipHash under a key that each process draws for itself. Two different
+ids share one with a probability of 2**-64, so among 20 million the odds that any two do are 1 to 90,000. The writer of
+a file cannot make ids collide without that key (unless the operator gives it away by setting PYTHONHASHSEED), and could
+only take recipients from his own job. Hashes live as long as the process and are never written down; a true repeat is
+found by every process alike.
 
 The hashes lie in order on *shelves*, pieces of a sorted sequence that are cut in two when they grow too long, as the
 leaves of a B-tree are. New ones gather on a tray, and go to the shelves together: one shelf at a time is copied, so
@@ -40,7 +40,7 @@ class Repeats:
     def mark(self, hashes: Hashes) -> Flags:
         """Which of these are repeats, of remembered ones or among each other, and remember the others.
 
-        Where an id stands in the sequence of all decides, not how many are shown at once.
+        The place of an id in the sequence of all decides, not how many are shown at once.
         """
         ordered = np.sort(hashes)
         remembered = self._flag_remembered(ordered)

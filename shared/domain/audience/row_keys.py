@@ -1,4 +1,4 @@
-"""What tells a table's rows apart at every reading: their keys, and nothing else."""
+"""The keys of a table's rows: they tell the rows apart at every reading, and nothing else does."""
 
 from shared.domain.audience.devices import Keys
 from shared.domain.errors import Invalid

@@ -1,4 +1,4 @@
-"""What a job's audience is read from. Fixed before the first cut: what is added or changed later does not count."""
+"""The sources of a job's audience, fixed before the first cut: what is added or changed later does not count."""
 
 from msgspec import Struct
 

@@ -22,7 +22,7 @@ class BacklogLimits(Struct, frozen=True):
 
 
 class Backlog(Struct, frozen=True):
-    """What waits in a queue: how many events of how many bytes, and when the first of them arrived."""
+    """The events that wait in a queue: how many of how many bytes, and when the first of them arrived."""
 
     events: int
     oldest: datetime

@@ -1,7 +1,7 @@
 """Compaction: many small chunks of a queue become few full ones.
 
 Each flush brings a queue at least a chunk of its own, so a receiver that is away for days has as many as there were
-flushes. What is compacted keeps its events, their order and their places.
+flushes. Compaction keeps the events, their order and their places.
 """
 
 from collections.abc import Iterable, Sequence

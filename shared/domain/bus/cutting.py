@@ -17,8 +17,8 @@ _BRACKETS, _COMMA = 2, 1
 
 
 class ChunkHead(Struct, frozen=True, kw_only=True):
-    """What is known of a chunk without its events: `n` events of `bytes` are still to be cut from it, the first of
-    which arrived at `first_at`."""
+    """A chunk without its events: `n` events of `bytes` are still to be cut from it, the first of which arrived at
+    `first_at`."""
 
     id: str
     queue: str
@@ -28,7 +28,7 @@ class ChunkHead(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """What its events came from: the number of a replay, or nothing for what was published meanwhile."""
+        """The number of the replay that its events came from; nothing for events that were published meanwhile."""
         return (self.id.split("/", 3)[2:3] or [""])[0].partition("~")[2]
 
 
@@ -65,8 +65,8 @@ class ShortenedChunk(Struct, frozen=True):
 
 
 class QueueCut(Struct, frozen=True, kw_only=True):
-    """What is cut: the deliveries, the chunks that are used up, and the one that was cut through. `left` counts the
-    events that stay of those that were looked at; they are due at `next_due`, `None` where there are none."""
+    """The result of a cut: the deliveries, the chunks that are used up, and the one that was cut through. `left` counts
+    the events that stay of those that were looked at; they are due at `next_due`, `None` where there are none."""
 
     deliveries: tuple[EventDelivery, ...] = ()
     used: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class QueueCut(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """What they have, in bytes."""
+        """How many bytes are cut."""
         return sum(delivery.size for delivery in self.deliveries)
 
 

@@ -73,14 +73,14 @@ class BusDeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class BusLetterPlace(Struct, frozen=True, array_like=True):
-    """Where a letter stands in a list, the newest first."""
+    """The place of a letter in a list, the newest first."""
 
     died_at: Annotated[datetime, Meta(tz=True)]
     id: str
 
 
 def place_of_letter(letter: BusDeadLetter) -> BusLetterPlace:
-    """Where this letter stands."""
+    """The place of this letter in the list."""
     return BusLetterPlace(letter.died_at, letter.id)
 
 

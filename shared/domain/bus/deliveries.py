@@ -81,7 +81,7 @@ class EventDelivery(Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        """What the receiver gets: a JSON array."""
+        """The body that the receiver gets: a JSON array."""
         return b"[" + b",".join(self.events) + b"]"
 
 
@@ -94,7 +94,7 @@ class DeliveryChoice(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryPlace(Struct, frozen=True):
-    """Where a delivery stands in the list of its queue's."""
+    """The place of a delivery in the list of its queue's."""
 
     sequence: Annotated[int, Meta(ge=0, le=MOST_SEQUENCE)]
 
@@ -110,13 +110,13 @@ def digest_events(events: Sequence[bytes]) -> str:
 
 
 def place_of_delivery(delivery: EventDelivery) -> DeliveryPlace:
-    """Where this one stands."""
+    """The place of this delivery in the list."""
     return DeliveryPlace(delivery.sequence)
 
 
 def choose_deliveries(status: str, since: str) -> DeliveryChoice:
-    """What a query chooses: a status, and from where on, which is a sequence that the caller has seen or an instant at
-    which deliveries were cut. Raises `Invalid`."""
+    """The choice of a query: a status, and where to begin, which is a sequence that the caller has seen or an instant
+    at which deliveries were cut. Raises `Invalid`."""
     try:
         wanted = DeliveryStatus(status) if status else None
     except ValueError:

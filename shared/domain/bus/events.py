@@ -60,7 +60,7 @@ class BusEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _PublishedForm(Struct, frozen=True, omit_defaults=True):
-    """What Routemaster's clients get of an event."""
+    """The fields of an event that Routemaster's clients get."""
 
     topic: str
     type: str

@@ -2,7 +2,7 @@
 
     {"types": [...], "url_prefix": "https://…", "data": [{"path": "/price", "op": "gt", "value": 10}, ...]}
 
-All parts that are given must hold. A condition on `data` names a place by a JSON pointer (RFC 6901). What is not there
+All parts that are given must hold. A condition on `data` names a place by a JSON pointer (RFC 6901). A missing value
 equals nothing: only `exists` with `false`, and `ne`, hold for it. `lt` and `gt` compare numbers with numbers and texts
 with texts, and hold for nothing else. Values are equal as JSON has them: 1 equals 1.0, and not `true`.
 """
@@ -65,7 +65,7 @@ class EventFilter(Struct, frozen=True):
 
 
 class _Missing:
-    """What stands at a place that is not there."""
+    """The value at a place that is not there."""
 
 
 _MISSING = _Missing()
@@ -84,7 +84,7 @@ def matches(filter: EventFilter, event: BusEvent) -> bool:
 
 
 def cost_of(filter: EventFilter) -> int:
-    """What a look at it costs at most, in units of some microseconds: long values have many parts to compare."""
+    """The most that a look at it costs, in units of some microseconds: long values have many parts to compare."""
     return 1 + sum(1 + len(condition.value) // _CHARACTERS_AT_A_TIME for condition in filter.data)
 
 
@@ -121,7 +121,7 @@ def _check_condition(condition: DataCondition, *, field: str) -> None:
 
 
 def _broken_rule(op: Comparison, value: Any) -> str:
-    """What a comparison asks of its value and this one is not; `""` where it is."""
+    """The rule of the comparison that this value breaks; `""` where it breaks none."""
     match op:
         case Comparison.EQ | Comparison.NE:
             return ""
@@ -156,7 +156,7 @@ def _holds(condition: DataCondition, data: Any) -> bool:
 
 
 def _find(data: Any, steps: tuple[str, ...]) -> Any:
-    """What stands at this place, or `_MISSING`."""
+    """The value at this place, or `_MISSING`."""
     for step in steps:
         if isinstance(data, dict):
             data = data.get(step, _MISSING)
@@ -191,7 +191,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _data_of(data: Raw | UnsetType) -> Any:
-    """What the data of an event is; what cannot be read has nothing at any place."""
+    """The decoded data of an event; data that cannot be read has nothing at any place."""
     return _MISSING if isinstance(data, UnsetType) else _decode(bytes(data))
 
 

@@ -25,8 +25,8 @@ from shared.domain.instants import EPOCH, ms
 
 
 class FoldLimits(Struct, frozen=True, kw_only=True):
-    """How much a flush has at most: pairs of an event and a queue, their bytes, and chunks. And how much a chunk. What
-    filters `cost` ends a fold too, which nothing interrupts: a unit is some microseconds."""
+    """How much a flush has at most: pairs of an event and a queue, their bytes, and chunks. And how much a chunk. The
+    `cost` of filters ends a fold too, which nothing interrupts: a unit is some microseconds."""
 
     pairs: int = 20_000
     bytes: int = 4 * 2**20
@@ -67,8 +67,8 @@ NONE_BEGUN: Mapping[str, DividedEvent] = MappingProxyType({})
 
 
 class Collector(Struct, frozen=True, gc=False):
-    """What the fold knows of a subscription. `filter` is `None` where it wants all events of its topics. `cost` is what
-    a look at it costs."""
+    """A subscription as the fold knows it. `filter` is `None` where it wants all events of its topics. `cost` is what a
+    look at it costs."""
 
     queue: str
     namespace: str
@@ -79,7 +79,7 @@ class Collector(Struct, frozen=True, gc=False):
 
 
 class Collectors:
-    """Who collects events of which topic, at one version of the registry."""
+    """The collectors of each topic's events, at one version of the registry."""
 
     def __init__(self) -> None:
         self.version = -1
@@ -106,7 +106,7 @@ class Collectors:
         return [found for found in wanted_by if _may_see(found, event)] if is_own(event.topic) else wanted_by
 
     def cost(self, topic: str) -> int:
-        """What it costs to find those who want an event of this topic."""
+        """The cost of finding those who want an event of this topic."""
         return self._costs[topic]
 
     def _add(self, subscription: EventSubscription) -> None:
@@ -157,10 +157,10 @@ class EventChunk:
 
 
 class BusFold:
-    """What one flush brings. `taken` counts the entries that it is made of, `reached` is where reading goes on behind
-    them, `counts` the events of each topic and their bytes, and `unreadable` the records that nobody can read. `now` is
-    when they are folded: no event arrives later. `begun` are events of which flushes before have brought a part, by
-    their partitions, and `divided` those of which this one brings a part."""
+    """The content of one flush. `taken` counts the entries that it is made of, `reached` is where reading goes on
+    behind them, `counts` the events of each topic and their bytes, and `unreadable` the records that nobody can read.
+    `now` is when they are folded: no event arrives later. `begun` are events of which flushes before have brought a
+    part, by their partitions, and `divided` those of which this one brings a part."""
 
     def __init__(
         self, now: datetime, limits: FoldLimits, begun: Mapping[str, DividedEvent], *, arrive_now: bool
@@ -199,8 +199,8 @@ class BusFold:
 
     @property
     def wakes(self) -> list[Wake]:
-        """What each queue is to be told: it is due at once without a time-out, else when the first event has waited for
-        so long."""
+        """The wake of each queue: it is due at once without a time-out, else when the first event has waited for so
+        long."""
         return [
             Wake(
                 queue, EPOCH + timedelta(milliseconds=first) + collector.timeout if collector.timeout else self._now, n

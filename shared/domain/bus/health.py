@@ -35,11 +35,11 @@ class Care(Struct, frozen=True, kw_only=True):
 
 
 class ReceiverHealth(Struct, frozen=True, kw_only=True):
-    """How a receiver stands. `asked_until` is when it asked to be called again, by `Retry-After`. Of the failures in a
-    row, those whose calls began before the one before was known count as one: `failed_at` is when that one ended.
-    `warned_at` is when half of the time to a suspension was over. Time in which there was nothing to call it for says
-    nothing about it, and is not counted: `idle` is how much of it lies behind `failing_since`, but for that which goes
-    on `idle_since` then."""
+    """How a receiver stands. `asked_until` is when it asked to be called again, by `Retry-After`. Failures in a row
+    whose calls began before the one before was known count as one: `failed_at` is when that one ended. `warned_at` is
+    when half of the time to a suspension was over. Time in which there was nothing to call it for says nothing about
+    it, and is not counted: `idle` is how much of it lies behind `failing_since`, but for that which goes on
+    `idle_since` then."""
 
     points: int = ALL_POINTS
     failures: int = 0
@@ -96,7 +96,7 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
 
 
 class Going(StrEnum):
-    """What the gate says to a call."""
+    """The gate's answer to a call."""
 
     GO = "go"
     THROTTLED = "throttled"

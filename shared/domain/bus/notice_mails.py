@@ -24,7 +24,7 @@ _SUBJECTS: Mapping[NoticeKind, str] = {
 
 
 def write_notice(notice: BusNotice, mailing: Mailing) -> Letter | None:
-    """What is mailed of a notice; `None` where nobody is to get it."""
+    """The mail about a notice; `None` where nobody is to get it."""
     to = recipients(notice.contact, mailing)
     if not to or notice.kind not in _SUBJECTS:
         return None

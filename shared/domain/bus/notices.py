@@ -31,7 +31,7 @@ _NOBODYS_URL = "https://carillon.invalid"
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about; the type of its event."""
+    """The subject of a notice; the type of its event."""
 
     SUSPENDED = "subscription.suspended"
     WARNED = "subscription.warned"  # half of the time to a suspension is over
@@ -78,14 +78,14 @@ class LogGap(Struct, frozen=True):
 
 
 def notices_of_move(before: EventSubscription | None, after: EventSubscription) -> tuple[BusNotice, ...]:
-    """What is told of a subscription that was changed: that it is suspended."""
+    """The notices about a subscription that was changed: that it is suspended."""
     if before is None or before.state is after.state or after.state is not SubscriptionStatus.SUSPENDED:
         return ()
     return _in_both_ways(after, NoticeKind.SUSPENDED, f"{after.version}", after.reason, after.updated_at)
 
 
 def notices_of_settlement(subscription: EventSubscription, before: Cursor, after: Cursor) -> tuple[BusNotice, ...]:
-    """What is told of calls that are settled: that the receiver has failed for half of the time after which its
+    """The notices about calls that are settled: that the receiver has failed for half of the time after which its
     subscription is suspended."""
     at, since = after.health.warned_at, after.health.failing_since
     if at is None or since is None or at == before.health.warned_at:
@@ -95,7 +95,7 @@ def notices_of_settlement(subscription: EventSubscription, before: Cursor, after
 
 
 def notice_of_loss(letter: BusDeadLetter, number: int) -> BusNotice:
-    """What is told of events that a queue has lost, which this letter counts. `number` is another one for each."""
+    """The notice about events that a queue has lost, which this letter counts. `number` is another one for each."""
     return BusNotice(
         id=f"{letter.queue}/{NoticeKind.LOST}/{number}",
         kind=NoticeKind.LOST,
@@ -112,7 +112,7 @@ def notice_of_loss(letter: BusDeadLetter, number: int) -> BusNotice:
 
 
 def notice_of_missing(replay: Replay, records: int, at: datetime, reason: str = "log") -> BusNotice:
-    """What is told of records, of all topics, that a replay has not brought. `reason`: `log`, which has them no more,
+    """The notice about records, of all topics, that a replay has not brought. `reason`: `log`, which has them no more,
     or `fault`: it failed."""
     return BusNotice(
         id=f"{replay.id}/{NoticeKind.LOST}/{replay.step}",
@@ -142,7 +142,7 @@ def notice_of_surplus(first_id: str, events: int, at: datetime) -> BusNotice:
 
 
 def notices_of_gaps(flush_id: str, gaps: Collection[LogGap], at: datetime) -> tuple[BusNotice, ...]:
-    """What is told of gaps that one flush passes: each kind once, however many partitions have one."""
+    """The notices about gaps that one flush passes: each kind once, however many partitions have one."""
     by_kind: Mapping[NoticeKind, list[int]] = {
         NoticeKind.LOST: [gap.events for gap in gaps if not gap.is_new_log],
         NoticeKind.NEW_LOG: [gap.events for gap in gaps if gap.is_new_log],

@@ -6,8 +6,8 @@
        └────────────┴──────────────> cancelled   (by its owner, or with its subscription)
 
 A replay reads the log from where each partition stood at a moment to where it ended when the replay was asked for. It
-has positions of its own, and folds as the fan-out does, for its one subscription alone. What it brings arrives now: it
-waits in the queue as new events do. It is held while the queue is half full. One that waits was made when its
+has positions of its own, and folds as the fan-out does, for its one subscription alone. Its events arrive now: they
+wait in the queue as new events do. It is held while the queue is half full. One that waits was made when its
 subscription was suspended: it begins when that is resumed, and brings what was published in between.
 """
 
@@ -130,12 +130,12 @@ class Replay(Struct, frozen=True, kw_only=True):
 
     @property
     def ranges_left(self) -> dict[str, LogRange]:
-        """What it still has to read."""
+        """The ranges that it still has to read."""
         return {span.partition: LogRange(span.at, span.ends, span.log) for span in self.spans if not span.is_read}
 
 
 class ReplayFold(Struct, frozen=True):
-    """What one flush of a replay brings, and the replay once it is flushed. `taken` counts the entries that it is
+    """The content of one flush of a replay, and the replay once it is flushed. `taken` counts the entries that it is
     made of."""
 
     after: Replay
@@ -183,7 +183,7 @@ def number_replay(about: EventSubscription | BusDeadLetter, number: int, now: da
 def replay_of_suspension(
     subscription: EventSubscription, number: int, positions: Mapping[str, Position], now: datetime
 ) -> Replay:
-    """What brings a subscription that is suspended now what it does not collect: all behind these positions."""
+    """The replay of what a subscription that is suspended now does not collect: all behind these positions."""
     spans = tuple(
         ReplaySpan(partition, at.log, at.offset, at.offset, at.offset) for partition, at in sorted(positions.items())
     )
@@ -194,9 +194,9 @@ def replay_of_suspension(
 def replay_of_letter(
     letter: BusDeadLetter, number: int, ranges: Mapping[str, LogRange], now: datetime
 ) -> Replay | None:
-    """What brings the events again that a letter tells as lost, as far as the log has them in these ranges; `None`
-    where it has none. The log has the events of others between them; the topics and the filter that the
-    subscription has now choose."""
+    """The replay of the events that a letter tells as lost, as far as the log has them in these ranges; `None` where it
+    has none. The log has the events of others between them; the topics and the filter that the subscription has now
+    choose."""
     spans, begins_late = list[ReplaySpan](), False
     for partition, (first, end) in sorted(letter.spans.items()):
         range = ranges.get(partition)
@@ -213,7 +213,7 @@ def replay_of_letter(
 
 
 def begin_at(resumed_at: datetime) -> dict[str, object]:
-    """What changes of one that waited. What arrives later than `MARGIN` behind this is collected again by itself."""
+    """The changes of one that waited. Events later than `MARGIN` behind this are collected again by themselves."""
     return {"state": ReplayState.RUNNING, "reason": "", "until": resumed_at + MARGIN, "leased_until": resumed_at}
 
 
@@ -235,8 +235,8 @@ def reason_to_wait(subscription: EventSubscription, backlog: Backlog | None, lim
 
 
 def fix_range(replay: Replay, ranges: Mapping[str, LogRange]) -> Replay:
-    """The replay with its end. Where it knows already how far a partition was read, it begins there, if that was the
-    same log; else where the range does."""
+    """The replay with its end. It begins where each partition was read to, if that is known and was the same log; else
+    where the range does."""
     known = {span.partition: span for span in replay.spans}
     spans, begins_late = list[ReplaySpan](), not known.keys() <= ranges.keys()
     for partition, range in sorted(ranges.items()):
@@ -256,7 +256,7 @@ def has_to_be_held(backlog: Backlog | None, limits: BacklogLimits) -> bool:
 
 
 def empty_entry(partition: str, offset: int) -> LogEntry:
-    """What stands for the end of a range behind which no record came: the log has them no more."""
+    """The entry for the end of a range behind which no record came: the log has them no more."""
     return LogEntry(partition, offset, offset, b"", None, 0)
 
 

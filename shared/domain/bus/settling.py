@@ -52,7 +52,7 @@ class SettledDelivery(Struct, frozen=True):
 def settle(
     cursor: Cursor, delivery: EventDelivery, result: CallResult, subscription: EventSubscription, care: Care
 ) -> tuple[Cursor, SettledDelivery]:
-    """What follows from the call of an open delivery."""
+    """The cursor and the delivery after the call of an open delivery."""
     at, fails_alone = result.attempt.at, not cursor.health.is_failing
     cursor = cursor.after_call(result.attempt.ms)
     tried = replace(delivery, made=delivery.made + 1, attempts=_keep_some(delivery.attempts, result.attempt))

@@ -4,8 +4,8 @@
     active ───> suspended ──> active         (removed can follow each of them; a removed one can be made again)
 
 A subscription belongs to a namespace, in which its `key` is unique. Each time it is made it has a fresh `generation`.
-What waits for it is its **queue**, which is named by both: one that was removed and is made again begins with an empty
-queue, whatever a late process may still store for the old one.
+The events that wait for it are its **queue**, which is named by both: one that was removed and is made again begins
+with an empty queue, whatever a late process may still store for the old one.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class EventForm(StrEnum):
 
 
 class SubscriptionSecret(Struct, frozen=True, kw_only=True):
-    """What deliveries are signed with: sealed (`shared.secrets`). One that was replaced signs beside the new one
+    """The secret that signs deliveries: sealed (`shared.secrets`). One that was replaced signs beside the new one
     `until` then."""
 
     sealed: str

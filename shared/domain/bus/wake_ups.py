@@ -25,7 +25,7 @@ _LONGEST_PARTING, _DOUBLINGS = timedelta(minutes=10), 10
 
 
 class WakeStage(StrEnum):
-    """What is done with a wake-up."""
+    """The stage of a wake-up: nobody has it, it is handed to a worker, or a worker is busy with it."""
 
     RESTING = "resting"
     HANDED = "handed"
@@ -33,9 +33,9 @@ class WakeStage(StrEnum):
 
 
 class WakeUp(Struct, frozen=True, kw_only=True):
-    """What a wake-up has beside its occurrence, as the document's `of`. `slow`: its receiver takes long or fails, so
-    its work goes apart from the others'. `deaths` counts how often in a row nobody came back who worked on it, `faults`
-    how often in a row that failed by a fault of ours; `parted` is after how many of the deaths it rested last.
+    """The fields of a wake-up beside its occurrence, as the document's `of`. `slow`: its receiver takes long or fails,
+    so its work goes apart from the others'. `deaths` counts how often in a row nobody came back who worked on it,
+    `faults` how often in a row that failed by a fault of ours; `parted` is after how many of the deaths it rested last.
     `sessions` are those in which whoever has it writes, and `left` those of the one before, who has not laid it down:
     they may have locked what is written next. `version` is that of its subscription which it has followed.
     """
@@ -59,7 +59,7 @@ class WakeUp(Struct, frozen=True, kw_only=True):
 
 
 class Wake(Struct, frozen=True):
-    """What a queue is told: so many `events` more wait in it, and the first of them asks to go out at `due`."""
+    """News for a queue: so many `events` more wait in it, and the first of them asks to go out at `due`."""
 
     queue: str
     due: datetime

@@ -1,4 +1,4 @@
-"""Wishes: what somebody wants of a subscription. What is not said stays as it is, or is the default of a new one."""
+"""Wishes: what somebody wants of a subscription. A field not given stays as it is, or has its default in a new one."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid
 
 
 class SubscriptionWish(Struct, frozen=True, kw_only=True):
-    """What the subscription of this key in this namespace is to be. Its fields have passed their checks."""
+    """The wish for the subscription of this key in this namespace. Its fields have passed their checks."""
 
     namespace: str
     key: str
@@ -69,7 +69,7 @@ def calls_another(before: EventSubscription, after: EventSubscription) -> bool:
 
 
 def _fields_of(wish: SubscriptionWish) -> dict[str, Any]:
-    """What the wish says. Topics have no order and no repeats."""
+    """The fields that the wish names. Topics have no order and no repeats."""
     said = {name: value for name, value in asdict(wish).items() if value is not UNSET}
     if "topics" in said:
         said["topics"] = tuple(sorted(set(said["topics"])))

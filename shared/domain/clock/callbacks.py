@@ -54,7 +54,7 @@ Callback = RabbitCallback | HttpCallback | KafkaCallback
 
 
 class Targets(Struct, frozen=True, kw_only=True):
-    """What a deployment lets callbacks reach. `queues` and `streams` tell whether it has such servers at all."""
+    """The targets that callbacks may reach. `queues` and `streams` tell whether a deployment has such servers."""
 
     queues: bool = True
     streams: bool = True

@@ -12,7 +12,7 @@ LOOKED_AT = 1_000
 
 
 class LetterPlace(Struct, frozen=True, array_like=True):
-    """Where a letter stands in the list."""
+    """The place of a letter in the list."""
 
     died_at: Annotated[datetime, Meta(tz=True)]
     id: str
@@ -27,5 +27,5 @@ class ErrorCount(Struct, frozen=True, kw_only=True):
 
 
 def place_of(letter: DeadLetter) -> LetterPlace:
-    """Where this letter stands."""
+    """The place of this letter in the list."""
     return LetterPlace(letter.died_at, letter.id)

@@ -36,4 +36,4 @@ class Undeliverable(CarillonError):
 
 
 Outcome = Undeliverable | Unavailable | None
-"""What became of one message: `None` for delivered, or why not."""
+"""The outcome of one message: `None` for delivered, or why not."""

@@ -95,8 +95,8 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def message_id(self) -> str:
-        """The id by which a receiver can recognise a repeat: the same on every attempt. Where an occurrence has one
-        instant, it is that one's id."""
+        """The id by which a receiver can recognise a repeat: the same on every attempt. If an occurrence has one
+        instant, it is the occurrence's id."""
         if self.kind is not OccurrenceKind.SERIES:
             return self.id
         return occurrence_id(self.owner, self.generation, self.due)
@@ -161,7 +161,7 @@ def lateness(due: datetime, accepted_at: datetime, now: datetime, tick: timedelt
 
 
 class Owner(Struct, frozen=True):
-    """What an occurrence belongs to. `kind` says who is called when it is due; what `id` means, only they know."""
+    """The owner of an occurrence. `kind` says who is called when it is due; what `id` means, only they know."""
 
     kind: str
     id: str
@@ -179,7 +179,7 @@ def owner_group(owner: str) -> str:
 
 
 def read_owner(text: str) -> Owner:
-    """What `owner_text` was given. Raises `ValueError` for anything else."""
+    """The owner whose text `owner_text` wrote. Raises `ValueError` for anything else."""
     kind, slash, id_ = text.partition("/")
     if not kind or not slash:
         raise ValueError(f"no owner of occurrences: {text!r}")

@@ -1,4 +1,4 @@
-"""What became of occurrences: a line for each attempt, and the dead letters."""
+"""The outcomes of occurrences: a line for each attempt, and the dead letters."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -33,7 +33,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def outcome_id(occurrence: Occurrence, attempt: int) -> str:
-    """The id of an attempt's outcome. What is asked for again has attempts of its own."""
+    """The id of an attempt's outcome. An occurrence that is asked for again has attempts of its own."""
     asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is OccurrenceKind.ASKED else ""
     return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
 

@@ -126,7 +126,7 @@ def _every_after(seconds: int, anchor: int, moment: int, end: int) -> datetime |
 
 
 class _Line:
-    """What a cron line matches, in local time without a zone."""
+    """The matches of a cron line, in local time without a zone."""
 
     def __init__(self, parsed: CronSim) -> None:
         self._minutes = sorted(parsed.minutes)

@@ -4,8 +4,8 @@
        └──> finished      (nothing is left to fire)
 
 Its occurrences are stored before the schedule: the document is what makes them count. So a schedule that is there is
-whole, and a process that dies half-way leaves occurrences of nobody. Whoever replaces a schedule gives it a new
-generation: what belongs to the old one is void wherever it still lies.
+whole, and a process that dies half-way leaves occurrences of nobody. A schedule that is replaced gets a new generation:
+what belongs to the old one is void wherever it still lies.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 
 class MisfireMode(StrEnum):
-    """What becomes of an instant that is found late."""
+    """The fate of an instant that is found late."""
 
     FIRE = "fire"  # fires, however late
     SKIP = "skip"  # does not
@@ -86,7 +86,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """What a caller wants. Either `instants` (sorted, each once) or a `recurrence`.
+    """A schedule as its caller wants it: either `instants` (sorted, each once) or a `recurrence`.
 
     `window_seconds` delays every instant by the same time, which is shorter and follows from a hash of the key.
     """
@@ -163,7 +163,7 @@ def owner_of(schedule_id: str) -> str:
 
 
 def owners_of(namespace: str) -> str:
-    """What the owners of all occurrences of a namespace's schedules begin with; of all namespaces', for `""`."""
+    """The prefix of the owners of all occurrences of a namespace's schedules; of all namespaces', for `""`."""
     return owner_of(schedule_id(namespace, "") if namespace else "")
 
 
@@ -263,7 +263,7 @@ def next_occurrence(
 
 
 class Verdict(Enum):
-    """What is to be done with an occurrence whose time has come."""
+    """The decision about an occurrence whose time has come."""
 
     FIRE = "fire"
     SKIP = "skip"  # found too late, by the rule that its owner chose

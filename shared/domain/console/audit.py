@@ -1,10 +1,10 @@
 """Audit: who did what, and how it ended.
 
 An act is written down before it is done (`begun`), and its end behind it. So nothing that changed something is missing:
-a process that dies in between leaves `begun`, of which nobody can say how it ended. What a service does with its own
-schedules, one by one, is not written down unless a deployment wants it: there may be a hundred million such acts a day.
+a process that dies in between leaves `begun`, of which nobody can say how it ended. A service's acts on its own
+schedules, one by one, are not written down unless a deployment wants it: there may be a hundred million of them a day.
 
-What Carillon does by itself (`system`) is written down behind it, once, under an id that follows from what it tells
+An act of Carillon by itself (`system`) is written down behind it, once, under an id that follows from what it tells
 (`shared.domain.console.system_records`).
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 UNKNOWN_AFTER = timedelta(minutes=1)
-"""What is `begun` for longer is shown as unknown; if it ends later after all, its end is shown then."""
+"""An act that is `begun` for longer is shown as unknown; if it ends later after all, its end is shown then."""
 
 REASON_CHARACTERS = 1_000
 CHANGE_BYTES = 16 * 1024
@@ -44,9 +44,9 @@ class ActOutcome(StrEnum):
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who did it: the caller, and the address that the request came from. `way` is how they proved who they are: by a
-    `token`, a `proxy` that named them, or the `session` of a browser that is signed in. What nobody has asked for was
-    done by `system`, and `name` is the role of the process that did it."""
+    """The doer of an act: the caller, and the address that the request came from. `way` is how they proved who they
+    are: by a `token`, a `proxy` that named them, or the `session` of a browser that is signed in. An act that nobody
+    has asked for was done by `system`, and `name` is the role of the process that did it."""
 
     namespace: str
     name: str
@@ -60,7 +60,7 @@ class Actor(Struct, frozen=True, kw_only=True):
 
 
 class ActedOn(Struct, frozen=True, kw_only=True):
-    """What it was done to: a job, an app, a schedule. `app_id` and `namespace` are what it belongs to, `name` what
+    """The object of an act: a job, an app, a schedule. `app_id` and `namespace` are what it belongs to, `name` what
     people call it, where that is known: of a job the names of its templates."""
 
     kind: str
@@ -102,7 +102,7 @@ Fields = Mapping[str, Any]
 
 
 def compare(before: Fields, after: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What differs between the two, by field: as it was, and as it is. A value that is too large gives its size."""
+    """The fields that differ: as they were, and as they are. A value that is too large gives its size."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name) and name != "updatedAt"]
     return _chosen(before, names), _chosen(after, names)
 
@@ -135,7 +135,7 @@ def ends_something(act: str) -> bool:
 
 
 def outcome_of(status: int) -> ActOutcome:
-    """How an act ended that was answered so. What a server that was away has done of it is unknown."""
+    """How an act ended that was answered so. If a server was away, its part in the act is unknown."""
     if status < 400:
         return ActOutcome.DONE
     if status < 500:

@@ -4,7 +4,7 @@
        │            ├───────> failed      (its maker may not do this any more, or by a fault of ours)
        └────────────┴───────> cancelled
 
-What came later than the action is left alone: dead letters that die, schedules and jobs that are made meanwhile.
+Things later than the action are left alone: dead letters that die, schedules and jobs that are made meanwhile.
 """
 
 from datetime import datetime
@@ -98,7 +98,7 @@ class BulkFailure(Struct, frozen=True):
 
 
 class BulkTally(Struct, frozen=True):
-    """What became of things: done, failed, or skipped, because there was nothing to do."""
+    """The outcomes of things: done, failed, or skipped, because there was nothing to do."""
 
     done: int = 0
     skipped: int = 0
@@ -110,7 +110,7 @@ class BulkAction(Struct, frozen=True, kw_only=True):
     kind. `created_at` is by the database's clock, `created_ns` by the API's, as the age of a job is. While a worker has
     it, `token` names that worker's hold, which ends at `leased_until`.
 
-    The counts are those that workers told. What a worker had done of a page when it died is not counted.
+    The counts are those that workers told. The part of a page that a worker had done when it died is not counted.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """Minutes: what all processes did together, minute by minute, for charts that need nothing but the database.
 
-A process adds what it did every ten seconds: one that is killed takes up to ten seconds of counts with it. Whoever
-needs every one reads the jobs, the schedules' outcomes and the dead letters.
+A process adds what it did every ten seconds: one that is killed takes up to ten seconds of counts with it. A reader
+that needs every one reads the jobs, the schedules' outcomes and the dead letters.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ MOST = 8 * 24 * 60
 
 
 class MinuteCounts(Struct, frozen=True, kw_only=True):
-    """What was counted in a minute. `id` is when it began, as `minute_id` writes it.
+    """The counts of a minute. `id` is when it began, as `minute_id` writes it.
 
     `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), attempts of
     schedules (`fired`) by the kind of callback and its outcome: the target has what is `http/fired`. `lateness` counts
@@ -49,7 +49,7 @@ def minute_id(at: datetime) -> str:
 
 
 def subtract(counts: Counts, earlier: Counts) -> dict[str, int | dict[str, int]]:
-    """What was counted since, without zeros."""
+    """The counts since then, without zeros."""
     rest: dict[str, int | dict[str, int]] = {}
     for field, value in counts.items():
         before = earlier.get(field)

@@ -35,7 +35,7 @@ class ThingInHand(Struct, frozen=True):
 
 
 class RunningProcess(Struct, frozen=True, kw_only=True):
-    """What a process tells of itself, at `seen_at` by the database's clock.
+    """A process as it tells of itself, at `seen_at` by the database's clock.
 
     `phase` is where it stands in its life, `failing` the names of its checks that fail. `settings_digest` is the same
     for processes with the same settings, their ports and secrets aside. `in_hand` shows the oldest of the things that

@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 class Sign(Struct, frozen=True, kw_only=True):
-    """What is wrong (`sentence`), and what to do first (`remedy`)."""
+    """A sign of a fault: what is wrong (`sentence`), and what to do first (`remedy`)."""
 
     name: str
     severity: Severity

@@ -9,9 +9,9 @@ A batch is a reference, never data: a range that can be read again, in the same 
 `sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
 or by recovery, which fences the owner first. Settled statuses are final.
 
-What a batch holds is read when it is sent, and may have grown since it was planned. What does not fit goes out in
-*parts*: each is a take of its own and a transaction of its own, whose marker says how far the batch has come. Between
-two parts the batch is `queued` again. When a transaction fails, the next part is smaller.
+The content of a batch is read when it is sent, and may have grown since it was planned. A batch that does not fit goes
+out in *parts*: each is a take of its own and a transaction of its own, whose marker says how far the batch has come.
+Between two parts the batch is `queued` again. When a transaction fails, the next part is smaller.
 
 A job has `SLOTS` chains. Batch n stands in slot n mod SLOTS and is fed only when batch n - SLOTS is settled, so that a
 chain has one batch in flight and its slot's marker on the ledger is always the last one that went out.
@@ -58,8 +58,8 @@ SETTLED = final(TRANSITIONS)
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
-    """What became of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was
-    sent. `unknown` users of a file have no device here, and so are no recipients."""
+    """The outcomes of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent.
+    `unknown` users of a file have no device here, and so are no recipients."""
 
     sent: int = 0
     failed: int = 0
@@ -91,11 +91,11 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 
 
 class BatchPart(Struct, frozen=True):
-    """What one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so far, and
-    the next part begins at `next`; there is none where that is `None`.
+    """The state that one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so
+    far, and the next part begins at `next`; there is none where that is `None`.
 
-    What `next` is depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` or a `DeviceList`
-    lies, or how many users of a `ByteRange` are dealt with.
+    The meaning of `next` depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` or a
+    `DeviceList` lies, or how many users of a `ByteRange` are dealt with.
     """
 
     receipt: Receipt

@@ -14,7 +14,7 @@ from shared.domain.jobs.divisions import Division, Step
 
 
 class FoundDevices(Struct, frozen=True):
-    """What a part of the audience holds, up to its `edge`: devices by zone, and `unknown` users. `last`: nothing
+    """The devices of a part of the audience, up to its `edge`, by zone, and its `unknown` users. `last`: nothing
     follows."""
 
     edge: int
@@ -45,7 +45,7 @@ def next_step(
 
 
 def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
-    """What was found for each zone, and what was left over for it."""
+    """The keys that were found for each zone, and those that were left over for it."""
     left = {} if before is None else {zone: unpack_keys(content) for zone, content in before.left.items()}
     zones = sorted({*left, *found.keys})
     both = ((left.get(zone, NO_KEYS), found.keys.get(zone, NO_KEYS)) for zone in zones)
@@ -78,7 +78,7 @@ def _put_together(found: Mapping[str, Keys]) -> dict[str, Keys]:
 def pack_keys(keys: Keys) -> bytes:
     """Ascending keys in little space: about a byte each, where they lie close together.
 
-    What is packed are the steps between them, all their first bytes, then all their second bytes, and so on.
+    The steps between them are packed: all their first bytes, then all their second bytes, and so on.
     """
     steps = np.diff(keys, prepend=np.int64(0))
     return zlib.compress(steps.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 1)

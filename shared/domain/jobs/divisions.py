@@ -3,11 +3,11 @@
 A group's division is made once, when the first of its zones starts, and all zones refer to it: whoever moves to another
 zone between two of their starts still belongs to one of them. A device is told by its key (`seq_id`).
 
-A division is made in steps. Each covers the next part of the audience, up to its `edge`. What it finds for a zone is
-cut into lists as long as a batch; what is left over goes on to the next step, and the last step leaves nothing. A
-step's lists are stored first, under ids with an `attempt` that nobody else uses, then the step itself. Of several who
-work at one step, the one whose step is stored first decides which lists count. So anybody may go on with a division,
-from its last step, and no device is ever in two lists.
+A division is made in steps. Each covers the next part of the audience, up to its `edge`. The devices that it finds for
+a zone are cut into lists as long as a batch; what is left over goes on to the next step, and the last step leaves
+nothing. A step's lists are stored first, under ids with an `attempt` that nobody else uses, then the step itself. If
+several work at one step, the one whose step is stored first decides which lists count. So anybody may go on with a
+division, from its last step, and no device is ever in two lists.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from shared.domain.audience.sources import Source
 
 
 class Division(Struct, frozen=True, kw_only=True):
-    """What a division is made of, fixed before its first step: the source, and how many devices a list has."""
+    """The basis of a division, fixed before its first step: the source, and how many devices a list has."""
 
     id: str
     source: Source

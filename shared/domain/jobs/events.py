@@ -29,7 +29,7 @@ class EventState(StrEnum):
 
 
 class Doer(Struct, frozen=True):
-    """Who does something to a job: a `user`, a `token`, or `system`, which is Carillon by itself."""
+    """The doer of an act on a job: a `user`, a `token`, or `system`, which is Carillon by itself."""
 
     kind: str
     name: str

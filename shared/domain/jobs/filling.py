@@ -36,8 +36,8 @@ def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any
 
 
 def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
-    """How many bytes `filled_body` has as compact JSON, by the tags and the lengths of their values. Where several
-    keys of an object become the same, it has fewer.
+    """How many bytes `filled_body` has as compact JSON, by the tags and the lengths of their values. It has fewer if
+    several keys of an object become the same.
 
     Raises:
         Unrenderable: as `filled_body`.

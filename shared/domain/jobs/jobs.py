@@ -81,9 +81,9 @@ class Job(Struct, frozen=True, kw_only=True):
     localized job's group, each job has those of one `zone`. The group's devices are divided among these `offsets` and
     the rest; a group that an earlier version made has none. `control_group` is the share of users who get nothing.
 
-    What only its kind knows stands in `options`. A kind that sends by provider accounts names one: `credential_id`.
-    Its table is that of the service, or of `table_kind` where there is one. `round` counts how often the job was taken
-    up again after its end; while it is `reopening`, batches of it are on their way back into its plan.
+    Only its kind knows the fields in `options`. A kind that sends by provider accounts names one: `credential_id`. Its
+    table is that of the service, or of `table_kind` where there is one. `round` counts how often the job was taken up
+    again after its end; while it is `reopening`, batches of it are on their way back into its plan.
 
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
     and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
@@ -191,7 +191,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 def job_key(job_id: str, incarnation: str) -> str:
-    """What names one job among all that ever had this id."""
+    """The name of one job among all that ever had this id."""
     return f"{job_id}.{incarnation}" if incarnation else job_id
 
 
@@ -245,7 +245,7 @@ class Standing(Struct, frozen=True):
 
 
 class Gate(Enum):
-    """What may happen to a batch now."""
+    """The decision whether a batch may be sent now."""
 
     OPEN = "open"  # send it
     PARK = "park"  # back to planned: the job is held

@@ -34,7 +34,7 @@ _LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
 
 
 class MailKind(StrEnum):
-    """What a mail is about."""
+    """The move of a job that a mail is about."""
 
     CREATED = "created"
     SCHEDULED = "scheduled"
@@ -85,7 +85,7 @@ class Letter(Struct, frozen=True):
 
 
 class Mailing(Struct, frozen=True):
-    """What a deployment has chosen for its mails.
+    """The choices of a deployment for its mails.
 
     `addressees` get all of them; whoever made a job gets none if their address contains an entry of `blacklist`.
     `domain` makes Message-IDs unique in the world; `host` is the machine that tells of completed jobs. `platforms` are
@@ -115,7 +115,7 @@ def arrival(job: Job) -> MailKind:
 
 
 def recipients(created_by: str, mailing: Mailing) -> tuple[str, ...]:
-    """Who gets a mail about the job of this user: each address once. A service's token has no address."""
+    """The addresses that get a mail about the job of this user, each once. A service's token has no address."""
     unwanted = any(entry and entry in created_by for entry in mailing.blacklist)
     creator = () if unwanted or not is_mailbox(created_by) else (created_by,)
     return tuple({address.casefold(): address for address in (*creator, *mailing.addressees)}.values())
@@ -140,7 +140,7 @@ def write_letter(
     """The mail about a move of a job at `at_ns`; `None` when nobody is to get one.
 
     `by` is who made the move, "" for Carillon itself. `totals` and `reasons` are the sums so far; the reasons that the
-    job has kept count where none are given. Of a job with a credential, `states` tell how many messages are in each.
+    job has kept count where none are given. For a job with a credential, `states` tell how many messages are in each.
     """
     to = recipients(job.created_by, mailing)
     if not to:

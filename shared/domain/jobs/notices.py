@@ -1,4 +1,4 @@
-"""What is allowed in a job but probably a mistake, as far as that is known without counting its audience.
+"""Notices: what is allowed in a job but probably a mistake, as far as that is known without counting its audience.
 
 Each notice has a code, which stays, and a sentence for people.
 """

@@ -30,13 +30,13 @@ def batch_owner(job_key: str, ordinal: int) -> str:
 
 
 def read_job_owner(owner: str) -> tuple[str, JobStage]:
-    """What `job_owner` was given. Raises `ValueError` for anything else."""
+    """The job's key and the stage that `job_owner` was given. Raises `ValueError` for anything else."""
     job_key, stage = _parts(owner, JOB)
     return job_key, JobStage(stage)
 
 
 def read_batch_owner(owner: str) -> tuple[str, int]:
-    """What `batch_owner` was given. Raises `ValueError` for anything else."""
+    """The job's key and the ordinal that `batch_owner` was given. Raises `ValueError` for anything else."""
     job_key, ordinal = _parts(owner, BATCH)
     return job_key, int(ordinal)
 

@@ -29,7 +29,7 @@ class RatePoint(Struct, frozen=True):
 
 
 class RateSums:
-    """What the chart is made of, second by second: a batch goes in, and comes out again when it changes."""
+    """The sums behind the chart, second by second: a batch goes in, and comes out again when it changes."""
 
     def __init__(self) -> None:
         self._recipients: Counter[int] = Counter()

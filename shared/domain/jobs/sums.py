@@ -16,7 +16,7 @@ _COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 class BatchCounts(Struct, frozen=True, array_like=True):
-    """What a batch adds to its job's sums."""
+    """The counts that a batch adds to its job's sums."""
 
     size: int
     settled: bool
@@ -26,7 +26,7 @@ class BatchCounts(Struct, frozen=True, array_like=True):
 
 
 class JobSums:
-    """The sums of one job. What each batch counts is kept packed, since a large job has tens of thousands.
+    """The sums of one job. The counts of each batch are kept packed, since a large job has tens of thousands.
 
     `last` is the last batch that is known, -1 for none; `changed_at` when one changed last.
     """

@@ -1,4 +1,4 @@
-"""What the batches of a job add up to."""
+"""The totals of a job's batches."""
 
 from msgspec import Struct
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from shared.domain.errors import Conflict, Invalid
 
 MIN_PART_BYTES = 5 * 2**20
-"""What all parts but the last have at least."""
+"""The least size of all parts but the last."""
 
 MAX_PART_BYTES = 8 * 2**20
 MAX_BYTES = 2**30
@@ -65,12 +65,12 @@ class FileUpload(Struct, frozen=True, kw_only=True):
 
 
 def upload_key(app_id: str, upload_id: str) -> str:
-    """What an upload of this app is stored under: another app's has another one, whatever its id."""
+    """The key that an upload of this app is stored under: another app's has another one, whatever its id."""
     return f"{app_id}/{upload_id}"
 
 
 def measure_part(content: bytes, version: str) -> UploadedPart:
-    """What is kept in mind of a part."""
+    """The facts about a part that are kept."""
     return UploadedPart(
         size=len(content), lines=content.count(b"\n"), open_ended=not content.endswith(b"\n"), version=version
     )

@@ -1,4 +1,4 @@
-"""What a provider says to a call, in the words of all kinds of providers."""
+"""The answers of a provider to a call, in the words of all kinds of providers."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -80,4 +80,4 @@ class CallUnanswered(Struct, frozen=True, tag=True):
 
 
 Answer = CallAccepted | CallRefused | NotNow | LoginRefused | CallUnanswered
-"""What one call came to."""
+"""The outcome of one call."""

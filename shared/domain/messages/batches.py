@@ -21,8 +21,8 @@ _FAILED = (MessageState.FAILED, MessageState.UNKNOWN)
 
 
 def receipt_of_entries(entries: Collection[Message]) -> Receipt:
-    """What became of the messages of a batch, in the words of all jobs: `unknown` ones count as failed, invalid ones
-    as skipped."""
+    """The receipt of the messages of a batch, in the words of all jobs: `unknown` ones count as failed, invalid ones as
+    skipped."""
     reasons = Counter(str(entry.reason) for entry in entries if entry.reason)
     return receipt_of_states(Counter(entry.state.value for entry in entries), reasons)
 

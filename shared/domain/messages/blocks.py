@@ -1,8 +1,8 @@
 """Blocks: the instants of a quick account, dealt out to several workers at once.
 
-A worker that cannot make all of an account's calls takes some of the columns of a block. Of eight columns, each is
-every eighth instant. Others take the columns that are left, for as long as their instants are ahead. So several workers
-call at the same time, each at instants of its own, and all instants are as far apart as ever.
+A worker that cannot make all of an account's calls takes some of the columns of a block. If there are eight columns,
+each is every eighth instant. Others take the columns that are left, for as long as their instants are ahead. So several
+workers call at the same time, each at instants of its own, and all instants are as far apart as ever.
 """
 
 from msgspec import Struct

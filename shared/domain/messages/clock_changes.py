@@ -1,7 +1,7 @@
-"""What becomes of a pace when another clock counts, as after an election. Instants of the old one mean nothing then.
+"""The change of a pace when another clock counts, as after an election. Instants of the old one mean nothing then.
 
-Whoever sees it first has everybody wait until all grants of the old clock are over (`adopt`). What the provider asked
-for is kept, since it does not know our clocks.
+The process that sees it first has everybody wait until all grants of the old clock are over (`adopt`). A pause that the
+provider asked for is kept, since it does not know our clocks.
 """
 
 from shared.domain.messages.pacing import (

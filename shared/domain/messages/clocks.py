@@ -2,9 +2,9 @@
 
 A look asks the database for its time. Its answer holds for some moment between the question and the reply. So each look
 bounds by how much that clock is ahead of our own, from below and from above. All looks of the last seconds bound the
-same number, and together they bound it closely. What is reckoned from the lower bound is never ahead of the database.
+same number, and together they bound it closely. A time reckoned from the lower bound is never ahead of the database.
 
-Our own clock is one that never steps. Where looks contradict each other, the database's clock was moved.
+Our own clock is one that never steps. If looks contradict each other, the database's clock was moved.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ class Bounds(Struct, frozen=True):
 
 
 def bound(looks: Sequence[Look]) -> Bounds:
-    """What looks at one clock that do not contradict each other tell together."""
+    """The bounds that looks at one clock give together, if they do not contradict each other."""
     last = looks[-1]
     bounds = [look.ahead_at(last.answered_us) for look in looks]
     least, most = max(lower for lower, _ in bounds), min(upper for _, upper in bounds)

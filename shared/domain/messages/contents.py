@@ -75,7 +75,7 @@ def find_flaws(
 
 
 def ends_of_groups(lengths: Sequence[int]) -> Iterator[int]:
-    """Where to split messages of these lengths into groups of neighbours that are rendered together, from 0 to the end.
+    """The places that split messages of these lengths into groups of neighbours to render together, from 0 to the end.
     A group has a few messages of not too many characters together, or a single message."""
     yield 0
     first, characters = 0, 0

@@ -19,10 +19,10 @@ SHOWN_BYTES = 64 * 1024
 
 
 class RecipientCount(Struct, frozen=True, kw_only=True):
-    """What was found of an audience: so many `recipients` would be called. The others are `malformed` ones, those who
-    are `suppressed`, those whose message is `unrendered` since it would be empty or too long, and rows that are
-    `repeated`. `scanned` of `total` was looked at, in bytes of a file or keys of a
-    table; `exact` says that this was all. `columns` are its names, once known."""
+    """The counts of an audience: so many `recipients` would be called. The others are `malformed` ones, those who are
+    `suppressed`, those whose message is `unrendered` since it would be empty or too long, and rows that are `repeated`.
+    `scanned` of `total` was looked at, in bytes of a file or keys of a table; `exact` says that this was all. `columns`
+    are its names, once known."""
 
     recipients: int = 0
     malformed: int = 0
@@ -61,7 +61,7 @@ class RecipientCount(Struct, frozen=True, kw_only=True):
 
 
 class MessageSample(Struct, frozen=True):
-    """What the template of one locale makes, and the size of that as JSON; no `content` where it is too long."""
+    """The message that the template of one locale makes, and its size as JSON; no `content` where it is too long."""
 
     locale: str
     size: int

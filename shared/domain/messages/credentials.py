@@ -175,7 +175,7 @@ class Credential(Struct, frozen=True, kw_only=True):
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """What changes with every grant, and what grants go by. `pace` and `places` are stored together, by
+    """The fields that change with every grant or that grants go by. `pace` and `places` are stored together, by
     compare-and-set on `pace.seq`: who changes either raises it."""
 
     pace: Pace
@@ -203,7 +203,7 @@ def default_max_in_flight(rate: float) -> int:
 
 
 def default_on_unknown(channel: Channel) -> OnUnknown:
-    """What becomes of unknown messages where nobody says. A push that comes twice replaces itself on the device."""
+    """The fate of unknown messages where nobody says. A push that comes twice replaces itself on the device."""
     return OnUnknown.RETRY if channel is Channel.PUSH else OnUnknown.HOLD
 
 
@@ -247,7 +247,7 @@ def check_move(credential: Credential, to: CredentialStatus) -> None:
 
 
 def trial_content(credential: Credential, channel: Channel) -> dict[str, Any]:
-    """What a test message says."""
+    """The content of a test message."""
     if credential.test_content:
         return credential.test_content
     text = f"This message shows that Carillon can send by the credential {credential.name}."

@@ -1,6 +1,6 @@
 """How a job that sends messages stands, counted from its ledger, and when its messages will leave.
 
-What is planned and stands nowhere in the ledger is `unsent`. So the states always add up to what is planned.
+A planned message that stands nowhere in the ledger is `unsent`. So the states always add up to what is planned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
 
 
 class Ahead(Struct, frozen=True):
-    """What goes before a job, or beside it: so many `jobs` with so many unsent `messages`, and the `rate` that is left
+    """The work before a job, or beside it: so many `jobs` with so many unsent `messages`, and the `rate` that is left
     for the job, in messages a second; 0 where its credential does not send."""
 
     jobs: int = 0
@@ -74,7 +74,7 @@ class Forecast(Struct, frozen=True):
 
 
 def counted_states() -> Sequence[str]:
-    """What a tally calls the states of messages; those that are `unsent` are counted nowhere."""
+    """The names of the states of messages in a tally; those that are `unsent` are counted nowhere."""
     return [state.value for state in _COUNTED]
 
 

@@ -42,7 +42,7 @@ class CredentialStanding(Struct, frozen=True, kw_only=True):
 
 
 def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> CredentialQueue:
-    """What waits; `unsent` tells how many messages of each job do."""
+    """The queue of these jobs; `unsent` tells how many messages of each job wait."""
     left = {job.key: unsent.get(job.key, 0) for job in jobs}
     return CredentialQueue(
         jobs=len(jobs),
@@ -64,7 +64,7 @@ def standing_at(traffic: Traffic, queue: CredentialQueue, now: datetime) -> Cred
 
 
 def _limit_at(traffic: Traffic, queue: CredentialQueue, now_us: int) -> Limit:
-    """What bounds it. What its workers say of themselves counts for as long as their places do."""
+    """The limit that bounds it. The limits that its workers tell count for as long as their places do."""
     if queue.messages == queue.held:
         return Limit.WORK
     pace, told = traffic.pace, _told_by(drop_expired(traffic.places, now_us))

@@ -33,12 +33,12 @@ class Bounces(Struct, frozen=True):
     outcomes: int = 0
 
     def without(self, earlier: "Bounces") -> "Bounces":
-        """What has come since then."""
+        """The bounces and outcomes since then."""
         return Bounces(self.bounced - earlier.bounced, self.outcomes - earlier.outcomes)
 
 
 def count_bounces(tally: Mapping[str, int]) -> Bounces:
-    """What a job's tally says about bounces."""
+    """The bounces in a job's tally."""
     bounced = sum(tally.get(f"reasons.{reason}", 0) for reason in _BOUNCED)
     answered = sum(tally.get(state.value, 0) for state in _ANSWERED)
     return Bounces(bounced, answered - sum(tally.get(f"reasons.{reason}", 0) for reason in _NEVER_CALLED))

@@ -31,7 +31,7 @@ MESSAGE_JOB_TRANSITIONS = JOB_TRANSITIONS | {
 
 
 class Duplicates(StrEnum):
-    """What becomes of a recipient who stands in an audience several times."""
+    """The treatment of a recipient who stands in an audience several times."""
 
     ONCE = "once"  # one message
     EACH = "each"  # a message each time
@@ -46,7 +46,7 @@ class Halt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class MessageOptions(Struct, frozen=True, kw_only=True):
-    """What a job that sends messages has of its own.
+    """The options of a job that sends messages.
 
     Its recipients stand in the column `recipient_column`, and their addresses are of this `channel`; phone numbers
     without a country are of `default_region`. Those without a template in their own locale get that of `locale`.
@@ -112,12 +112,12 @@ class Resending(Struct, frozen=True):
 
 
 def options_of(job: Job) -> MessageOptions:
-    """What a job that sends messages has of its own."""
+    """The options of a job that sends messages."""
     return msgspec.convert(job.options, MessageOptions)
 
 
 def options_as_fields(options: MessageOptions) -> dict[str, Any]:
-    """What `options_of` reads."""
+    """The fields that `options_of` reads."""
     fields: dict[str, Any] = msgspec.to_builtins(options)
     return fields
 

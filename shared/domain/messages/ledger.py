@@ -9,13 +9,13 @@ A message without an entry is `unsent`. Three things change an entry:
 
 - **an answer** to a call: it counts where the entry is `sending` or `unknown`, and only for its own attempt;
 - **a callback** of the provider: it only ever raises the rank. So it may overtake the answer, come twice, and come in
-  any order. Of an earlier attempt only good news counts;
+  any order. For an earlier attempt only good news counts;
 - **recovery**, where the process that called is gone: `unknown`, or `unsent` again where a repeat does no harm.
 
 In the end an entry is **redacted**: it forgets its recipient and what the provider said, for good, unless it is called
 again. It counts as before.
 
-A *tally* counts the entries of a batch by state. Whoever changes entries adds the difference (`difference`) in the same
+A *tally* counts the entries of a batch by state. A change of entries adds the difference (`difference`) in the same
 transaction, so the tallies are exact at any moment.
 """
 
@@ -48,7 +48,7 @@ TOO_FAST_OF_AN_ATTEMPT = 20
 one recipient alone, for ever, must not hold back all others for ever."""
 PROVIDER_ID_CHARACTERS = 255
 REPEATED = "repeated"
-"""What a tally calls messages that were called a second time, though the first call may have succeeded."""
+"""The name in a tally of messages that were called a second time, though the first call may have succeeded."""
 
 
 class MessageState(StrEnum):
@@ -99,7 +99,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts that came to nothing, `too_fast` the calls since the last of them. `ref` is what the provider calls it
     (`ref_of`). `repeats_within` names whom it was called at, where a second call does no harm there. `v` is raised by
     every change. A message of no job is a `single` one, and `pending` until nothing is left to be done; from then on
-    `ledger_since` tells its age, and `personal_since` that it is not redacted. Where it is redacted, `to` and `detail`
+    `ledger_since` tells its age, and `personal_since` that it is not redacted. Once it is redacted, `to` and `detail`
     are empty.
     """
 
@@ -147,8 +147,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class News(Struct, frozen=True, kw_only=True):
-    """What a callback tells: the state that the message has reached. `attempt` is 0 where nobody can tell which attempt
-    it is about, and `ref` is what the provider calls that one, if it says so."""
+    """The news of a callback: the state that the message has reached. `attempt` is 0 where nobody can tell which
+    attempt it is about, and `ref` is what the provider calls that one, if it says so."""
 
     state: MessageState
     at: datetime
@@ -159,7 +159,7 @@ class News(Struct, frozen=True, kw_only=True):
 
 
 def batch_prefix(incarnation: str, ordinal: int) -> str:
-    """What the ids of a batch's entries begin with."""
+    """The prefix of the ids of a batch's entries."""
     return f"{incarnation}.{ordinal:08d}."
 
 
@@ -169,13 +169,13 @@ def entry_id(incarnation: str, ordinal: int, row: int) -> str:
 
 
 def prefix_of(message_id: str) -> str:
-    """What the ids of all entries of its batch begin with; `""` for a single message."""
+    """The prefix of the ids of all entries of its batch; `""` for a single message."""
     batch, dot, _ = message_id.rpartition(".")
     return f"{batch}{dot}"
 
 
 def ref_of(credential_id: str, provider_id: str) -> str:
-    """What a provider calls a message, as entries hold it: ids of two accounts may be equal. `""` for no id, and for
+    """The provider's name for a message, as entries hold it: ids of two accounts may be equal. `""` for no id, and for
     one that cannot be kept."""
     known = provider_id and len(provider_id) <= PROVIDER_ID_CHARACTERS and provider_id.isprintable()
     return f"{credential_id}/{provider_id}" if known else ""
@@ -191,7 +191,7 @@ def attempt_of(message: Message, ref: str) -> int:
 
 
 def state_of_refusal(reason: str) -> MessageState:
-    """Where a message ends that did not reach its recipient for this reason."""
+    """The final state of a message that did not reach its recipient for this reason."""
     return MessageState.INVALID if reason in ADDRESS_AT_FAULT else MessageState.FAILED
 
 
@@ -323,8 +323,8 @@ def is_to_be_sent(message: Message | None, *, round: int, states: frozenset[Mess
 
 
 def difference(before: Message | None, after: Message) -> dict[str, int]:
-    """What this change adds to the tally of the batch. Entries that are `unsent` are counted nowhere: what is planned
-    and counted nowhere is unsent."""
+    """The counts that this change adds to the tally of the batch. Entries that are `unsent` are counted nowhere: what
+    is planned and counted nowhere is unsent."""
     tally: Counter[str] = Counter()
     for entry, sign in ((before, -1), (after, 1)):
         if entry is None:

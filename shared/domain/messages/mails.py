@@ -11,7 +11,7 @@ _LABEL_WIDTH = 15
 
 
 def write_rejection(credential: Credential, app_name: str, mailing: Mailing) -> Letter | None:
-    """What is told of a rejected credential; `None` where nobody is to get it. It shows nothing of the secret."""
+    """The mail about a rejected credential; `None` where nobody is to get it. It shows nothing of the secret."""
     to = recipients(credential.created_by, mailing)
     if not to:
         return None

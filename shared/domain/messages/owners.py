@@ -14,7 +14,7 @@ def credential_owner(credential_id: str) -> str:
 
 
 def read_credential_owner(owner: str) -> str:
-    """What `credential_owner` was given. Raises `ValueError` for anything else."""
+    """The id that `credential_owner` was given. Raises `ValueError` for anything else."""
     return _read(owner, CREDENTIAL)
 
 
@@ -24,7 +24,7 @@ def singles_owner(credential_id: str) -> str:
 
 
 def read_singles_owner(owner: str) -> str:
-    """What `singles_owner` was given. Raises `ValueError` for anything else."""
+    """The id that `singles_owner` was given. Raises `ValueError` for anything else."""
     return _read(owner, SINGLES)
 
 

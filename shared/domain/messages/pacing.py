@@ -51,7 +51,7 @@ LONGEST_PAUSE_US = 86_400 * _SECOND
 
 
 class PaceGuard(Struct, frozen=True):
-    """What may come between the instant of a call and its arrival. It must be alike in all processes."""
+    """The time that may pass between the instant of a call and its arrival. It must be alike in all processes."""
 
     late_us: int = 8_000
     clock_us: int = 5_000
@@ -74,7 +74,7 @@ class Limit(StrEnum):
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """Where an account stands. `last_us` is the last instant that was given. Nothing begins before `free_us`, which a
+    """The pace of an account. `last_us` is the last instant that was given. Nothing begins before `free_us`, which a
     change of the clock sets, and nothing before `hold_until_us`, which the provider asked for. `clock` names the clock
     by which all of this is told.
 

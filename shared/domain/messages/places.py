@@ -2,8 +2,8 @@
 
 A batch needs a place before it is queued. It keeps the place, whoever works on it, until its last call has begun or it
 is put back into its plan. There are few places, so that what comes first by the account's order goes first: `age` takes
-the oldest job, `shares` the one that has had least for its share. Where no place is free and a job comes before one
-that has a place, the last holder in order *yields*: its worker puts the batch back at its next grant.
+the oldest job, `shares` the one that has had least for its share. If no place is free and a job comes before one that
+has a place, the last holder in order *yields*: its worker puts the batch back at its next grant.
 
 A holder that has instants for all its messages *ends*: its place counts no more among the few, so that the next batch
 is prepared while the last calls of this one are made.
@@ -56,7 +56,7 @@ Places = tuple[AccountPlace, ...]
 
 def capacity(rate: float, max_in_flight: int) -> int:
     """How many places an account has. Grants follow each other, so one holder calls while the next one prepares. More
-    would not be faster, and would leave each other fewer calls. Of a slow account one batch is enough: it takes a
+    would not be faster, and would leave each other fewer calls. A slow account needs one batch only: it takes a
     worker's room for long, and the next one is prepared between two calls."""
     if rate < _SLOW_RATE:
         return 1
@@ -74,7 +74,7 @@ def drop_expired(places: Places, now_us: int, *, keep: str = "") -> Places:
 
 
 def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int, turn: int = 0) -> Places | None:
-    """The places with one for this holder, with this turn at least; `None` where none is free. Who has one keeps it."""
+    """The places with this holder's own or a new one, with this turn at least; `None` where none is free."""
     if (mine := place_of(places, holder)) is not None:
         later = replace(mine, turn=max(mine.turn, turn))
         return tuple(later if place is mine else place for place in places)
@@ -131,7 +131,7 @@ def take_over(places: Places, holder: str, *, until_us: int, turn: int = 0) -> P
 
 def room(places: Places, holder: str, *, wanted: int, max_in_flight: int) -> int:
     """How many of the `wanted` calls the others leave to this holder: no more than its part of all, so that nobody
-    waits for one that took too many for longer than that one's grant. Who is first in line and has none gets one."""
+    waits for one that took too many for longer than that one's grant. A holder first in line without any gets one."""
     mine, others = place_of(places, holder), [place for place in places if place.holder != holder]
     has_priority = mine is not None and mine.rank == FIRST_IN_LINE
     taken = sum(place.calls or (place.rank == FIRST_IN_LINE and not has_priority) for place in others)

@@ -41,7 +41,7 @@ _LOCAL = re.compile(r"""[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+(?:\.[^\s\x00-\x1f\x7f
 _UNSEEN = {ord(character): None for character in ZERO_WIDTH if character not in "\u200c\u200d"}  # but for joiners
 
 HIDDEN = "…"
-"""What stands in the place of what is not shown."""
+"""The mark in the place of what is not shown."""
 
 
 class Malformed(Struct, frozen=True):
@@ -127,7 +127,7 @@ def check_plus(written: str, field: str) -> None:
 
 
 def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
-    """What repeats are told by: the normal form; of what has none, the text itself, which is no other's normal form."""
+    """The form that tells repeats: the normal form; without one, the text itself, which is no other's normal form."""
     read = address_reader(channel, default_region)
 
     def form(spelled: bytes) -> bytes:

@@ -4,9 +4,9 @@ A body is taken apart once, and its recipients come in columns: what has to be d
 escape it) is done to all of them in one step, and a text is joined from its parts without a look at what they are. Row
 by row the same takes four times as long.
 
-Values are data. What stands under `html` at the top of a body has them escaped, in what stands under `subject` every
-tab and line end is a blank, and JSON is made from the body after they are in place. A recipient's column wins over the
-job's context, that over the template's defaults; a column that is empty for a recipient is empty.
+Values are data. Texts under `html` at the top of a body have them escaped, in those under `subject` every tab and line
+end is a blank, and JSON is made from the body after they are in place. A recipient's column wins over the job's
+context, that over the template's defaults; a column that is empty for a recipient is empty.
 """
 
 import html
@@ -34,13 +34,13 @@ from shared.domain.messages.tags import (
 )
 
 MAX_BODY_CHARACTERS = 1024 * 1024
-"""Of the texts of one message. A short template with many tags may stand for more than any memory holds."""
+"""The limit of the texts of one message. A short template with many tags may stand for more than any memory holds."""
 
 LOCALE = "locale"
 """The column that picks a recipient's template."""
 
 Body = dict[str, Any]
-"""What one recipient is sent. Parts without a tag are shared by all: look at them, do not change them."""
+"""The body that one recipient is sent. Parts without a tag are shared by all: look at them, do not change them."""
 
 TextColumn = Sequence[str]
 
@@ -49,7 +49,7 @@ _NUL = "\0"
 
 
 class TextKind(Enum):
-    """What may be in a text, and so in the values that are put into it."""
+    """The kind of a text, and so of the values that are put into it."""
 
     PLAIN = auto()
     HTML = auto()
@@ -73,7 +73,7 @@ class _List(Struct, frozen=True):
 
 
 class _Fixed(Struct, frozen=True):
-    """What is alike for everybody."""
+    """A part that is alike for everybody."""
 
     value: Any
 
@@ -91,7 +91,7 @@ class _Values:
         self._ready: dict[tuple[str, TextKind], TextColumn] = {}
 
     def column(self, tag: str, kind: TextKind) -> TextColumn:
-        """What is put in place of the tag in such a text, for each recipient."""
+        """The values in place of the tag in such a text, one for each recipient."""
         ready = self._ready.get((tag, kind))
         if ready is None:
             ready = self._ready[tag, kind] = self._make_ready(tag, kind)
@@ -297,7 +297,7 @@ def _texts_of(part: _Part) -> Iterator[_Text]:
 
 
 def _column_of(part: _Part, values: _Values) -> Iterable[Any]:
-    """What becomes of this part for each recipient."""
+    """The values of this part, one for each recipient."""
     match part:
         case _Fixed():
             return repeat(part.value, values.count)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 
 class Share(Struct, frozen=True):
-    """What a job has had, for each of its shares (stride scheduling)."""
+    """The recipients that a job has had, for each of its shares (stride scheduling)."""
 
     had: float = 0.0
     share: int = 1
@@ -18,6 +18,6 @@ class Share(Struct, frozen=True):
 
 
 def join(running: Sequence[Share]) -> float:
-    """What a job that begins now counts as having had: the least that any other job has had. So it has nothing to catch
-    up."""
+    """The amount that a job that begins now counts as having had: the least that any other job has had. So it has
+    nothing to catch up."""
     return min((one.had for one in running), default=0.0)

@@ -4,8 +4,8 @@ Such a message has an entry in the ledger as any other, which also tells what wa
 to be sent, or is being sent, it is *pending*: by that a worker finds it. It is looked at when `due`, which moves where
 it is to be tried again later.
 
-A credential's single messages are sent by one worker at a time, who has the credential's *lease*. Whoever wants some to
-be sent raises the lease's `wanted`. So who lets go of the lease, and finds that raised, looks once more.
+A credential's single messages are sent by one worker at a time, who has its *lease*. A caller that wants some sent
+raises the lease's `wanted`. So a worker that lets go of the lease, and finds that raised, looks once more.
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from msgspec import Struct
 from shared.domain.messages.channels import Channel
 
 SILENCE = timedelta(seconds=10)
-"""Who has shown no sign for so long has lost the lease."""
+"""A worker that has shown no sign for so long has lost the lease."""
 
 
 class Pending(Struct, frozen=True, kw_only=True):
@@ -27,8 +27,8 @@ class Pending(Struct, frozen=True, kw_only=True):
 
 
 class SingleWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked for a single message: to be sent at `due`, and not behind `expires_at`. `transactional` ones reach
-    those too who have unsubscribed. What it says stands elsewhere, until it is pending no more."""
+    """The wish for a single message: to be sent at `due`, and not behind `expires_at`. `transactional` ones reach those
+    too who have unsubscribed. Its content stands elsewhere, until it is pending no more."""
 
     channel: Channel
     namespace: str
@@ -45,7 +45,7 @@ class SingleWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SendLease(Struct, frozen=True, kw_only=True):
-    """Who sends the single messages of the credential `id`; nobody, where `owner` is `""`."""
+    """The lease to send the single messages of the credential `id`; nobody has it where `owner` is `""`."""
 
     id: str
     owner: str = ""

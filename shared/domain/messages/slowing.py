@@ -1,4 +1,4 @@
-"""What becomes of a pace when its provider says that calls come too fast, and when that is over."""
+"""The slowing of a pace when its provider says that calls come too fast, and the recovery from it."""
 
 from datetime import timedelta
 

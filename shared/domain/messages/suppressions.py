@@ -77,7 +77,7 @@ def suppression_id(app_id: str, channel: Channel, address: str, list_name: str =
 
 
 def hash_address(app_id: str, address: str) -> str:
-    """What an app's suppressions of an address are found by, whether they know it or not."""
+    """The hash by which an app's suppressions of an address are found, whether they know it or not."""
     return listing_of(app_id, Channel.OTHER, address).address_hash.hex()
 
 
@@ -97,12 +97,12 @@ def suppress_address(
 
 
 def unsubscribe_listing(listing: Listing, *, at: datetime) -> Suppression:
-    """What the recipient of this listing asks for, who is known by a hash alone."""
+    """The suppression that the recipient of this listing asks for, who is known by a hash alone."""
     return _suppress(listing, address="", cause=SuppressionCause.UNSUBSCRIBE, message_id="", at=at)
 
 
 def subscription_of(listing: Listing, found: Collection[Suppression]) -> SubscriptionState:
-    """Where the recipient of a listing stands, by their suppressions of this list and of everything."""
+    """The state of the recipient of a listing, by their suppressions of this list and of everything."""
     unsubscribed = {each.list for each in found if each.unsubscribed_at is not None}
     return SubscriptionState(
         list=listing.list,

@@ -69,8 +69,8 @@ def find_tag(value: Any, name: str, path: str = "body") -> str:
 
 
 def values_by_tag(values: Mapping[str, Any], field: str) -> dict[str, str | None]:
-    """What context or defaults say for tags, as text: a number or a boolean as in JSON, null as nothing; `None` for
-    what is no text (an object, a list) and fills no tag.
+    """The values of context or defaults for tags, as text: a number or a boolean as in JSON, null as nothing; `None`
+    for what is no text (an object, a list) and fills no tag.
 
     Raises:
         Invalid: two keys are one tag.

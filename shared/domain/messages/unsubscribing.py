@@ -27,7 +27,7 @@ URL_FIELD = "unsubscribeUrl"
 """The field of a rendered mail that has its recipient's own link. No template has it: jobs put it there."""
 
 ONE_CLICK = ("List-Unsubscribe", "One-Click")
-"""What a mail program posts to the link when its user wants no more (RFC 8058): a field and its value."""
+"""The field, and its value, that a mail program posts to the link when its user wants no more (RFC 8058)."""
 
 _HASH_BYTES = 16
 _SIGNATURE_BYTES = 16
@@ -107,7 +107,7 @@ def _text_of(content: bytes) -> str:
 
 
 def _bytes_of(token: str) -> bytes:
-    """What the text stands for; nothing where it is no token's only spelling."""
+    """The bytes that the text stands for; nothing where it is no token's only spelling."""
     if len(token) > _TOKEN_CHARACTERS or not token.isascii():
         return b""
     try:

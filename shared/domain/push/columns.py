@@ -1,4 +1,4 @@
-"""What differs from one record of a batch to the next: the device's token, message id and user id, as columns."""
+"""The parts that differ between the records of a batch: the device's token, message id and user id, as columns."""
 
 from binascii import hexlify
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Control groups: the share of a job's users who get nothing, so that one can compare.
 
 Whether a user is held out follows from the job and the user alone, so all devices of one are treated alike, and a batch
-that is tried again comes out the same. Each user has a place in [0, 1), uniform over the users of a job. Where all
-devices of a user stand in one batch, those with the lowest places are held out, as many as the share asks for, rounded
-up. Where they may stand in several, those whose place is below the share are.
+that is tried again comes out the same. Each user has a place in [0, 1), uniform over the users of a job. If all devices
+of a user stand in one batch, the users with the lowest places are held out, as many as the share asks for, rounded up.
+If they may stand in several, those whose place is below the share are.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What the receivers say about pushes: reading one record of a feedback topic, and folding many into counts.
+"""The receivers' feedback about pushes: reading one record of a feedback topic, and folding many into counts.
 
 Two generations of Pusher write these records. The old one answers to every push, the current one to failures only. APNS
 and GCM records differ: a GCM record has a `message_id` and tells its failure in `error`, an APNS record in `Err.Key`.
@@ -71,7 +71,7 @@ _SKIPPED = {reason: Skipped(reason) for reason in Skip}
 
 
 def read(value: bytes | None) -> CountedPush | Skipped:
-    """What a record says. Total: every value has an answer, and none raises."""
+    """The push that a record tells, or why it is skipped. Total: every value has an answer, and none raises."""
     if not value:
         return _SKIPPED[Skip.EMPTY]
     try:
@@ -167,7 +167,7 @@ class Fold:
 
     @property
     def first(self) -> int:
-        """Where reading began."""
+        """The offset where reading began."""
         return self._beginning.offset
 
     @property
@@ -177,7 +177,7 @@ class Fold:
 
     @property
     def stop(self) -> Position:
-        """What is to be stored in the place of `start`."""
+        """The position that is to be stored in the place of `start`."""
         return replace(self._beginning, offset=self.end)
 
     @property

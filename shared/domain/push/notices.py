@@ -1,4 +1,4 @@
-"""What the preview of a job tells people before they post it: things that are allowed but probably mistakes.
+"""The notices in the preview of a job, before people post it: things that are allowed but probably mistakes.
 
 Each notice has a code, which stays, and a sentence for people.
 """

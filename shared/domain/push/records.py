@@ -35,7 +35,7 @@ class RecordRules(Struct, frozen=True, kw_only=True):
 
 
 class Slot(Enum):
-    """Where a device's own text goes. A shape holds each slot once, in this order."""
+    """The place of a device's own text. A shape holds each slot once, in this order."""
 
     TOKEN = "token"
     MESSAGE_ID = "message id"
@@ -52,7 +52,7 @@ class Frame(NamedTuple):
 
 
 class Push(Struct, frozen=True):
-    """What all records of one template share at one moment (`now`, in ns since the epoch)."""
+    """The parts that all records of one template share at one moment (`now`, in ns since the epoch)."""
 
     job: Job
     template_name: str

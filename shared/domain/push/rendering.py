@@ -1,11 +1,11 @@
 """Rendering: from a job's templates and a batch's devices to the records that go out.
 
-A tag has one value for the whole job, so a body is filled in once per template and locale, never per device. What is
-left per device is one text with its token, message id and user id in it. Values are put in as data: the JSON is made
-after they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
+A tag has one value for the whole job, so a body is filled in once per template and locale, never per device. The rest,
+per device, is one text with its token, message id and user id in it. Values are put in as data: the JSON is made after
+they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
 
-Devices come in columns and are worked on so. What a column cannot say of all alike (a text that needs escaping, a
-seq_id that several devices share) is put right for that device alone.
+Devices come in columns and are worked on so. A value that is not like the others of its column (a text that needs
+escaping, a seq_id that several devices share) is put right for that device alone.
 
 Each device ends in one of three ways, and the receipt accounts for all: a record (`sent`), no token to send to
 (`skipped`), or a reason why there is no record (`failed`). No device keeps the others from being sent.
