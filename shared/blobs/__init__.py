@@ -5,8 +5,8 @@ Guarantees:
 
 - **A path is data.** It reads "<bucket>/<key>" and is judged before anything is asked (`paths.py`): only the buckets
   that the deployment allows can be reached, and nothing leads out of one.
-- **A read is of one version.** What comes is exactly the bytes of the object that `stat` saw, or `Invalid`: one that
-  was replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
+- **A read is of one version.** It gives exactly the bytes of the object that `stat` saw, or `Invalid`: one that was
+  replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
 - **A write shows whole or not at all**, whatever is killed, and replaces what was there. Repeating it is harmless.
 - **An upload in parts** is remembered by whoever takes its parts, by a path and a token: each part may come to another
   process. Nobody sees an object before the parts are joined. A part that comes again takes the place of the one before.

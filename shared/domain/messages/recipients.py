@@ -6,7 +6,7 @@ case. A token of APNs, which is hexadecimal, is in lower case; other tokens and 
 zero-width characters and marks of direction around an address are never a part of it, nor are they inside a
 mail address, but for the joiners of other scripts.
 
-**Repeats.** Whoever stands twice in an audience is written to once. The planner finds that out: it takes a hash of 64
+**Repeats.** A person who is in an audience twice is written to once. The planner finds that out: it takes a hash of 64
 bits of each normal form (`hashes_of(ids, repeat_form(...))` in `shared.domain.audience.repeats`, the landed one, which
 no writer of a file can aim at) and writes into the cut which rows repeat one before them. The worker reads the rows of
 its cut anew and normalises by the same function, `read_address`, before it sends: so what the planner took for one
