@@ -50,6 +50,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
     assert [action for action in hidden.actions if "sign-out" not in action] == []
     headers = await look(people.operator, "/bus/subscriptions/c-paused", **ABOUT)
     assert "x-key: ••••" in headers.words
+    assert ("Failed calls 0" in headers.words, "of the last" in headers.words) == (True, False)
     assert "hush" not in headers.reply.body.decode()
 
 
