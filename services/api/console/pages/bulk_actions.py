@@ -35,7 +35,7 @@ class ActWords(Struct, frozen=True):
 ACTS = {
     "dead-letter.retry": ActWords(
         "Retry dead letters",
-        "retries {}, each with the current definition of its schedule. Letters of deleted schedules stay.",
+        "retries {}. A retry uses the current definition of its schedule. Letters of deleted schedules stay.",
     ),
     "dead-letter.discard": ActWords(
         "Discard dead letters", "discards {}. Nothing is called. This cannot be undone.", is_final=True
@@ -49,7 +49,7 @@ ACTS = {
         "Delete schedules", "deletes {}, with everything pending. This cannot be undone.", is_final=True
     ),
     "job.pause": ActWords("Pause jobs", "pauses {}. Nothing is sent until you resume."),
-    "job.resume": ActWords("Resume jobs", "resumes {}, each where it stopped."),
+    "job.resume": ActWords("Resume jobs", "resumes {}. A job goes on where it stopped."),
     "job.stop": ActWords("Stop jobs", "stops {} for good. This cannot be undone.", is_final=True),
 }
 _FIELDS = {
