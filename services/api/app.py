@@ -58,7 +58,11 @@ def create(
             *frame.handlers(),
             *Doors(frame, visitors).handlers(),
         ],
-        exception_handlers={MethodNotAllowedException: _refuse_method, Exception: errors.refuse},
+        exception_handlers={
+            MethodNotAllowedException: _refuse_method,
+            NotFoundException: frame.refuse_path,
+            Exception: errors.refuse,
+        },
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
         logging_config=None,

@@ -20,6 +20,10 @@ _FOCUS = """[
     document.activeElement.outerHTML.slice(0, 200), getComputedStyle(document.activeElement).outlineStyle,
     document.activeElement.getBoundingClientRect().width,
 ]"""
+_SQUEEZED = """[...document.querySelectorAll(".facts > dd")].filter((each) => {
+    const [room, whole] = [each, each.parentElement].map((one) => one.getBoundingClientRect().width);
+    return whole && room < whole / 2;
+}).map((each) => each.innerText)"""
 # Rules that another shape of the page may break; the wide one has been checked for all of them.
 _OF_SHAPE = ("aria-hidden-focus", "label", "link-name", "list", "region", "scrollable-region-focusable", "target-size")
 TOLD_MS = 50_000
@@ -55,6 +59,7 @@ async def barriers(shown: Screen, axe: str) -> list[str]:
             await shown.show_as(width, theme)
             if pixels := await shown.find_overflow():
                 found.append(f"{pixels} pixels wider than {width}, {theme}")
+    found += [f"narrow: no room for {each}" for each in await shown.page.evaluate(_SQUEEZED)]
     found += [f"narrow: {each}" for each in await shown.find_barriers(axe, *_OF_SHAPE)]
     return found
 

@@ -101,7 +101,7 @@ class SubscriptionPages(PageSet):
             "standing": stand(subscription, health),
             "name": name_if_many(key, health["queued"] if health else 0),
             "calls": len(attempts),
-            "failed": sum(not is_success(attempt) for attempt in attempts),
+            "failed": None if deliveries is None else sum(not is_success(attempt) for attempt in attempts),
             "deliveries": (deliveries or ())[:_SHOWN],
             "replays": [each for each in replays or () if each["ended_at"] is None],
         }

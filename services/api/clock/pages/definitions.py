@@ -84,7 +84,7 @@ def _read_definition(form: Fields) -> dict[str, Any]:
     body |= _read_numbers(form, _NUMBERS)
     body["misfire"] = _read_misfire(form)
     body["retry"] = _read_numbers(form, _RETRY, "retry.")
-    body["labels"] = read_pairs(form, "labels", "=")
+    body["labels"] = read_pairs(form, "labels")
     body["callback"] = _read_callback(form)
     return body
 
@@ -99,7 +99,7 @@ def _fill_form(schedule: Mapping[str, Any]) -> dict[str, str]:
     form["misfire"] = misfire if isinstance(misfire, str) else "within"
     form["misfire.fire_within_seconds"] = "" if isinstance(misfire, str) else f"{misfire['fire_within_seconds']:g}"
     form |= {f"retry.{name}": f"{schedule['retry'][name]:g}" for name in _RETRY}
-    form["labels"] = "\n".join(f"{name}={value}" for name, value in schedule["labels"].items())
+    form["labels"] = "\n".join(f"{name}:{value}" for name, value in schedule["labels"].items())
     return form | _fill_callback(schedule["callback"])
 
 

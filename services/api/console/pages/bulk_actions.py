@@ -35,12 +35,12 @@ class ActWords(Struct, frozen=True):
 ACTS = {
     "dead-letter.retry": ActWords(
         "Retry dead letters",
-        "retries {} with the current definition of their schedule. Letters of deleted schedules stay.",
+        "retries {}. A retry uses the current definition of its schedule. Letters of deleted schedules stay.",
     ),
     "dead-letter.discard": ActWords(
-        "Discard dead letters", "discards {}: these callbacks never happen. This cannot be undone.", is_final=True
+        "Discard dead letters", "discards {}. Nothing is called. This cannot be undone.", is_final=True
     ),
-    "schedule.pause": ActWords("Pause schedules", "pauses {}: they do not fire until they are resumed."),
+    "schedule.pause": ActWords("Pause schedules", "pauses {}. Nothing fires until you resume."),
     "schedule.resume": ActWords(
         "Resume schedules",
         "resumes {}. Each schedule handles what came due in the meantime by its own rule for late occurrences.",
@@ -48,8 +48,8 @@ ACTS = {
     "schedule.delete": ActWords(
         "Delete schedules", "deletes {}, with everything pending. This cannot be undone.", is_final=True
     ),
-    "job.pause": ActWords("Pause jobs", "pauses {}: they send nothing until they are resumed."),
-    "job.resume": ActWords("Resume jobs", "resumes {} where they stopped."),
+    "job.pause": ActWords("Pause jobs", "pauses {}. Nothing is sent until you resume."),
+    "job.resume": ActWords("Resume jobs", "resumes {}. A job goes on where it stopped."),
     "job.stop": ActWords("Stop jobs", "stops {} for good. This cannot be undone.", is_final=True),
 }
 _FIELDS = {

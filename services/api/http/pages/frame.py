@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from litestar import Request, Response
+from litestar.exceptions import NotFoundException
 from litestar.handlers import HTTPRouteHandler
 from markupsafe import Markup
 
@@ -81,6 +82,12 @@ class PageFrame:
         values = {"title": title, "reason": errors.problem_of(error).detail}
         errors.report(errors.problem_of(error), error)
         return self.door(request, "frame/away.html", HTTPStatus.SERVICE_UNAVAILABLE, values)
+
+    def refuse_path(self, request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
+        """A page for a path that the router has no route for, below one that it has; JSON for a path of the API."""
+        if request.method != "GET" or not request.scope["path"].startswith(f"{ROOT}/"):
+            return errors.refuse(request, error)
+        return self.door(request, "frame/nothing.html", HTTPStatus.NOT_FOUND, {"title": "Not found"})
 
     def _handler(self, path: str, method: Any, answer: Answer) -> HTTPRouteHandler:
         async def answer_visitor(request: Request[Any, Any, Any]) -> Response[Any]:

@@ -110,13 +110,13 @@ def read_lines(form: Form, field: str) -> list[str]:
     return [line.strip() for line in form.get(field, "").splitlines() if line.strip()]
 
 
-def read_pairs(form: Form, field: str, between: str = ":") -> dict[str, str]:
+def read_pairs(form: Form, field: str) -> dict[str, str]:
     """A name and its value on each line. Raises `ApiProblem`."""
     pairs: dict[str, str] = {}
     for line in read_lines(form, field):
-        name, found, value = line.partition(between)
+        name, found, value = line.partition(":")
         if not found:
-            raise refuse(field, f"each line is a name, {between!r} and a value")
+            raise refuse(field, "each line is a name, ':' and a value")
         if name.strip() in pairs:
             raise refuse(field, f"{name.strip()!r} stands on two lines, and only one value can count: remove one")
         pairs[name.strip()] = value.strip()

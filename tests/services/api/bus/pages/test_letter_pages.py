@@ -47,6 +47,7 @@ async def test_all_of_a_subscription_are_delivered_again_or_one_is_given_up(
     (letter,) = (await people.operator.get(delivered.about("dead-letters", "key=given-up"))).json
     nothing = await press(people.operator, "/bus/dead-letters/chosen/discard", about=ABOUT)
     assert (nothing.status, "Choose some of them first." in nothing.words) == (422, True)
+    assert ("Retry selected choose some" in nothing.words, "Field:" in nothing.words) == (True, False)
     form = urlencode([("chosen", "gone"), ("chosen", letter["id"])]).encode()
     path = f"/ui/bus/dead-letters/chosen/discard?{urlencode(ABOUT)}"
     given_up = await people.operator.send("POST", path, form)

@@ -50,6 +50,7 @@ async def test_one_look_tells_what_is_in_trouble(delivered: Delivered, people: P
     assert [action for action in hidden.actions if "sign-out" not in action] == []
     headers = await look(people.operator, "/bus/subscriptions/c-paused", **ABOUT)
     assert "x-key: ••••" in headers.words
+    assert ("Failed calls 0" in headers.words, "of the last" in headers.words) == (True, False)
     assert "hush" not in headers.reply.body.decode()
 
 
@@ -130,12 +131,13 @@ async def test_one_is_made_and_changed_and_its_secrets_are_shown_once(delivered:
         assert (await press(me, "/bus/new-subscription", typed | wrong)).wrong != [], wrong
     assert (await me.get("/bus/subscriptions")).json == []
 
-    made = await press(me, "/bus/new-subscription", typed | more | {"conditions": "/total gt 10"})
+    made = await press(me, "/bus/new-subscription", typed | more | {"conditions": "/total gt 10", "max_attempts": "1"})
     assert made.status == 200, made.words
     assert "whsec_" in made.words
     taken = await press(me, "/bus/new-subscription", typed)
     assert taken.wrong == ["there is a subscription orders already"]
 
+    assert "after 1 call that failed" in (await look(me, "/bus/subscriptions/orders")).words
     edit = await look(me, "/bus/subscriptions/orders/edit")
     assert "hush" not in edit.reply.body.decode()
     assert edit.fields["conditions"].strip() == "/total gt 10"

@@ -29,7 +29,7 @@ TYPED = {
     "misfire": "within",
     "misfire.fire_within_seconds": "600",
     "retry.attempts": "3",
-    "labels": "team=crm",
+    "labels": "team:crm",
 }
 
 
@@ -95,7 +95,7 @@ async def test_whoever_has_a_role_everywhere_sees_all_namespaces_and_a_viewer_no
     assert page.status == 200
     assert "https://example.com/…" in page.text
     assert "secret-path" not in page.text
-    assert HOSTILE not in page.text.replace(f"team={HOSTILE}", "")
+    assert HOSTILE not in page.text.replace(f"team:{HOSTILE}", "")
     assert not [action for action in page.actions if "/schedules/" in action]
     stranger, _ = await person(house)
     assert (await look(stranger, "/schedules/theirs", namespace=namespace)).status == 403
@@ -158,6 +158,9 @@ async def test_a_schedule_is_made_after_a_look_at_its_instants_and_changed(house
     assert (schedule["retry"]["attempts"], schedule["labels"]) == (3, {"team": "crm"})
     assert schedule["callback"]["data"] == {"queue": "orders", "payload": {"order": 17}}
     assert "A message to the queue orders" in (await look(client, "/schedules/order.17")).text
+    listed = await look(client, "/schedules", namespace=namespace, label=TYPED["labels"])
+    assert "order.17 team:crm" in listed.text
+    assert "order.17 team:crm" not in (await look(client, "/schedules", namespace=namespace, label="team:shop")).text
     form = await look(client, "/schedules/order.17/edit")
     told = {name: values[-1] for name, values in form.fields.items() if name and name != "reason"}
     target(await fill(client, "/schedules/order.17/edit", told))

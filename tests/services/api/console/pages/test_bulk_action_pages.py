@@ -50,7 +50,7 @@ async def test_acts_are_offered_and_none_is_told_as_such(house: House) -> None:
 async def test_one_begins_after_its_figures_were_seen_and_is_followed_to_its_end(house: House) -> None:
     client = await scheduled(house, 3)
     page = await look(client, "/bulk-actions/new", **PAUSE)
-    assert "This pauses 3 schedules: they do not fire" in page.text
+    assert "This pauses 3 schedules. Nothing fires" in page.text
     assert "Reason (required, kept in the audit)" in page.text
     raw = await client.get("/ui/bulk-actions/new?act=schedule.pause&prefix=order.")
     assert b'name="reason" maxlength="1000"' in raw.body
@@ -112,7 +112,7 @@ async def test_one_is_cancelled(house: House) -> None:
     )  # fmt: skip
     await house.store.dead_letters.add([letter])
     page = await look(client, "/bulk-actions/new", act="dead-letter.discard", key="k", error="HTTP 410")
-    assert "This discards 1 dead letter:" in page.text
+    assert "This discards 1 dead letter. Nothing is called." in page.text
     await house.store.dead_letters.add([replace(letter, id="1" * 32)])  # they go on dying while somebody reads
     begun = await fill(client, "/bulk-actions/new", typed(page, reason="r"))
     path = begun.headers["location"].partition("?")[0].removeprefix("/ui")

@@ -59,7 +59,7 @@ async def test_a_refresh_after_the_end_of_a_session_leads_to_the_door(house: Hou
 
 
 async def test_an_address_without_a_page_is_a_page_that_says_so(admin: Browser) -> None:
-    for path in ("/nothing", "/%3Cscript%3E", "/files"):
+    for path in ("/nothing", "/%3Cscript%3E", "/files", "/messages/new", "/bus/nothing/at/all"):
         reply = await admin.get(path)
         assert (path, reply.status) == (path, 404)
         assert "not found" in text_of(reply).lower()

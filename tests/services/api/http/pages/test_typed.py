@@ -20,6 +20,9 @@ from services.api.http.pages.typed import (
     read_pairs,
 )
 
+_TOLD = re.compile(r'ui\.(wrong|aria)\((?:problem|wrong), "([\w.]+)"\)')
+# Groups of fields, and hidden ones: nothing of theirs can be marked or focused.
+_UNMARKED = {"address", "app", "callback.type", "fields", "kind", "misfire", "schedules", "secret"}
 _ASKS = re.compile(r"ui\.ask\(.*[ ,(]name=|ui\.name_field\(")
 
 
@@ -64,3 +67,12 @@ def test_each_question_that_wants_a_name_has_somebody_who_checks_it() -> None:
         asks = sum(len(_ASKS.findall(file.read_text())) for file in folder.glob("*.html"))
         checks = sum(len(re.findall(r" check_name\(", file.read_text())) for file in folder.glob("*.py"))
         assert checks >= asks, folder
+
+
+def test_each_field_that_can_be_wrong_is_marked_as_such() -> None:
+    unmarked = set()
+    for template in Path(api.__file__).parent.glob("*/pages/**/*.html"):
+        told = _TOLD.findall(template.read_text("utf-8"))
+        marked = {field for macro, field in told if macro == "aria"} | _UNMARKED
+        unmarked |= {(template.name, field) for macro, field in told if macro == "wrong" and field not in marked}
+    assert unmarked == set()
