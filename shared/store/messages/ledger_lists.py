@@ -15,13 +15,22 @@ _codec = Codec(Message)
 _BATCH = 1_000
 # What is as it is by default is not written into the document.
 _UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
-# A job's message has no time of acceptance. During another call, `until` lies ahead: the last answer counts first.
-_CALLED = {"$ifNull": ["$answered_at", {"$ifNull": ["$until", EPOCH]}]}
-_ACCEPTED = {"$ifNull": ["$single.created_at", _CALLED]}
+# The calls of a message change its own times. In their order a reader of pages would see some messages twice, and
+# others never. So a job's message was accepted with its job.
+_INCARNATION = {"$arrayElemAt": [{"$split": ["$_id", "."]}, 0]}
+_JOB: Document = {
+    "from": "jobs",
+    "localField": "job",
+    "foreignField": "incarnation",
+    "pipeline": [{"$project": {"_id": 0, "created_at": 1}}],
+    "as": "job",
+}
+_MADE = {"$toDate": {"$toLong": {"$divide": ["$job.created_at", 1_000_000]}}}
+_ACCEPTED = {"$ifNull": ["$single.created_at", {"$ifNull": [_MADE, EPOCH]}]}
 
 
 class Dated(Struct, frozen=True):
-    """A message, and when it was accepted; a job's message, when it was last answered or called."""
+    """A message, and when it or its job was accepted."""
 
     message: Message
     at: datetime
@@ -53,7 +62,11 @@ class LedgerLists:
         id."""
         pipeline: list[Document] = [
             {"$match": {"app_id": app_id, "to": {"$in": list(addresses)}}},
+            {"$addFields": {"job": _INCARNATION}},
+            {"$lookup": _JOB},
+            {"$unwind": {"path": "$job", "preserveNullAndEmptyArrays": True}},
             {"$addFields": {"at": _ACCEPTED}},
+            {"$project": {"job": 0}},
         ]
         if before is not None:
             at, message_id = before

@@ -38,16 +38,20 @@ class MessageSums:
         """Nothing to make: jobs and the ledger have made the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
-        """The messages of a job, all at one moment; without its duplicates as long as it has its batches."""
+        """The messages of a job, all at one moment; without its duplicates as long as it has its batches. None while it
+        is deleted."""
         while True:
             before, found, after = await self._read(job_key)
+            if after and after.get("removing"):
+                return MessageCounts()
             # Not every server reads several collections at one moment: if the looks differ, counts have moved.
             if _steps_of(before) == _steps_of(after):
-                return _add_up(found, after)
+                return _add_up(found, after or {})
 
-    async def _read(self, job_key: str) -> tuple[Document, list[Document], Document]:
-        """The documents that count, between two looks at the job."""
-        look, heard = {"_id": 0, "tally": 1, "round": 1}, beginning_with(f"{split_key(job_key)[1]}.")
+    async def _read(self, job_key: str) -> tuple[Document | None, list[Document], Document | None]:
+        """The documents that count, between two looks at the job; `None` for a job that is gone."""
+        look = {"_id": 0, "tally": 1, "round": 1, "removing": 1}
+        heard = beginning_with(f"{split_key(job_key)[1]}.")
         with translate_errors():
             async with self._jobs.database.client.start_session(snapshot=True) as session:
                 before = await self._jobs.find_one(one_job(job_key), look, session=session)
@@ -58,7 +62,7 @@ class MessageSums:
                 )
                 batches = await counted.to_list()
                 after = await self._jobs.find_one(one_job(job_key), look, session=session)
-        return before or {}, [*batches, *({"tally": tally} for tally in told)], after or {}
+        return before, [*batches, *({"tally": tally} for tally in told)], after
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
         """How many messages of these jobs nobody has called."""
@@ -78,8 +82,9 @@ class MessageSums:
         return {document["_id"]: max(document["unsent"], 0) for document in found}
 
 
-def _steps_of(look: Document) -> tuple[int, int]:
-    return look.get("tally", _NOTHING_KEPT)["steps"], look.get("round", 0)
+def _steps_of(look: Document | None) -> tuple[int, int] | None:
+    # A job that is deleted takes no steps. It goes after its batches.
+    return None if look is None else (look.get("tally", _NOTHING_KEPT)["steps"], look.get("round", 0))
 
 
 def _add_up(found: Sequence[Document], look: Document) -> MessageCounts:

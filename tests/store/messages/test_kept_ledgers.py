@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -91,6 +92,29 @@ async def test_other_jobs_keep_theirs(store: Store) -> None:
     await forget(store, job, rows=2)
     assert await store.message_sums.count(other.key) == before
     assert await count_rows(store, other) == {"sent": 3}
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_no_count_is_negative_of_a_job_that_is_deleted_meanwhile(store: Store, *, is_whole: bool) -> None:
+    """Callbacks are read, and then the batches go which those take from."""
+    job = await add_job(store, [5])
+    assert await tell(store, entry_id(job.incarnation, 0, 0), MessageState.FAILED, "hard-bounce")
+    batches = store.message_sums._batches
+
+    class Late:
+        async def aggregate(self, *args: Any) -> Any:
+            assert await store.closed_jobs.begin_removal(job.key)
+            while await store.kept_ledgers.remove_some(job.incarnation, limit=100):
+                pass
+            await store._database["batches"].delete_many({"job_id": job.key})
+            if is_whole:
+                await store.closed_jobs.remove([job.key])
+            store.message_sums._batches = batches
+            return await batches.aggregate(*args)
+
+    store.message_sums._batches = Late()  # type: ignore[assignment]
+    counts = await store.message_sums.count(job.key)
+    assert (counts.planned, counts.unsent, sum(map(abs, counts.by_state.values()))) == (0, 0, 0)
 
 
 callbacks = st.lists(

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
+from shared.domain.instants import ns
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, batch_id
 from shared.domain.messages.answers import CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
 from shared.domain.messages.channels import Channel
@@ -26,6 +27,7 @@ from shared.domain.messages.ledger import (
 from shared.domain.messages.singles import SingleWish
 from shared.store import Store
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
+from tests.store.made import a_job
 
 NOW = datetime(2026, 12, 24, tzinfo=UTC)
 SOON = NOW + timedelta(seconds=2)
@@ -151,8 +153,9 @@ async def test_messages_to_a_recipient_are_read_by_when_they_were_accepted(store
         single = SingleWish(channel=Channel.MAIL, namespace="n", created_at=at, due=at)
         return replace(blank(), id=f"0190-{seconds}", single=single)
 
+    await store.jobs.add(a_job(incarnation=INCARNATION, created_at=ns(NOW) + 10**9))
     called = write_ahead(accepted(0), owner="w1", until=NOW + timedelta(seconds=60))
-    of_job = replace(ahead(blank()), answered_at=NOW + timedelta(seconds=1), until=NOW + timedelta(seconds=9))
+    of_job = replace(ahead(blank()), answered_at=NOW + timedelta(seconds=7), until=NOW + timedelta(seconds=9))
     for entry in (called, of_job, accepted(5)):
         assert await ledger.fold([EntryChange(None, entry)]) is WriteResult.DONE
     found = [await store.message_lists.find_recipient("app", ["ana0@example.com"], limit=2)]
@@ -164,6 +167,27 @@ async def test_messages_to_a_recipient_are_read_by_when_they_were_accepted(store
         )
     )
     assert [each.message.id for page in found for each in page] == ["0190-5", of_job.id, "0190-0"]
+
+
+async def test_pages_of_a_recipient_have_each_message_once_though_it_is_called_meanwhile(
+    store: Store, ledger: MessageLedger
+) -> None:
+    """The first is answered, and the last is called again, while somebody goes from page to page."""
+    lists, seen, before = store.message_lists, list[str](), None
+    jobs = [a_job(incarnation=f"{n}", created_at=ns(NOW) + n * 10**9) for n in range(4)]
+    for job in jobs:
+        await store.jobs.add(job)
+    called = [ahead(replace(blank(), id=entry_id(job.incarnation, 0, 0))) for job in jobs]
+    entries = [answered(called[0], NotNow("later")), *called[1:]]
+    for entry in entries:
+        assert await ledger.fold([EntryChange(None, entry)]) is WriteResult.DONE
+    for change in (None, (3, answered(entries[3], CallAccepted("p"))), (0, ahead(entries[0])), None, None):
+        if change is not None:
+            assert await ledger.fold([EntryChange(entries[change[0]], change[1])]) is WriteResult.DONE
+        page = await lists.find_recipient("app", ["ana0@example.com"], before=before, limit=1)
+        seen += [each.message.id for each in page]
+        before = (page[-1].at, page[-1].message.id) if page else before
+    assert seen == [entry.id for entry in reversed(entries)]
 
 
 async def test_callbacks_about_two_batches_count_for_each_job_once(store: Store, ledger: MessageLedger) -> None:

@@ -94,11 +94,12 @@ def _fill_form(schedule: Mapping[str, Any]) -> dict[str, str]:
     form["schedules"] = "\n".join(schedule.get("schedules", ()))
     for name in ("cron", "timezone", "every", *_TIMES, "max_occurrences"):
         form[name] = str(schedule.get(name, ""))
-    form["window_seconds"] = f"{schedule['window_seconds']:g}" if schedule["window_seconds"] else ""
+    form["window_seconds"] = _write_number(schedule["window_seconds"]) if schedule["window_seconds"] else ""
     misfire = schedule["misfire"]
     form["misfire"] = misfire if isinstance(misfire, str) else "within"
-    form["misfire.fire_within_seconds"] = "" if isinstance(misfire, str) else f"{misfire['fire_within_seconds']:g}"
-    form |= {f"retry.{name}": f"{schedule['retry'][name]:g}" for name in _RETRY}
+    within = "" if isinstance(misfire, str) else _write_number(misfire["fire_within_seconds"])
+    form["misfire.fire_within_seconds"] = within
+    form |= {f"retry.{name}": _write_number(schedule["retry"][name]) for name in _RETRY}
     form["labels"] = "\n".join(f"{name}:{value}" for name, value in schedule["labels"].items())
     return form | _fill_callback(schedule["callback"])
 
@@ -143,6 +144,11 @@ def _read_callback(form: Fields) -> dict[str, Any]:
 def _write_json(payload: Any) -> str:
     """The payload as it is read again: a text in quotes, so that it is no number or list afterwards."""
     return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
+
+
+def _write_number(number: float) -> str:
+    """The number, to the last digit: what is shown is saved again."""
+    return str(number).removesuffix(".0")
 
 
 def _read_numbers(form: Fields, names: Sequence[str], where: str = "") -> dict[str, Any]:

@@ -108,7 +108,7 @@ class TemplatePages(PageSet):
     @FormRoute(_NEW + "/rendered", page="show_new", fragment=_RENDERED)
     @FormRoute(_EDIT + "/rendered", page="show_editor", fragment=_RENDERED)
     async def render(self, visit: Visit) -> Values:
-        return await self._try(visit, visit.path("app_id"), {})
+        return await self._try(visit, visit.path("app_id"), {"body": {}, "defaults": {}})
 
     async def _try(self, visit: Visit, app_id: str, template: TemplateItem) -> Values:
         try:

@@ -164,10 +164,12 @@ async def test_other_jobs_and_apps_are_not_shown(desk: Desk, campaign: Campaign,
 
 
 async def test_the_newest_messages_to_a_recipient_come_first(desk: Desk, campaign: Campaign) -> None:
-    jobs = [await campaign.made() for _ in range(3)]
-    for days, job in enumerate(jobs):
+    jobs = []
+    for days in range(3):
+        jobs.append(job := await campaign.made())
+        desk.house.clock.advance(1)
         await campaign.plan(job, [2])
-        at = NOW.replace(day=1 + days)
+        at = NOW.replace(day=3 - days)
         await campaign.note(job, 0, {0: {"to": "bob@example.com", "until": at, "answered_at": None}})
     other = await campaign_at(desk)
     theirs = await other.made()

@@ -180,6 +180,19 @@ async def test_a_payload_keeps_its_type_when_a_schedule_is_saved_as_it_stands(ho
     assert (await client.get("/schedules/k")).json["callback"]["data"]["payload"] == payload
 
 
+async def test_numbers_keep_their_digits_when_a_schedule_is_saved_as_it_stands(house: House) -> None:
+    client, _ = await person(house)
+    numbers = {"window_seconds": 1234.5678, "misfire": {"fire_within_seconds": 12_345_678.0}}
+    numbers |= {"retry": {"attempts": 3, "first_delay_seconds": 0.1, "factor": 1.0625, "cap_seconds": 604_799.5}}
+    await scheduled(client, "digits", **numbers)
+    before = (await client.get("/schedules/digits")).json
+    form = await look(client, "/schedules/digits/edit")
+    told = {name: values[-1] for name, values in form.fields.items() if name and name != "reason"}
+    target(await fill(client, "/schedules/digits/edit", told))
+    after = (await client.get("/schedules/digits")).json
+    assert {name: after[name] for name in numbers} == {name: before[name] for name in numbers}
+
+
 @pytest.mark.parametrize(
     ("typed", "field", "reason"),
     [

@@ -115,6 +115,8 @@ async def test_what_becomes_of_a_text_is_a_part_for_scripts_and_a_page_for_brows
 
     whole = await send_form(house.admin, place, fields)
     assert whole.status == 200 and b"<html" in whole.body and b"Hi &lt;b&gt;Ana" in whole.body
+    for headers in ({"hx_request": "true"}, {}):
+        assert (await send_form(house.admin, place, {}, **headers)).status == 200
     broken = await send_form(house.admin, place, fields | {"context": "{"}, hx_request="true")
     assert broken.status == 200 and b"not JSON" in broken.body
     assert (await house.admin.get(f"/apps/{app_id}/templates")).json == []
