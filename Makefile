@@ -23,7 +23,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up deps test test-all test-fast storm mutants lint bench bench-large docs screenshots stack down clean lock
+.PHONY: help demo up deps test test-all test-fast storm mutants lint bench bench-large docs screenshots stack stack-down clean lock
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,7 +68,7 @@ bench-large: deps ## An audience of 20 million, and 10 million schedules pending
 stack: deps ## Start the servers of the tests, or find them running, and print where they are
 	@$(RUN) tests.stack up
 
-down: $(DEV_READY) ## End these servers and forget their data
+stack-down: $(DEV_READY) ## End these servers and forget their data
 	@$(RUN) tests.stack down
 
 docs: $(DEV_READY) ## Build the documentation as a site, into site/; a link that leads nowhere fails

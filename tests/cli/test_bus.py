@@ -60,9 +60,9 @@ async def test_who_publishes_on_anothers_topic_is_told_where_to_look(cli: Progra
 
 async def test_whose_subscription_is_missing_is_told(cli: Program) -> None:
     ended = await cli.run("replays", "list", "nowhere")
-    assert (ended.code, ended.err) == (4, f"Error: key: user:{ADMIN} has no subscription nowhere\n")
+    assert (ended.code, ended.err) == (4, f"Error: key: there is no subscription nowhere of user:{ADMIN}\n")
     ended = await cli.run("subscriptions", "show", "nowhere", "--namespace", "token:other")
-    assert (ended.code, ended.err) == (4, "Error: key: token:other has no subscription nowhere\n")
+    assert (ended.code, ended.err) == (4, "Error: key: there is no subscription nowhere of token:other\n")
 
 
 async def test_a_token_of_the_bus_is_told_that_it_opens_nothing_else(cli: Program, bus: Bus) -> None:

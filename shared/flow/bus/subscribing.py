@@ -244,4 +244,4 @@ def _present(stands: EventSubscription | None, namespace: str, key: str) -> Even
 
 
 def _no_subscription(namespace: str, key: str) -> NotFound:
-    return NotFound(f"{namespace} has no subscription {key}", field="key", value=key)
+    return NotFound(f"there is no subscription {key} of {namespace}", field="key", value=key)
