@@ -57,10 +57,8 @@ class MessageSums:
                 before = await self._jobs.find_one(one_job(job_key), look, session=session)
                 # Before the batches: a callback only moves a message that its batch has counted.
                 told = await self._tallies.find(heard, session=session).to_list()
-                counted = await self._batches.aggregate(
-                    [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}], session
-                )
-                batches = await counted.to_list()
+                counted = [{"$match": {"job_id": job_key}}, {"$project": _COUNTED}]
+                batches = await (await self._batches.aggregate(counted, session=session)).to_list()
                 after = await self._jobs.find_one(one_job(job_key), look, session=session)
         return before, [*batches, *({"tally": tally} for tally in told)], after
 
