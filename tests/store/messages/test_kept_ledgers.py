@@ -102,7 +102,7 @@ async def test_no_count_is_negative_of_a_job_that_is_deleted_meanwhile(store: St
     batches = store.message_sums._batches
 
     class Late:
-        async def aggregate(self, *args: Any, session: Any) -> Any:
+        async def aggregate(self, *args: Any, **session: Any) -> Any:
             assert await store.closed_jobs.begin_removal(job.key)
             while await store.kept_ledgers.remove_some(job.incarnation, limit=100):
                 pass
@@ -110,7 +110,7 @@ async def test_no_count_is_negative_of_a_job_that_is_deleted_meanwhile(store: St
             if is_whole:
                 await store.closed_jobs.remove([job.key])
             store.message_sums._batches = batches
-            return await batches.aggregate(*args, session=session)
+            return await batches.aggregate(*args, **session)
 
     store.message_sums._batches = Late()  # type: ignore[assignment]
     counts = await store.message_sums.count(job.key)

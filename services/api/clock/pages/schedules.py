@@ -129,8 +129,10 @@ def _name_firing(schedule: Mapping[str, Any]) -> str:
 
 def picture_due(due: Mapping[str, Any]) -> Values:
     """The instants of `GET /schedules/due` by time: a column for each `step`. Columns begin at round times, so they do
-    not move between two refreshes. `is_whole` is false if the API has left some of the day out."""
-    now, until = known_time(due["as_of"]), known_time(due["until"])
+    not move between two refreshes. Overdue instants are in the first one. `is_whole` is false if the API has left some of
+    the day out."""
+    now = known_time(due["as_of"])
+    until = max(now, known_time(due["until"]))
     step = next((step for step in _STEPS if until - now <= _MOST_STEPS * step), _STEPS[-1])
     begin = now - (now - datetime.min.replace(tzinfo=UTC)) % step
     starts = [begin + n * step for n in range((until - begin) // step + 1)]

@@ -86,6 +86,13 @@ async def test_a_picture_that_ends_early_has_shorter_columns() -> None:
     assert (shown["step"], shown["is_whole"]) == (timedelta(seconds=1), False)
 
 
+async def test_a_picture_of_overdue_instants_alone_has_one_column() -> None:
+    instants = [{"at": f"2026-11-27T12:29:{second:02}Z"} for second in range(50)]
+    shown = picture_due({"as_of": "2026-11-27T12:30:00Z", "until": "2026-11-27T12:29:49Z", "instants": instants})
+    assert [column.size for column in shown["columns"]] == [50]
+    assert (shown["begin"].second, shown["end"].second) == (0, 1)
+
+
 async def test_whoever_has_a_role_everywhere_sees_all_namespaces_and_a_viewer_no_payload(house: House) -> None:
     owner, namespace = await person(house)
     viewer, _ = await person(house, roles={"*": "viewer"})
