@@ -62,14 +62,15 @@ async def _measure(place: Place, amounts: console_data.Amounts) -> list[Measured
         found = [await _measure_job_page(house, jobs[-1])]
         say("measuring: routes")
         found.append(await _measure_routes(house, commands, paths, amounts))
-        say("measuring: bulk retry")
-        found.append(await _measure_retry(house))
         say("measuring: pages")
         found += await console_pages.measure_pages(house, commands, jobs[-1], amounts)
         say("measuring: viewers")
         job_page = f"/jobs/{jobs[-1].app_id}/{jobs[-1].id}"
         watched = {"overview": "", "jobs": "/jobs", "a running job": job_page, "processes": "/processes"}
         found.append(await measure_viewers(house, commands, watched))
+        # Last, because it leaves twenty times the dead letters and instants.
+        say("measuring: bulk retry")
+        found.append(await _measure_retry(house))
     async with clock_house(place) as house:
         say("measuring: processes that have nothing to do")
         found.append(await _measure_idle(house))

@@ -129,8 +129,8 @@ def _name_firing(schedule: Mapping[str, Any]) -> str:
 
 def picture_due(due: Mapping[str, Any]) -> Values:
     """The instants of `GET /schedules/due` by time: a column for each `step`. Columns begin at round times, so they do
-    not move between two refreshes. Overdue instants are in the first one. `is_whole` is false if the API has left some of
-    the day out."""
+    not move between two refreshes. Overdue instants are in the first one. `is_whole` is false if the API has left some
+    of the day out."""
     now = known_time(due["as_of"])
     until = max(now, known_time(due["until"]))
     step = next((step for step in _STEPS if until - now <= _MOST_STEPS * step), _STEPS[-1])
