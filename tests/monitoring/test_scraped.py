@@ -52,7 +52,7 @@ QUIET = {
     "engines: Spans of traces: {{outcome}}",
     "messages: Calls of providers: {{kind}} {{outcome}}",
     "messages: How long calls of providers take, 99 %: {{kind}}",
-    "messages: What instants were asked for: {{outcome}}",
+    "messages: Requests for instants: {{outcome}}",
     "messages: Places of accounts: {{outcome}}",
 } | {place for place in every_expression() if place.startswith("bus: ") and "{{" in place}
 # They may tell the truth about a machine that does much else.
