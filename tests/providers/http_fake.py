@@ -73,11 +73,11 @@ class Connection(asyncio.Protocol):
         return True
 
     def serve(self, call: Arrived) -> Rule:
-        """How a call is answered that is none."""
-        raise NotImplementedError
+        """How a call that is no message is answered."""
+        raise AssertionError(f"{call.path} is no message")
 
     def examine(self, call: Arrived, rule: Rule) -> Rule:
-        """How a message is answered that would be answered so."""
+        """How a message is answered to which this rule applies."""
         return rule
 
     def _answer(self, rule: Rule) -> None:

@@ -140,7 +140,7 @@ class Schedules:
         most: int,
     ) -> int:
         """How many of a caller's schedules these are; `most` where there are more."""
-        # One value of the index by namespace: the stand-in plans a collection scan for a range of `_id`.
+        # All schedules of a namespace are one value of its index.
         is_whole = not (prefix or state or labels)
         query = {"namespace": namespace} if is_whole else _range_of(namespace, prefix, state, labels)[1]
         with translate_errors():

@@ -38,8 +38,8 @@ class MessageSums:
         """Nothing to make: jobs and the ledger have made the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
-        """The messages of a job, all at one moment; without its duplicates as long as it has its batches. None while it
-        is deleted."""
+        """The messages of a job, all at one moment; without its duplicates as long as it has its batches. A job that is
+        being deleted has no messages."""
         while True:
             before, found, after = await self._read(job_key)
             if after and after.get("removing"):

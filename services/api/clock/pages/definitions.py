@@ -13,7 +13,7 @@ from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet,
 from services.api.http.pages.typed import read_json, read_number, read_pairs
 from services.api.http.pages.visits import Visit, address
 
-_NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a key `new` may be somebody's
+_NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a schedule may have the key `new`
 _TIMES = ("starts_at", "ends_at")
 _NUMBERS = ("max_occurrences", "window_seconds")
 _RETRY = ("attempts", "first_delay_seconds", "factor", "cap_seconds")
@@ -147,7 +147,7 @@ def _write_json(payload: Any) -> str:
 
 
 def _write_number(number: float) -> str:
-    """The number, to the last digit: what is shown is saved again."""
+    """The number with all its digits, because the form saves the shown value again."""
     return str(number).removesuffix(".0")
 
 

@@ -84,7 +84,7 @@ class PageFrame:
         return self.door(request, "frame/away.html", HTTPStatus.SERVICE_UNAVAILABLE, values)
 
     def refuse_path(self, request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
-        """A page for a path that the router has no route for, below one that it has; JSON for a path of the API."""
+        """The answer to a path without a route: a page below `/ui`, and else the JSON of the API."""
         if request.method != "GET" or not request.scope["path"].startswith(f"{ROOT}/"):
             return errors.refuse(request, error)
         return self.door(request, "frame/nothing.html", HTTPStatus.NOT_FOUND, {"title": "Not found"})
@@ -122,7 +122,7 @@ class PageFrame:
             except ApiProblem as problem:
                 if bearer is None or not problem.is_refusal:
                     return self._show_problem(visit, problem, _section_of(pages) if bearer else "")
-                # What was typed, and beside it what is wrong. A refresh would take both away.
+                # The page keeps the typed values, with the problem beside its field. A refresh would drop both.
                 told: Values = {"problem": problem, "refresh_seconds": 0}
                 return await self._show_page(visit, pages, bearer[0], bearer[1](visit), told, problem.status)
             if isinstance(done, Moved):

@@ -87,7 +87,7 @@ class PageFiles:
 
 
 def page_handler(path: str, method: Any, answer: Any, *, most_bytes: int = FORM_BYTES) -> HTTPRouteHandler:
-    """The route below `/ui` that this function answers, to whomever."""
+    """The route below `/ui` that `answer` serves. Everybody may ask it."""
     return HTTPRouteHandler(
         f"{ROOT}{path}".rstrip("/"),
         http_method=[method],
