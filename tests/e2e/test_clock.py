@@ -1,8 +1,12 @@
 """Schedules on real servers, as their users see them."""
 
+import asyncio
 import itertools
+import os
+import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -12,9 +16,10 @@ from shared.domain.clock.outcomes import Outcome, OutcomeResult
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import RetryPolicy, ScheduleState
 from shared.flow.clock.drafts import Accepted, Wanted
-from tests.e2e.clocks import NAMESPACE, is_retried, receiving, scheduled
+from tests.e2e.clocks import NAMESPACE, declared, is_retried, receiving, scheduled
 from tests.e2e.house import House
-from tests.waiting import until
+from tests.e2e.test_first_steps import steps_of
+from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.native
 
@@ -44,6 +49,30 @@ async def all_outcomes(house: House, accepted: Accepted, count: int) -> list[Out
     """The outcomes of a schedule, newest first; none before there are so many."""
     found = await house.capabilities.store.outcomes.latest(accepted.schedule.owner, 10)
     return found if len(found) >= count else []
+
+
+async def test_the_consumer_of_the_documentation_rejects_what_failed_and_drops_repeats(
+    house: House, tmp_path: Path
+) -> None:
+    [step] = [step for step in steps_of("docs/moving-from-a-scheduler.md") if step.file]
+    works = "    print("
+    assert works in step.text
+    fails_once = '    if not os.path.exists("failed"):\n        open("failed", "w")\n        raise ValueError\n'
+    (tmp_path / step.file).write_text(step.text.replace(works, fails_once + works))
+    await declared(house, "training.invitations")
+    await house.start("scheduler")
+    environment = os.environ | {"RABBITMQ_URL": house.environment["CARILLON_BROKER_URL"]}
+    consumer = await asyncio.create_subprocess_exec(
+        sys.executable, step.file, cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert consumer.stdout is not None
+        await scheduled(house, "training", -60, 1, queue="training.invitations")
+        said = await asyncio.wait_for(consumer.stdout.readline(), SECONDS)
+    finally:
+        consumer.kill()
+        await consumer.wait()
+    assert (said, (tmp_path / "failed").exists()) == (b"remind players of training 42\n", True)
 
 
 async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None:
