@@ -10,7 +10,7 @@ from tests.stack.places import CHECKOUT
 
 PAGES = (
     "messages", "single-messages", "ledger", "operating-messages", "moving-from-postman",
-    "bus", "operating-the-bus", "moving-from-routemaster",
+    "bus", "operating-the-bus", "moving-from-routemaster", "nothing-arrived",
 )  # fmt: skip
 
 

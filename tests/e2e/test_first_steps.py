@@ -269,6 +269,11 @@ async def the_whole_file_arrives(terminal: Terminal) -> None:
     assert [path.read_bytes() for path in stored] == [(terminal.folder / "users.csv").read_bytes()]
 
 
+async def the_first_event_comes(terminal: Terminal) -> None:
+    received = terminal.folder / "received"
+    await until(lambda: 'orders/1"' in received.read_text(), "the first event")
+
+
 async def events_come(terminal: Terminal) -> None:
     received = terminal.folder / "received"
     urls = ('orders/1"', 'carillon-test"')
@@ -319,7 +324,8 @@ SENDING = (
     Page("uploads", (7, 1, 1), the_whole_file_arrives),
 )
 BUS = (
-    Page("bus", (15, 17, 10), events_come),
+    Page("first-event", (6, 6, 6), the_first_event_comes),
+    Page("bus", (9, 11, 4), events_come),
     Page("bus-receivers", (6, 6, 5), events_come_again),
     Page("events", (2, 2, 2), own_events_are_subscribed),
     Page("routemaster-api", (6, 6, 6), the_client_of_routemaster_is_subscribed),
