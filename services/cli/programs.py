@@ -240,6 +240,47 @@ def seed(
     run_async(work())
 
 
+@programs.group(short_help="Read what pushes wrote on a `carillon up`, and write feedback.")
+def records() -> None:
+    """Read the records that pushes wrote on a `carillon up`, and write a pusher's feedback. A deployment has Kafka for
+    both."""
+
+
+@records.command("read")
+@click.argument("topic")
+@click.option("--follow", is_flag=True, help="Wait for more records, until Ctrl-C.")
+@_data_dir
+@click.pass_context
+def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: str | None) -> None:
+    """Print the records of a topic, one JSON a line, oldest first.
+
+    Pushes of the app demo to iOS write to push-demo_apns-massive.
+    """
+    from services.embedded.records import print_records
+
+    run_async(print_records(_find_log(context, data_dir), topic, follow=follow))
+
+
+@records.command("write")
+@click.argument("topic")
+@_data_dir
+@click.pass_context
+def write_records(context: click.Context, topic: str, data_dir: str | None) -> None:
+    """Append the lines of standard input to a topic of feedback, whose name ends in -feedbacks."""
+    from services.embedded.records import append_feedback
+
+    run_async(append_feedback(_find_log(context, data_dir), topic))
+
+
+def _find_log(context: click.Context, data_dir: str | None) -> str:
+    from services.embedded import instance as embedded
+
+    folder = Path(data_dir or settings_of(context).embedded.data_dir).resolve()
+    if (found := embedded.find_running(folder)) is None:
+        raise click.ClickException(f"no `carillon up` runs on {folder}; --data-dir names another folder")
+    return found.stream
+
+
 programs.add_command(import_group(settings_of, run_async))
 programs.add_command(print_rules)
 

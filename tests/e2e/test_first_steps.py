@@ -114,6 +114,8 @@ class Terminal:
         elif step.text == _RECEIVER:
             listens = "curl -so /dev/null 127.0.0.1:9000"
             await self.type(f"{_RECEIVER} >received 2>&1 & RECEIVER=$!; until {listens}; do sleep 0.1; done")
+        elif "--follow" in step.text:
+            await self.type(f"setsid bash -c {shlex.quote(step.text)} >pushed 2>&1 & PUSHER=$!")
         else:
             await self.type(step.text)
 
@@ -139,6 +141,8 @@ class Terminal:
             client.close()
         if receiver := self.variables.get("RECEIVER"):
             os.kill(int(receiver), signal.SIGTERM)
+        if pusher := self.variables.get("PUSHER"):
+            os.killpg(int(pusher), signal.SIGTERM)
 
     def _here(self, text: str) -> str:
         """The text with the programs and the ports of this machine."""
@@ -194,6 +198,16 @@ async def pushes_are_sent(terminal: Terminal) -> None:
     assert 0 < by_filter["sent"] == by_filter["totalTokens"] < DEVICES
     assert (by_file["sent"] + by_file["heldOut"], by_file["unknown"]) == (2, 1)
     assert {zone["status"] for zone in await zones_of_last_group(terminal)} == {"stopped"}
+
+
+async def feedback_is_counted(terminal: Terminal) -> None:
+    path = f"/apps/{terminal.variables['APP']}/jobs/{terminal.variables['JOB']}"
+
+    async def counted() -> dict[str, int]:
+        feedbacks: dict[str, int] = (await terminal.ask(path))["feedbacks"]
+        return feedbacks if sum(feedbacks.values()) == DEVICES else {}
+
+    assert (await until(counted, "feedback about all devices")).keys() == {"ack", "bad-token"}
 
 
 async def zones_wait_for_their_hour(terminal: Terminal) -> None:
@@ -313,6 +327,7 @@ class Page:
 
 SENDING = (
     Page("first-push", (15, 10, 6), pushes_are_sent),
+    Page("writing-a-pusher", (5, 5, 5), feedback_is_counted),
     Page("localized-pushes", (4, 3, 1), zones_wait_for_their_hour),
     Page("first-mail", (15, 10, 9), mails_have_their_states),
     Page("messages", (1, 1, 1), one_mailing_is_stored),

@@ -3,16 +3,22 @@ that come back."""
 
 import asyncio
 import json
+import os
+import re
 import secrets
 import signal
+import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.embedded.processes import free_port
 from tests.e2e.house import House
+from tests.e2e.test_first_steps import steps_of
+from tests.stack import Endpoints
 from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.native
@@ -88,6 +94,38 @@ async def test_a_job_with_a_filter_its_records_and_its_feedback(house: House, cu
         return bool((await customer.call("GET", path))[1]["feedbacks"] == expected)
 
     await until(counted, "the feedback to be counted")
+
+
+async def test_the_pusher_of_the_documentation_answers_each_record_once(
+    house: House, customer: Customer, stack: Endpoints, tmp_path: Path
+) -> None:
+    await house.devices(300)
+    for service in ("worker", "scheduler", "feedback"):
+        await house.start(service, CARILLON_FEEDBACK_FLUSH_SECONDS="0.3", CARILLON_FEEDBACK_GROUP=f"g-{house.app}")
+    app_id, topic = await an_app(house, customer), f"{house.app}-feedbacks"
+    await house.capabilities.stream.setup({topic: 2})
+    names = {
+        "push-game_apns-massive": f"push-{house.app}_apns-massive",
+        "game-feedbacks": topic,
+        '"pusher"': f'"{topic}"',
+    }
+    for step in steps_of("docs/writing-a-pusher.md"):
+        if step.file:
+            text = re.sub("|".join(names), lambda found: names[found[0]], step.text)
+            (tmp_path / step.file).write_text(text)
+    environment = os.environ | {"KAFKA": stack.kafka_servers, "PUSHER_ID": topic}
+    pusher = await asyncio.create_subprocess_exec(sys.executable, "kafka_pusher.py", cwd=tmp_path, env=environment)
+    try:
+        _, job = await customer.call("POST", f"/apps/{app_id}/jobs?template=welcome", {"service": "apns"})
+
+        async def counted() -> bool:
+            _, told = await customer.call("GET", f"/apps/{app_id}/jobs/{job['id']}")
+            return bool(told["feedbacks"] == {"bad-token": 300})  # the tokens of a house begin with 00
+
+        await until(counted, "the pusher's answers to be counted")
+    finally:
+        pusher.kill()
+        await pusher.wait()
 
 
 @pytest.mark.proof

@@ -1,0 +1,32 @@
+"""`carillon records`: the log of a `carillon up`, for a pusher that its author tries."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.embedded.records import append_feedback, print_records
+from shared.domain.errors import Invalid
+from shared.stream.local import LocalStream
+
+
+async def test_feedback_is_appended_and_a_line_that_does_not_count_is_named(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"local://{tmp_path / 'log'}"
+    lines = b'{"metadata": {"jobId": "1"}}\n{"metadata": {}}\nno JSON\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    assert await append_feedback(url, "demo-feedbacks") == 1
+    assert await print_records(url, "demo-feedbacks", follow=False) == 0
+    out, err = capfdbinary.readouterr()
+    assert out == lines
+    assert err == b"line 2 is not counted: no-job\nline 3 is not counted: unreadable\n"
+
+
+async def test_an_unknown_topic_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    stream = LocalStream(tmp_path / "log")
+    await stream.publish("push-demo_apns-massive", [b"{}"])
+    await stream.close()
+    with pytest.raises(Invalid, match="no topic 'push-demo'.* push-demo_apns-massive"):
+        await print_records(f"local://{tmp_path / 'log'}", "push-demo", follow=False)
