@@ -28,5 +28,5 @@ async def test_an_unknown_topic_is_refused_with_those_that_there_are(tmp_path: P
     stream = LocalStream(tmp_path / "log")
     await stream.publish("push-demo_apns-massive", [b"{}"])
     await stream.close()
-    with pytest.raises(Invalid, match="no topic 'push-demo'.* push-demo_apns-massive"):
+    with pytest.raises(Invalid, match=r"no topic 'push-demo'.* push-demo_apns-massive"):
         await print_records(f"local://{tmp_path / 'log'}", "push-demo", follow=False)
