@@ -4,15 +4,17 @@ A command imports what it runs when it is chosen: so the others start at once, a
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
 from services.cli.options import Decorate
+from services.cli.target import DATA_FOLDER
 from services.commands.importing.command import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
@@ -21,6 +23,9 @@ from shared.domain.push.records import APNS, SERVICES
 from shared.runtime import configuration, memory
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from services.embedded.instance import Instance
 
 programs = click.Group("programs")
 """The commands of this module."""
@@ -146,36 +151,63 @@ def config(context: click.Context, *, rare: bool, effective: bool) -> None:
 
 @programs.command(short_help="Run all services with servers of their own, for a laptop.")
 @_data_dir
+@click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Port of the API; 0 takes a free one.")
+@click.option("--verbose", is_flag=True, help="Print the log of every request, and not warnings alone.")
+@click.option("--link", "link_alone", is_flag=True, help="Print a new link to the dashboard of the one that runs here.")
 @click.pass_context
-def up(context: click.Context, data_dir: str | None) -> None:
+def up(context: click.Context, data_dir: str | None, port: int | None, *, verbose: bool, link_alone: bool) -> None:
     """Run all services in one process, with servers of their own, until Ctrl-C. The data stay in a folder."""
     from services.embedded import instance as embedded
     from shared.runtime import logs
 
-    settings = _embedded_settings(context, data_dir)
+    if link_alone:
+        context.invoke(dashboard, data_dir=data_dir)
+        return
+    try:
+        embedded.check_folder(Path(data_dir or settings_of(context).embedded.data_dir).resolve())
+    except CarillonError as error:
+        raise click.ClickException(describe_error(error)) from error
+    settings = _embedded_settings(context, data_dir, port)
+    if sys.stderr.isatty() and not verbose and settings.logs == Settings().logs:
+        settings = replace(settings, logs=replace(settings.logs, level="warning"))
     logs.set_up(settings.logs, service="embedded")
 
     def announce(instance: embedded.Instance, link: str) -> None:
+        folder = f"export {DATA_FOLDER}={shlex.quote(instance.data)}; " if data_dir is not None else ""
         click.echo(
-            f"{embedded.describe(instance, link)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this."
+            f"{embedded.describe(instance, link)}\n\n"
+            f"Next, in another terminal: {folder}{sys.argv[0]} seed. Ctrl-C ends this."
         )
 
     run_async(embedded.serve(settings, announce))
 
 
-def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings:
-    """The settings with this data folder, and with free ports where nobody asked for those that are taken."""
+@programs.command(short_help="Print a new link to the dashboard of a `carillon up`.")
+@_data_dir
+@click.pass_context
+def dashboard(context: click.Context, data_dir: str | None) -> None:
+    """Print a link that signs a browser in to the dashboard of the `carillon up` on the data folder, once, within ten
+    minutes. The browser acts as the same person as the command line here."""
+    from services.embedded import instance as embedded
+
+    run_async(embedded.print_link(_find_running(context, data_dir), settings_of(context)))
+
+
+def _embedded_settings(context: click.Context, data_dir: str | None, port: int | None = None) -> Settings:
+    """The settings with this data folder, and with free ports where taken ones are only defaults."""
     from services.embedded.ports import choose_ports
 
     settings = settings_of(context)
     if data_dir is not None:
         settings = replace(settings, embedded=replace(settings.embedded, data_dir=data_dir))
+    if port is not None:
+        settings = replace(settings, api=replace(settings.api, port=port))
     asked = {
         name
         for name in ("api", "health")
         if getattr(settings, name).port != getattr(Settings(), name).port
         or f"CARILLON_{name.upper()}_PORT" in os.environ
-    }
+    } | ({"api"} if port is not None else set())
     try:
         settings, notes = choose_ports(settings, asked=asked)
     except CarillonError as error:
@@ -221,7 +253,10 @@ def seed(
         raise click.ClickException("no `carillon up` runs on this data folder; --data-dir names another one")
     email = email or (instance.admin if instance else settings.api.first_admin)
     if not email and not token:
-        raise click.UsageError("as whom? --email or --token, or CARILLON_API_FIRST_ADMIN")
+        raise click.UsageError(
+            "no `carillon up` runs on this data folder, and no caller is named. Give --data-dir; or give --email or "
+            "--token, or set CARILLON_API_FIRST_ADMIN."
+        )
     scheme = "https" if settings.api.certificate_file else "http"
     listening = instance.api if instance else embedded.local_url(scheme, settings.api.host, settings.api.port)
     target = Target(
@@ -258,7 +293,7 @@ def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: 
     """
     from services.embedded.records import print_records
 
-    run_async(print_records(_find_log(context, data_dir), topic, follow=follow))
+    run_async(print_records(_find_running(context, data_dir).stream, topic, follow=follow))
 
 
 @records.command("write")
@@ -269,16 +304,16 @@ def write_records(context: click.Context, topic: str, data_dir: str | None) -> N
     """Append the lines of standard input to a topic of feedback, whose name ends in -feedbacks."""
     from services.embedded.records import append_feedback
 
-    run_async(append_feedback(_find_log(context, data_dir), topic))
+    run_async(append_feedback(_find_running(context, data_dir).stream, topic))
 
 
-def _find_log(context: click.Context, data_dir: str | None) -> str:
+def _find_running(context: click.Context, data_dir: str | None) -> "Instance":
     from services.embedded import instance as embedded
 
     folder = Path(data_dir or settings_of(context).embedded.data_dir).resolve()
     if (found := embedded.find_running(folder)) is None:
         raise click.ClickException(f"no `carillon up` runs on {folder}; --data-dir names another folder")
-    return found.stream
+    return found
 
 
 programs.add_command(import_group(settings_of, run_async))

@@ -17,6 +17,7 @@ import msgspec
 
 from services.embedded import handshakes, processes
 from services.embedded import servers as embedded_servers
+from services.embedded.ports import is_free
 from shared.domain.errors import Unavailable
 
 _START_SECONDS = 60.0
@@ -50,6 +51,7 @@ class Child:
         self.log = folder / f"{server.name}.log"
         self._mark_file = folder / f"{server.name}.mark"
         self._lock_file = folder / f"{server.name}.lock"
+        self._port_file = folder / f"{server.name}.port"
         self._lock: IO[bytes] | None = None
         self._mark: processes.ProcessMark | None = None
         self.port = 0
@@ -64,7 +66,7 @@ class Child:
         self._hold_folder()
         try:
             await asyncio.to_thread(self._clear_and_prepare)
-            self.port = processes.free_port()
+            self.port = self._choose_port()
             self._mark = processes.spawn(
                 self.server.command(self.port),
                 mark_file=self._mark_file,
@@ -107,6 +109,16 @@ class Child:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def _choose_port(self) -> int:
+        """The port of the last start, so that addresses that people noted stay right; another one if it is taken."""
+        try:
+            last = int(self._port_file.read_text())
+        except (OSError, ValueError):
+            last = 0
+        port = last if 0 < last < 65_536 and is_free("127.0.0.1", last) else processes.free_port()
+        self._port_file.write_text(str(port))
+        return port
 
     def _clear_and_prepare(self) -> None:
         left = processes.read_mark(self._mark_file)

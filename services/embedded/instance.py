@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
+import click
 import msgspec
 import structlog
 from msgspec import Struct
@@ -138,6 +139,17 @@ async def _serve_all(
     )
 
 
+def check_folder(folder: Path) -> None:
+    """Raise `Conflict` if a Carillon runs on the folder."""
+    if (instance := find_running(folder)) is not None:
+        raise _is_taken(folder, instance)
+
+
+def _is_taken(folder: Path, instance: Instance | None) -> Conflict:
+    where = f" (process {instance.process.pid}, {instance.api})" if instance else ""
+    return Conflict(f"Carillon runs on {folder} already{where}; --data-dir takes another folder")
+
+
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
     """The folder, for this process alone."""
@@ -150,9 +162,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            instance = find_running(folder)
-            where = f" (process {instance.process.pid}, {instance.api})" if instance else ""
-            raise Conflict(f"Carillon runs on {folder} already{where}; --data-dir takes another folder") from None
+            raise _is_taken(folder, find_running(folder)) from None
         yield
 
 
@@ -307,9 +317,7 @@ class _RunningFile:
         fresh = self._file.with_suffix(".new")
         fresh.write_bytes(msgspec.json.encode(instance))
         fresh.replace(self._file)
-        now = self._capabilities.clock.now()
-        secret = await make_sign_in_link(self._capabilities.store, instance.admin, now)
-        self._announce(instance, f"{instance.api}/ui/welcome?key={secret}")
+        self._announce(instance, await make_link(instance, self._capabilities))
 
     async def stop(self) -> None:
         self._file.unlink(missing_ok=True)
@@ -318,15 +326,31 @@ class _RunningFile:
         await asyncio.Event().wait()
 
 
+async def make_link(instance: Instance, capabilities: Capabilities) -> str:
+    """The address that signs a browser in as the admin, once. Raises `Unavailable`."""
+    secret = await make_sign_in_link(capabilities.store, instance.admin, capabilities.clock.now())
+    return f"{instance.api}/ui/welcome?key={secret}"
+
+
+async def print_link(instance: Instance, settings: Settings) -> int:
+    """Print a new link to the dashboard of a running Carillon."""
+    capabilities = connections.Capabilities(settings_of(instance, settings), service="dashboard")
+    try:
+        click.echo(await make_link(instance, capabilities))
+    finally:
+        await capabilities.close()
+    return 0
+
+
 def describe(instance: Instance, link: str) -> str:
     """A text for people: where to reach the dashboard, the API, the servers and the data."""
     lines = {
-        "dashboard": f"{link} (once, within ten minutes)",
+        "dashboard": f"{link} (once, within ten minutes; `carillon dashboard` prints another link)",
         "API": instance.api,
-        "its pages": f"{instance.api}/docs",
+        "API reference": f"{instance.api}/docs",
         "health": f"{instance.health}/readyz (also /livez and /metrics)",
         "MongoDB": instance.store,
-        "push database": without_secrets(instance.audience) + " (the password is in running.json)",
+        "push database": without_secrets(instance.audience) + f" (its password is in {instance.data}/running.json)",
         "records": instance.stream,
         "data": instance.data,
         "you are": f"{instance.admin} (header x-forwarded-email)",

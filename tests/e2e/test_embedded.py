@@ -4,6 +4,7 @@ What went out is read from the stream's file when no process uses it any more.
 """
 
 import asyncio
+import html
 import json
 import os
 import resource
@@ -225,6 +226,22 @@ async def test_its_callbacks_reach_this_machine_and_its_secrets_and_links_are_it
     assert made["callback"]["data"]["url"] == url
     assert secret["secret"].startswith("whsec_")
     assert house.api in chosen["api.public_url"]
+
+
+async def test_a_new_link_to_the_dashboard_serves_once_and_its_servers_keep_their_ports(upper: Upper) -> None:
+    process, house = await upper.start()
+    links = []
+    for words in (("dashboard",), ("up", "--link")):
+        asked = await upper.spawn(*words, "--data-dir", str(upper.folder))
+        assert await asked.gone() == 0, asked.log
+        links.append(asked.log.strip())
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        answers = [(await browser.get(link)) for link in (*links, links[0])]
+    assert [answer.status_code for answer in answers] == [303, 303, 401]
+    assert "`carillon dashboard` prints a new link" in html.unescape(answers[-1].text)
+    await ended(process)
+    _, again = await upper.start()
+    assert (again.store, again.audience) == (house.store, house.audience)
 
 
 async def test_the_doctor_finds_the_running_one_by_its_folder(upper: Upper, tmp_path: Path) -> None:

@@ -118,7 +118,9 @@ class Visitors:
         is_good = link is not None and link.ends_at > self._clock.now()
         count_sign_in(SESSION, known=is_good)
         if link is None or not is_good:
-            raise Unauthorized("this link has been used, or is over: it serves once, within ten minutes")
+            raise Unauthorized(
+                "this link was used before, or is over ten minutes old; `carillon dashboard` prints a new link"
+            )
         return await self._begin(request, await self._directory.user(link.email), email=link.email)
 
     async def _begin(
