@@ -1,11 +1,12 @@
-"""The pages that the build of the site adds to the reference: the API, from its own OpenAPI document, and the settings.
+"""The pages that the build of the site adds: the API from its own OpenAPI document, the settings, and files that lie
+outside `docs`.
 
-The document is made from the routes of this version, without any server. Each group of routes becomes a page.
+The document is made from the routes of this version, without any server. Each subject becomes a page. The search puts
+written pages first, and leaves the tables of types out.
 """
 
 import json
 import re
-from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from services.api.http.openapi import document
 from services.connections import Capabilities
@@ -22,9 +24,29 @@ from shared.runtime.settings import Settings
 
 _FOLDER = "reference"
 _ABOUT = (
-    "All routes of this version, by what they are about. A running Carillon serves the same document at "
-    "`/openapi.json`, and a page to try it at `/docs`."
+    "All routes of this version, by subject. A running Carillon serves the same document at `/openapi.json`, and "
+    "a page to try it at `/docs`. The examples show the form of a request, with made-up values. Any route may answer "
+    "401 (the caller is unknown), 403 (a role is missing), 413 (too large), 421 (a host that is not "
+    "allowed), 429 (too many requests), 500 (a fault of Carillon) and 503 (a server is away). A refusal is a "
+    "[problem](../errors.md) that names the field and the rule."
 )
+_SUBJECTS = {
+    "accounts": "Apps, people and tokens",
+    "jobs": "Jobs, templates and uploads",
+    "push": "Previews and devices",
+    "clock": "Schedules and their dead letters",
+    "messages": "Messages and provider accounts",
+    "bus.native": "The event bus",
+    "bus.routemaster": "Routemaster's routes",
+    "console": "Watching and acting on a deployment",
+    "http": "Health and documentation",
+}
+"""Every room below `services/api`, in the order of the reference."""
+_LEAST_IN_SEARCH = "---\nsearch:\n  boost: 0.1\n---\n"
+_OUTSIDE = {"changelog.md": ("CHANGELOG.md", "docs/"), "python.md": ("client/README.md", "../docs/")}
+"""Pages of files outside `docs`, and the beginning of their links into it."""
+_ANYWHERE = {"401", "403", "413", "421", "429", "500", "503"}
+_DEEPEST_EXAMPLE = 3
 _ABOUT_SETTINGS = (
     "A settings file (`--config`, or `CARILLON_CONFIG`) is TOML with a table for each section, and needs only what it "
     "changes. `CARILLON_<SECTION>_<FIELD>` in the environment overrides it; with `_FILE` behind its name, the variable "
@@ -37,17 +59,19 @@ _places = TemporaryDirectory()
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the reference."""
-    paths = _read_document()["paths"]
-    groups: dict[str, list[tuple[str, str, Any]]] = defaultdict(list)
-    for path, methods in paths.items():
+    groups: dict[str, list[tuple[str, str, Any]]] = {subject: [] for subject in _SUBJECTS}
+    for path, methods in _read_document()["paths"].items():
         for method, operation in methods.items():
-            groups[operation["tags"][0]].append((method.upper(), path, operation))
-    described = _read_document()["components"]["schemas"]
-    pages = {f"{_FOLDER}/index.md": _index(groups)}
-    pages |= {f"{_FOLDER}/{tag}.md": _page(tag, operations, described) for tag, operations in groups.items()}
-    first = f"{_FOLDER}/index.md"
+            groups[_subjects[_shape(path)]].append((method.upper(), path, operation))
+    schemas = _read_document()["components"]["schemas"]
+    pages = {f"{_FOLDER}/index.md": _LEAST_IN_SEARCH + _index(groups)}
+    for subject, operations in groups.items():
+        if operations:
+            pages[_name(subject)] = _LEAST_IN_SEARCH + _page(_SUBJECTS[subject], operations, schemas)
     reference = next(each["Reference"] for each in config.nav if "Reference" in each)
-    reference.append({"API": [first, *sorted(pages.keys() - {first})]})
+    reference.append({"API": list(pages)})
+    for name, (source, beginning) in _OUTSIDE.items():
+        pages[name] = (Path(config.docs_dir).parent / source).read_text("utf-8").replace(f"]({beginning}", "](")
     pages["settings.md"] = _settings()
     for name, text in pages.items():
         target = Path(_places.name) / name
@@ -57,8 +81,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Name files of the source that lie beside the documentation, and do not link to them: the site lacks them."""
+    if page.file.src_uri.startswith(_FOLDER):
+        return markdown
     return _SOURCES.sub(lambda match: f"] (`{match[1]}`)", markdown)
 
 
@@ -66,12 +92,24 @@ def _read_document() -> dict[str, Any]:
     if not _document:
         parts = Parts(Capabilities(load({}), service="docs"), ["api"])
         resources = [resource for part in parts for resource in part.resources()]
-        handlers = [handler for resource in resources for handler in resource.handlers()]
-        _document.update(json.loads(msgspec.json.encode(document(handlers))))
+        handlers = [(handler, type(resource).__module__) for resource in resources for handler in resource.handlers()]
+        for handler, module in handlers:
+            room = next(room for room in _SUBJECTS if f"{module}.".startswith(f"services.api.{room}."))
+            _subjects.update({_shape(path): room for path in handler.paths})
+        _document.update(json.loads(msgspec.json.encode(document([handler for handler, _ in handlers]))))
     return _document
 
 
 _document: dict[str, Any] = {}
+_subjects: dict[str, str] = {}
+
+
+def _shape(path: str) -> str:
+    return re.sub(r"{[^}]*}", "{}", path)
+
+
+def _name(subject: str) -> str:
+    return f"{_FOLDER}/{subject.replace('.', '-')}.md"
 
 
 def _settings() -> str:
@@ -89,22 +127,20 @@ def _settings() -> str:
 
 
 def _index(groups: dict[str, list[tuple[str, str, Any]]]) -> str:
-    lines = [
-        "# The API",
-        "",
-        _ABOUT,
-        "",
-    ]
-    for tag in sorted(groups):
-        lines += [f"## [{_title(tag)}]({tag}.md)", "", "| route | summary |", "| --- | --- |"]
-        lines += [f"| `{method} {path}` | {operation['summary']} |" for method, path, operation in groups[tag]]
-        lines.append("")
+    lines = ["# The API", "", _ABOUT, ""]
+    for subject, operations in groups.items():
+        if operations:
+            name = _name(subject).removeprefix(f"{_FOLDER}/")
+            lines += [f"## [{_SUBJECTS[subject]}]({name})", "", "| route | summary |", "| --- | --- |"]
+            lines += [f"| `{method} {path}` | {operation['summary']} |" for method, path, operation in operations]
+            lines.append("")
     return "\n".join(lines)
 
 
-def _page(tag: str, operations: list[tuple[str, str, Any]], schemas: dict[str, Any]) -> str:
-    lines = [f"# {_title(tag)}", ""]
+def _page(title: str, operations: list[tuple[str, str, Any]], schemas: dict[str, Any]) -> str:
+    lines = [f"# {title}", ""]
     used: dict[str, None] = {}
+    shown: set[str] = set()
     for method, path, operation in operations:
         lines += [f"## `{method} {path}`", "", operation["summary"], ""]
         lines += _security(operation)
@@ -113,18 +149,63 @@ def _page(tag: str, operations: list[tuple[str, str, Any]], schemas: dict[str, A
         if body:
             media, schema = " or ".join(f"`{each}`" for each in body), next(iter(body.values())).get("schema", {})
             lines += [f"Body: {media}, {_type(schema)}.", ""]
-        lines += ["| answer | body |", "| --- | --- |"]
-        for status, answer in operation["responses"].items():
-            content = next(iter(answer.get("content", {}).values()), {}).get("schema", {})
-            lines.append(f"| {status} | {_type(content) if content else 'none'} |")
+        answers = {
+            status: next(iter(each.get("content", {}).items()), ("", {}))
+            for status, each in operation["responses"].items()
+        }
+        good = {
+            status: content.get("schema", {}) for status, (media, content) in answers.items() if "problem" not in media
+        }
+        lines += [f"Answers {status}: {_type(schema) if schema else 'no body'}." for status, schema in good.items()]
+        if refusals := [status for status in answers if status not in good and status not in _ANYWHERE]:
+            lines.append(f"Refusals: {', '.join(refusals)}.")
         lines.append("")
-        used |= dict.fromkeys(_names(operation))
+        answer = next(iter(good.values()), {})
+        lines += _example(method, path, body, {} if _type(answer) in shown else answer, schemas)
+        shown.add(_type(answer))
+        used |= dict.fromkeys(
+            _names([operation.get("requestBody", {}), operation.get("parameters", []), *good.values()])
+        )
     lines += _tables(list(used), schemas)
     return "\n".join(lines)
 
 
-def _title(tag: str) -> str:
-    return tag.replace("-", " ").replace("_", " ").capitalize()
+def _example(method: str, path: str, body: Any, answer: Any, schemas: dict[str, Any]) -> list[str]:
+    """A request with the fields that it needs, and its answer, if one of this type is not on the page yet."""
+    request = f'curl -s{"" if method == "GET" else f" -X {method}"} localhost:8080{path} -H "$WHO"'
+    if (content := body.get("application/json")) and (value := _sample(content.get("schema", {}), schemas)):
+        request += f" -d '{json.dumps(value, ensure_ascii=False)}'"
+    lines = ["```", request, "```", ""]
+    if answer and (value := _sample(answer, schemas)):
+        lines += ["```json", json.dumps(value, indent=2, ensure_ascii=False), "```", ""]
+    return lines
+
+
+def _sample(schema: Any, schemas: dict[str, Any], depth: int = 0) -> Any:
+    """A made-up value of this type: fields that must be there, or all if none must."""
+    if "$ref" in schema:
+        return _sample(schemas[schema["$ref"].rpartition("/")[2]], schemas, depth)
+    for choice in ("anyOf", "oneOf"):
+        if choice in schema:
+            return _sample(schema[choice][0], schemas, depth)
+    for given in ("const", "default"):
+        if given in schema:
+            return schema[given]
+    if found := schema.get("examples") or schema.get("enum"):
+        return found[0]
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = kind[0]
+    if kind == "array":
+        return [_sample(schema.get("items", {}), schemas, depth + 1)] if depth < _DEEPEST_EXAMPLE else []
+    if kind == "object":
+        fields = schema.get("properties", {})
+        needed = schema.get("required") or list(fields)
+        return {name: _sample(fields[name], schemas, depth + 1) for name in needed} if depth < _DEEPEST_EXAMPLE else {}
+    by_format = {"date-time": "2030-12-24T14:00:00Z", "uuid": "0b8f6c1e-2f7e-4c1b-9a51-6d0d7f5b3c10"}
+    return {"string": by_format.get(schema.get("format", ""), "…"), "boolean": False, "null": None}.get(
+        kind, 0 if kind else {}
+    )
 
 
 def _security(operation: Any) -> list[str]:
@@ -152,7 +233,7 @@ def _tables(names: list[str], schemas: dict[str, Any]) -> list[str]:
             continue
         told.add(name)
         schema = schemas[name]
-        lines += [f"## {name}", ""]
+        lines += [f"## {name} {{ data-search-exclude }}", ""]
         if schema.get("description"):
             lines += [_prose(schema["description"]), ""]
         if schema.get("enum"):
