@@ -9,40 +9,54 @@ import click
 
 from services.cli.exits import MEANINGS
 
-NOUNS: Mapping[str, str] = {
-    "apps": "Apps that jobs send for.",
-    "audit": "Acts on the deployment, and who did them.",
-    "bulk": "Act on many things at once.",
-    "bus-dead-letters": "Events of the bus that no receiver took.",
-    "completion": "Print the completion script of a shell.",
-    "context": "The deployments that you work with, by name.",
-    "credentials": "Provider accounts that send messages.",
-    "dead-letters": "Scheduled calls that failed every attempt.",
-    "deliveries": "Calls to receivers of the bus, and their answers.",
-    "events": "Events of a job, newest last.",
-    "groups": "Localized pushes: a job for each time zone.",
-    "jobs": "Create, watch, pause and stop jobs (push, mail, SMS).",
-    "listen": "Copy deliveries of the bus to a program on your machine.",
-    "messages": "Messages to a recipient, or one message, and how they ended.",
-    "minutes": "Work done, minute by minute.",
-    "namespaces": "Namespaces that own schedules.",
-    "processes": "Running processes, and the work they have in hand.",
-    "publish": "Publish events on a topic of the bus.",
-    "queues": "Queues on RabbitMQ: waiting tasks and dead ones.",
-    "replays": "Past events of the bus, delivered once more.",
-    "schedules": "Callbacks at their instants: once, by cron, or at intervals.",
-    "sessions": "Browsers that are signed in to the dashboard.",
-    "settings": "Settings of the running API.",
-    "signing-secrets": "Secrets that sign your webhooks.",
-    "status": "Tell in one screen whether all is well, and why not.",
-    "subscriptions": "Subscriptions of the bus: who gets which events.",
-    "suppressions": "Blocked addresses of an app, and why each is blocked.",
-    "templates": "Texts of an app's messages, by name and locale.",
-    "tokens": "Tokens of services.",
-    "topics": "Topics of the bus.",
-    "users": "People who may use the API.",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Send": {
+        "jobs": "Create, watch, pause and stop jobs (push, mail, SMS).",
+        "groups": "Localized pushes: a job for each time zone.",
+        "messages": "Messages to a recipient, or one message, and how they ended.",
+        "templates": "Texts of an app's messages, by name and locale.",
+        "credentials": "Provider accounts that send messages.",
+        "suppressions": "Blocked addresses of an app, and why each is blocked.",
+    },
+    "Schedules": {
+        "schedules": "Callbacks at their instants: once, by cron, or at intervals.",
+        "dead-letters": "Scheduled calls that failed every attempt.",
+        "signing-secrets": "Secrets that sign your webhooks.",
+        "namespaces": "Namespaces that own schedules.",
+    },
+    "Event bus": {
+        "publish": "Publish events on a topic of the bus.",
+        "topics": "Topics of the bus.",
+        "subscriptions": "Subscriptions of the bus: who gets which events.",
+        "deliveries": "Calls to receivers of the bus, and their answers.",
+        "replays": "Past events of the bus, delivered once more.",
+        "bus-dead-letters": "Events of the bus that no receiver took.",
+        "listen": "Copy deliveries of the bus to a program on your machine.",
+    },
+    "Watch and act": {
+        "status": "Tell in one screen whether all is well, and why not.",
+        "events": "Events of a job, newest last.",
+        "minutes": "Work done, minute by minute.",
+        "processes": "Running processes, and the work they have in hand.",
+        "queues": "Queues on RabbitMQ: waiting tasks and dead ones.",
+        "bulk": "Act on many things at once.",
+        "audit": "Acts on the deployment, and who did them.",
+    },
+    "Access": {
+        "apps": "Apps that jobs send for.",
+        "users": "People who may use the API.",
+        "tokens": "Tokens of services.",
+        "sessions": "Browsers that are signed in to the dashboard.",
+        "settings": "Settings of the running API.",
+    },
+    "This machine": {
+        "context": "The deployments that you work with, by name.",
+        "completion": "Print the completion script of a shell.",
+    },
 }
 """The nouns of a deployment that runs, each with the sentence of its help; in `verbs/<noun>.py`."""
+
+NOUNS: Mapping[str, str] = {noun: sentence for group in GROUPS.values() for noun, sentence in group.items()}
 
 
 class CarillonCommand(click.Group):
@@ -69,11 +83,16 @@ class CarillonCommand(click.Group):
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from services.cli.verb import common_options
+
         running = _find_programs()
-        with formatter.section("Commands on a deployment that runs"):
-            formatter.write_dl(sorted(NOUNS.items()))
-        with formatter.section("Commands that run one"):
+        for group, nouns in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(nouns.items()))
+        with formatter.section("Run it"):
             formatter.write_dl([(name, running[name].get_short_help_str(100)) for name in sorted(running)])
+        with formatter.section("Common options, for all commands but those of the last group"):
+            formatter.write_dl([row for option in common_options() if (row := option.get_help_record(ctx))])
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANINGS.items()])
 
@@ -94,7 +113,7 @@ def _find_programs() -> Mapping[str, click.Command]:
 )
 @click.pass_context
 def main(context: click.Context, config: Path | None) -> None:
-    """Timed messages at scale: push jobs from an HTTP call to Kafka, exactly once.
+    """Timed messages at scale: pushes, mail, SMS, webhooks and events.
 
     To see it work: carillon demo. To try it: carillon up, and in another terminal carillon seed, then carillon jobs
     list. To run it on your own servers: carillon init once, then api, scheduler, worker, feedback and fanout, any

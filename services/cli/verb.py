@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,14 +43,31 @@ def options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Par
 
 class Verb(click.Command):
     """A verb: its function gets a `Session` first. One that `changes` something takes a reason, and one that `destroys`
-    something asks first."""
+    something asks first. Its help ends with the `examples`, a command line each."""
 
     def __init__(
-        self, name: str, *, changes: bool = False, destroys: bool = False, of_app: bool = False, **more: Any
+        self,
+        name: str,
+        *,
+        changes: bool = False,
+        destroys: bool = False,
+        of_app: bool = False,
+        examples: Sequence[str] = (),
+        **more: Any,
     ) -> None:
         own: list[click.Parameter] = more.pop("params", None) or []
         added = options_of(of_app=of_app, changes=changes or destroys, destroys=destroys)
-        super().__init__(name, params=[*own, *added, *common_options()], **more)
+        lines = "".join(f"\n  carillon {example}" for example in examples)
+        epilog = f"\b\nExamples:{lines}" if lines else None
+        super().__init__(name, params=[*own, *added, *common_options()], epilog=epilog, **more)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of this verb; the common ones by their names alone."""
+        common = {option.name: option for option in common_options()}
+        options = (each for each in self.get_params(ctx) if isinstance(each, click.Option) and each.name not in common)
+        own = [record for each in options if (record := each.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl([*own, (", ".join(each.opts[0] for each in common.values()), "See `carillon --help`.")])
 
     def invoke(self, ctx: click.Context) -> Any:
         session = Session(read_common_options(ctx))

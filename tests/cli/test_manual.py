@@ -10,6 +10,7 @@ from services.cli.root import NOUNS
 from services.cli.session import CommonOptions
 from services.cli.verb import Verb
 from tests.cli.manual import PAGE, write
+from tests.monitoring.test_printed import can_be_typed
 
 CONTEXT = click.Context(main, info_name="carillon")
 
@@ -91,3 +92,13 @@ def test_no_verb_takes_a_common_option_for_its_own(name: str) -> None:
         assert len(names) == len({*names})
         own = [each for each in command.params if each.name in CommonOptions.__struct_fields__]
         assert all(isinstance(each, click.Option) for each in own)
+
+
+EXAMPLES = [
+    line.strip().removeprefix("carillon ") for each in VERBS.values() for line in (each.epilog or "").splitlines()[2:]
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_can_be_typed(example: str) -> None:
+    assert can_be_typed(example)

@@ -45,7 +45,15 @@ def show(session: Session, group_name: str) -> None:
         session.out.show_table(zone_columns(session.out), zones)
 
 
-@command.verb("create", of_app=True, changes=True)
+@command.verb(
+    "create",
+    of_app=True,
+    changes=True,
+    examples=(
+        "groups create --app shop --template welcome --at '2030-12-24 18:00'",
+        "groups create --app shop --template welcome --at '2030-12-24 18:00' --past-time skip",
+    ),
+)
 @job_options
 @click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs end.")
 def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:

@@ -67,7 +67,15 @@ def show(session: Session, job_name: str) -> None:
     show_job(session, job)
 
 
-@command.verb("create", of_app=True, changes=True)
+@command.verb(
+    "create",
+    of_app=True,
+    changes=True,
+    examples=(
+        "jobs create --app shop --template welcome --filter locale=pt --watch",
+        "jobs create --app shop --template invoice --credential smtp --csv users.csv --at '2030-12-24 09:00'",
+    ),
+)
 @job_options
 @message_options
 @click.option("--id", "id_", default="", metavar="UUID", help="Id of your choice, a UUID.")

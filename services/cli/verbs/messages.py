@@ -21,7 +21,15 @@ command = noun("messages")
 _AT_ONCE = 500
 
 
-@command.verb("send", of_app=True, changes=True)
+@command.verb(
+    "send",
+    of_app=True,
+    changes=True,
+    examples=(
+        "messages send ana@example.com --app shop --credential smtp --template receipt --set total=12.50",
+        "messages send +4915112345678 --app shop --credential twilio --template code --set code=4711",
+    ),
+)
 @click.argument("recipient")
 @click.option(
     "--credential",

@@ -15,7 +15,14 @@ from services.cli.verb import Verb
 _AT_ONCE = 5_000
 
 
-@click.command("publish", cls=Verb)
+@click.command(
+    "publish",
+    cls=Verb,
+    examples=(
+        "publish orders.v1 --type order.paid --url https://shop.example.com/orders/1 --data '{\"total\": 12.5}'",
+        "publish orders.v1 --file events.ndjson",
+    ),
+)
 @click.argument("topic")
 @click.option("--type", "type_", metavar="TYPE", help="Type of the event, such as create or order.paid.")
 @click.option("--url", help="URL of the thing that the event is about.")

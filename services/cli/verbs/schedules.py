@@ -69,7 +69,14 @@ def show(session: Session, key: str, namespace: str) -> None:
     session.out.show(schedule, lambda: schedule_fields(session.out, schedule), id="key")
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "schedules create report --cron '0 9 * * 1-5' --timezone Europe/Paris --http https://example.com/report",
+        "schedules create reminder-42 --at +90m --queue reminders --payload '{\"id\": 42}'",
+    ),
+)
 @click.argument("key", metavar="KEY")
 @definition_options
 def create(session: Session, key: str, **given: Any) -> None:

@@ -66,7 +66,14 @@ def send_test(session: Session, key: str, namespace: str) -> None:
         raise Failure(Exit.FAILED, f"The receiver of {key} did not accept the test event.")
 
 
-@command.verb("put", changes=True)
+@command.verb(
+    "put",
+    changes=True,
+    examples=(
+        "subscriptions put orders --topic orders.v1 --callback https://example.com/events",
+        'subscriptions put orders --body \'{"filter": {"types": ["order.paid"]}}\'',
+    ),
+)
 @_key
 @click.option("--callback", metavar="URL", help="URL that events are sent to; a new subscription needs one.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
