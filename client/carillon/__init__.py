@@ -78,7 +78,7 @@ from carillon.jobs import Jobs
 from carillon.message_jobs import HaltRule, JobQueue, MessageCounts, MessageJob
 from carillon.messages import Attempt, Message, Messages, Redacted
 from carillon.moves import Move, MoveFigures
-from carillon.overview import OpenJobs, Overview, Sign, Unknown
+from carillon.overview import Attention, OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
     AudienceCount,
     JobPreview,
@@ -113,6 +113,7 @@ __all__ = [
     "Async",
     "AsyncCarillon",
     "Attempt",
+    "Attention",
     "AudienceCount",
     "Audit",
     "AuditRecord",

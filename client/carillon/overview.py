@@ -22,6 +22,14 @@ class Sign(Struct, frozen=True, kw_only=True, rename="camel"):
     since: datetime | None = None
 
 
+class Attention(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Work that waits for a person, such as `dead-letters`: how much of it there is, and a sentence that says so."""
+
+    kind: str
+    count: int
+    sentence: str
+
+
 class Unknown(Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of the overview that could not be read, why not, and since when the answering process has seen that."""
 
@@ -40,13 +48,14 @@ class OpenJobs(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Overview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A deployment as it stood at `as_of`. `verdict` is `well`, `ailing` (for the `signs`) or `unknown` (what could not
+    """A deployment as it stood at `as_of`. `verdict` is `well`, `ailing` (for the `signs`, or because work needs `attention`) or `unknown` (what could not
     be read is in `unknown`). `partial` says that the caller has no role over all there is: then there are the jobs of
     their own apps alone."""
 
     as_of: datetime
     verdict: str
     signs: tuple[Sign, ...] = ()
+    attention: tuple[Attention, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     partial: bool = False
     jobs: OpenJobs = OpenJobs()

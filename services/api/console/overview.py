@@ -24,7 +24,7 @@ from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
 from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, show_jobs, view_jobs
 from services.api.jobs.job_view import JobState, JobView
-from shared.domain.console.overview import OverallVerdict, Overview, ShownSign, judge
+from shared.domain.console.overview import AttentionKind, OverallVerdict, Overview, ShownSign, find_attention, judge
 from shared.domain.console.signs import SIGNS, Severity
 from shared.domain.instants import format_instant
 from shared.domain.jobs.jobs import Job, JobStatus
@@ -51,6 +51,14 @@ class SignView(Struct, frozen=True, kw_only=True):
     since: Timestamp | None
 
 
+class AttentionView(Struct, frozen=True):
+    """A kind of work that waits for a person: how much there is of it, and a sentence that says so."""
+
+    kind: AttentionKind
+    count: int
+    sentence: str
+
+
 class UnknownPartView(Struct, frozen=True):
     """A part of the overview that could not be read, why, and since when this process has seen that."""
 
@@ -69,14 +77,15 @@ class OpenJobsView(Struct, frozen=True):
 
 
 class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The deployment at `asOf`. `verdict` is `well`, `ailing` where a sign shows, or `unknown` where none shows and not
-    everything could be read. `partial` says that the caller has no role over all there is: then jobs are those of up to
-    20 of the caller's own apps. Processes, queues, minutes and dead letters are left out then, and so is what exactly
-    is seen of a sign. Minutes, and how many jobs and dead letters there are, are up to five seconds old."""
+    """The deployment at `asOf`. `verdict` is `well`; `ailing` if a sign shows or work needs `attention`; or `unknown`
+    if neither is so and not everything could be read. `partial` says that the caller has no role over all there is:
+    then jobs are those of up to 20 of the caller's own apps. Processes, queues, minutes, attention and dead letters
+    are left out then, and so is what exactly is seen of a sign. Minutes and counts are up to five seconds old."""
 
     as_of: Timestamp
     verdict: OverallVerdict
     signs: list[SignView]
+    attention: list[AttentionView]
     unknown: list[UnknownPartView]
     partial: bool
     jobs: OpenJobsView
@@ -152,6 +161,9 @@ def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewVie
         as_of=format_instant(overview.as_of),
         verdict=verdict,
         signs=[_sign_view(sign, whole=whole) for sign in shown],
+        attention=[AttentionView(each.kind, each.count, each.sentence) for each in find_attention(overview)]
+        if whole
+        else [],
         unknown=[
             UnknownPartView(part.what, part.reason if whole else "", format_instant(part.since))
             for part in overview.unknown

@@ -82,15 +82,16 @@ class QueueView(Struct, frozen=True, kw_only=True, rename="camel"):
 class MinuteView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The work of all processes in the minute from `at` on; minutes without anything are left out.
 
-    `recipients` are those of push jobs, by outcome, and `messages` the calls of providers, by their answer
-    (`accepted`). `fired` are attempts of schedules by callback and outcome: the target has what is `http/fired`.
-    `lateness` is by the end of the bucket in microseconds. A process adds its counts every ten seconds, so one that was
-    killed took up to ten seconds of them with it.
+    `recipients` are those of push jobs, by outcome, `messages` the calls of providers, by their answer (`accepted`),
+    and `deliveries` the bus's calls of receivers, by outcome (`success`). `fired` are attempts of schedules by callback
+    and outcome: the target has what is `http/fired`. `lateness` is by the end of the bucket in microseconds. A process
+    adds its counts every ten seconds, so one that was killed took up to ten seconds of them with it.
     """
 
     at: Timestamp
     recipients: dict[str, int]
     messages: dict[str, int]
+    deliveries: dict[str, int]
     fired: dict[str, int]
     lateness: dict[str, int]
     retries: int

@@ -24,13 +24,14 @@ MOST = 8 * 24 * 60
     help="Number of minutes to look back.",
 )
 def list_minutes(session: Session, minutes: int) -> None:
-    """List the pushes, messages and scheduled calls of each minute, the oldest first; minutes without any are left
-    out."""
+    """List the pushes, messages, scheduled calls and deliveries of each minute, the oldest first; minutes without any
+    are left out."""
     columns = (
         TableColumn("FROM", lambda minute: session.out.when(minute["at"]), "word"),
         TableColumn("PUSHES", lambda minute: minute["recipients"].get("sent", 0), "number"),
         TableColumn("MESSAGES", lambda minute: minute.get("messages", {}).get("accepted", 0), "number"),
         TableColumn("CALLS", lambda minute: count_calls([minute]), "number"),
+        TableColumn("DELIVERIES", lambda minute: minute.get("deliveries", {}).get("success", 0), "number"),
         TableColumn("FAILED", _count_failed, "number"),
         TableColumn("RETRIES", lambda minute: minute["retries"], "number"),
         TableColumn("DEAD", lambda minute: minute["deadLetters"], "number"),

@@ -23,6 +23,17 @@ VERDICTS = {
     "ailing": ("Not all is well.", "red"),
     "unknown": ("Whether all is well cannot be known.", "yellow"),
 }
+COMMANDS = {
+    "silent-processes": "carillon processes list",
+    "stopped-accounts": "carillon credentials list",
+    "failing-callbacks": "carillon schedules due",
+    "dead-letters": "carillon dead-letters list",
+    "failing-receivers": "carillon subscriptions list",
+    "suspended-subscriptions": "carillon subscriptions list",
+    "bus-dead-letters": "carillon bus-dead-letters list",
+    "dead-tasks": "carillon queues list",
+}
+"""The command that shows what needs attention, by its kind."""
 SEVERITIES = {"page": "red", "ticket": "yellow"}
 SHOWN = 8
 
@@ -57,10 +68,13 @@ def _draw(out: Output, overview: Json) -> None:
         since = f", since {out.when(sign['since'])}" if sign["since"] else ""
         out.write(f"\n{severity}  {visible(sign['name'])}{since}: {visible(sign['seen'])} {visible(sign['sentence'])}")
         out.write(f"      {visible(sign['remedy'])}")
+    for each in overview.get("attention", ()):
+        command = COMMANDS.get(each["kind"])
+        out.write(f"\n{paint('attention', 'yellow')}  {visible(each['sentence'])}{f': `{command}`' if command else ''}")
     for thing in overview["unknown"]:
         since = f", since {out.when(thing['since'])}" if "since" in thing else ""  # an older API does not tell
         out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}{since}: {visible(thing['reason'])}")
-    out.write("Half of the signs need Prometheus and are not judged here: `carillon rules` prints them as alerts.\n")
+    out.write("")
     for line in draw_record(_figures(overview)):
         out.write(line)
     busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"] or queue["dead"]]
@@ -95,12 +109,16 @@ def _figures(overview: Json) -> list[tuple[str, object]]:
     minutes = overview["minutes"]
     pushes = sum(minute["recipients"].get("sent", 0) for minute in minutes)
     messages = sum(minute.get("messages", {}).get("accepted", 0) for minute in minutes)
-    done = {"pushes": pushes, "messages": messages, "scheduled calls": count_calls(minutes)}
+    deliveries = sum(minute.get("deliveries", {}).get("success", 0) for minute in minutes)
+    done = {"pushes": pushes, "messages": messages, "scheduled calls": count_calls(minutes), "deliveries": deliveries}
     jobs = [f"{group_digits(count)} {state}" for state, count in overview["jobs"]["open"].items() if count]
     figures = [
         ("open jobs", ", ".join(jobs) or "none"),
         ("dead letters", group_digits(overview["deadLetters"])),
-        ("last hour", ", ".join(f"{group_digits(count)} {what}" for what, count in done.items())),
+        (
+            "last hour",
+            ", ".join(f"{group_digits(count)} {what}" for what, count in done.items()) + " (counted every ten seconds)",
+        ),
     ]
     partial = "You have no role over all there is: these are the jobs of your own apps."
     return [("only", partial)] if overview["partial"] else [*figures]

@@ -21,8 +21,6 @@ from services.parts import Part
 from services.parts.clock.common import ClockPart
 from services.parts.console.common import ConsolePart
 from services.parts.jobs.common import JobsPart
-from shared.domain.console.signs import ROLES
-from shared.flow.console.overviews import OverviewReader
 
 
 class ConsoleApi(Part):
@@ -31,7 +29,7 @@ class ConsoleApi(Part):
     def resources(self) -> Sequence[Resource]:
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
         drafts = BulkDrafts(self.store, bulk, given.clock)
-        overviews = OverviewReader(self.store, given.broker, given.time, ROLES)
+        overviews = self.parts.of(ConsolePart).overviews
         return (
             AuditResource(self.store, given.time),
             OverviewResource(self.store, overviews, self.parts.of(JobsPart).watch),

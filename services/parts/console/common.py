@@ -5,8 +5,10 @@ from functools import cached_property
 from services.parts import Part
 from services.parts.clock.common import ClockPart
 from services.parts.jobs.common import JobsPart
+from shared.domain.console.signs import ROLES
 from shared.flow.console.bulk import BulkFlow
 from shared.flow.console.bulk_things import BulkJobs, BulkLetters, BulkSchedules, BulkThings
+from shared.flow.console.overviews import OverviewReader
 from shared.flow.console.system_records import SystemRecords
 
 
@@ -16,6 +18,11 @@ class ConsolePart(Part):
     @cached_property
     def system_records(self) -> SystemRecords:
         return SystemRecords(self.store, self.capabilities.time, role=self.capabilities.service)
+
+    @cached_property
+    def overviews(self) -> OverviewReader:
+        given = self.capabilities
+        return OverviewReader(self.store, given.broker, given.time, ROLES)
 
     @cached_property
     def bulk(self) -> BulkFlow:

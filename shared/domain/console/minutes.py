@@ -17,14 +17,16 @@ MOST = 8 * 24 * 60
 class MinuteCounts(Struct, frozen=True, kw_only=True):
     """The counts of a minute. `id` is when it began, as `minute_id` writes it.
 
-    `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), attempts of
-    schedules (`fired`) by the kind of callback and its outcome: the target has what is `http/fired`. `lateness` counts
+    `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), `deliveries` of
+    the bus by the receiver's (`success`), attempts of schedules (`fired`) by the kind of callback and its outcome: the
+    target has what is `http/fired`. `lateness` counts
     by the end of the bucket in microseconds (`inf` for the last), each without what the buckets before it hold.
     """
 
     id: str
     recipients: dict[str, int] = {}
     messages: dict[str, int] = {}
+    deliveries: dict[str, int] = {}
     fired: dict[str, int] = {}
     lateness: dict[str, int] = {}
     retries: int = 0

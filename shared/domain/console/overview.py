@@ -1,8 +1,8 @@
 """The state of the whole deployment at one moment, and whether all is well.
 
 `judge` looks for the signs of trouble (`SIGNS`) that the database and the broker can show. Signs that only Prometheus
-can see over time are left to its alerts. A part that cannot be read is unknown, and with an unknown part the verdict is
-never `well`.
+can see over time are left to its alerts. `find_attention` counts the work of every kind that waits for a person. All is
+well only if there is neither, and every part could be read.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +26,7 @@ from shared.domain.jobs.jobs import JobStatus
 
 MIXED_AFTER = timedelta(hours=1)
 _RECENT = timedelta(minutes=5)
+_FAILED_LATELY = timedelta(minutes=20)
 _MICROSECONDS = 1_000_000
 
 
@@ -35,6 +36,47 @@ class OverallVerdict(StrEnum):
     WELL = "well"
     AILING = "ailing"
     UNKNOWN = "unknown"
+
+
+class AttentionKind(StrEnum):
+    """Work that goes on only if a person acts."""
+
+    SILENT = "silent-processes"
+    ACCOUNTS = "stopped-accounts"
+    CALLBACKS = "failing-callbacks"
+    DEAD_CALLS = "dead-letters"
+    RECEIVERS = "failing-receivers"
+    SUBSCRIPTIONS = "suspended-subscriptions"
+    DEAD_EVENTS = "bus-dead-letters"
+    DEAD_TASKS = "dead-tasks"
+
+
+class Attention(Struct, frozen=True):
+    """A kind of work that needs attention, and how much there is of it."""
+
+    kind: AttentionKind
+    count: int
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, with its count."""
+        one, many = _NEEDS[self.kind]
+        return f"{self.count:,} {one if self.count == 1 else many}"
+
+
+_NEEDS = {
+    AttentionKind.SILENT: ("process is silent", "processes are silent"),
+    AttentionKind.ACCOUNTS: ("provider account does not send", "provider accounts do not send"),
+    AttentionKind.CALLBACKS: ("scheduled call failed and is tried again", "scheduled calls failed and are tried again"),
+    AttentionKind.DEAD_CALLS: ("scheduled call failed every attempt", "scheduled calls failed every attempt"),
+    AttentionKind.RECEIVERS: ("receiver of the bus fails", "receivers of the bus fail"),
+    AttentionKind.SUBSCRIPTIONS: ("subscription is suspended", "subscriptions are suspended"),
+    AttentionKind.DEAD_EVENTS: (
+        "delivery of the bus failed every attempt",
+        "deliveries of the bus failed every attempt",
+    ),
+    AttentionKind.DEAD_TASKS: ("task cannot be read by any worker", "tasks cannot be read by any worker"),
+}
 
 
 class UnknownPart(Struct, frozen=True):
@@ -56,12 +98,18 @@ class Overview(Struct, frozen=True, kw_only=True):
     minutes: Sequence[MinuteCounts] | None = None
     open_jobs: Mapping[JobStatus, int] | None = None
     dead_letters: int | None = None
+    troubles: Mapping[AttentionKind, int] | None = None
     unknown: tuple[UnknownPart, ...] = ()
 
     @property
     def alive(self) -> list[RunningProcess]:
         """The processes that are heard of."""
         return [each for each in self.processes or () if each.state_at(self.as_of) is ProcessState.ALIVE]
+
+    @property
+    def retries(self) -> int:
+        """The attempts of scheduled calls that failed in the last minutes and are tried again."""
+        return sum(minute.retries for minute in self.minutes or () if minute.at > self.as_of - _FAILED_LATELY)
 
     @property
     def recent(self) -> list[MinuteCounts]:
@@ -80,9 +128,22 @@ class ShownSign(Struct, frozen=True):
 def judge(overview: Overview) -> tuple[OverallVerdict, list[ShownSign]]:
     """Whether all is well, and every sign of trouble that shows."""
     findings = [finding for check in _CHECKS for finding in check(overview)]
-    if findings:
+    if findings or find_attention(overview):
         return OverallVerdict.AILING, findings
     return (OverallVerdict.UNKNOWN if overview.unknown else OverallVerdict.WELL), []
+
+
+def find_attention(overview: Overview) -> list[Attention]:
+    """The work that waits for a person, as far as it can be read."""
+    silent = [each for each in overview.processes or () if each.state_at(overview.as_of) is ProcessState.SILENT]
+    counts = {
+        AttentionKind.SILENT: len(silent),
+        AttentionKind.CALLBACKS: overview.retries,
+        AttentionKind.DEAD_CALLS: overview.dead_letters or 0,
+        AttentionKind.DEAD_TASKS: sum(queue.dead or 0 for queue in overview.queues or ()),
+        **(overview.troubles or {}),
+    }
+    return [Attention(kind, counts[kind]) for kind in AttentionKind if counts.get(kind)]
 
 
 def _find_missing_roles(overview: Overview) -> list[ShownSign]:

@@ -43,6 +43,7 @@ def read_counts() -> Counts:
     return {
         "recipients": readings.count_by(metrics.RECIPIENTS, lambda labels: labels["outcome"]),
         "messages": readings.count_by(metrics.PROVIDER_CALLS, lambda labels: labels["outcome"]),
+        "deliveries": readings.count_by(metrics.BUS_DELIVERIES, lambda labels: labels["outcome"]),
         "fired": readings.count_by(metrics.FIRED, lambda labels: f"{labels['callback']}/{labels['outcome']}"),
         "lateness": readings.count_buckets(metrics.LATENESS),
         "retries": readings.count(metrics.RETRIES),

@@ -1,14 +1,15 @@
 """Reads the overview: all of its parts at once, each on its own, so that one that is away hides no other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from shared.broker import Broker
 from shared.domain.console.minutes import MinuteCounts
-from shared.domain.console.overview import Overview, UnknownPart
+from shared.domain.console.overview import AttentionKind, Overview, UnknownPart, find_attention
 from shared.domain.errors import Unavailable
+from shared.flow.messages.gauges import find_blocked
 from shared.flow.time import DatabaseTime
 from shared.runtime.masking import without_secrets
 from shared.runtime.shared_reading import SharedReading
@@ -19,6 +20,7 @@ _COUNTED_SECONDS = 5.0
 """How old what the database counts may be."""
 
 _DEADLINE = 3.0
+_GLANCE_SECONDS = 0.03
 _MINUTES = timedelta(minutes=59)
 
 _Read = Callable[[], Awaitable[Any]]
@@ -35,12 +37,23 @@ class OverviewReader:
         self._minutes = SharedReading(self._read_minutes, seconds=_COUNTED_SECONDS)
         self._open_jobs = SharedReading(store.job_lists.count_open, seconds=_COUNTED_SECONDS)
         self._dead_letters = SharedReading(store.dead_letters.estimate_count, seconds=_COUNTED_SECONDS)
+        self._troubles = SharedReading(self._count_troubles, seconds=_COUNTED_SECONDS)
         self._overview = SharedReading(self._look, seconds=SECONDS)
+        self._glancing: asyncio.Future[Overview] | None = None
         self._unknown_since: dict[str, datetime] = {}
 
     async def read(self) -> Overview:
         """Read the present state. Raises `Unavailable` if the database does not even tell the time."""
         return await self._overview.get()
+
+    async def glance(self) -> Mapping[AttentionKind, int]:
+        """The counts of what needs attention, or none if they are not known at once: a page does not wait for them."""
+        if self._glancing is None or self._glancing.done():
+            self._glancing = asyncio.ensure_future(self.read())
+        await asyncio.wait({self._glancing}, timeout=_GLANCE_SECONDS)
+        if not self._glancing.done() or self._glancing.exception() is not None:
+            return {}
+        return {each.kind: each.count for each in find_attention(self._glancing.result())}
 
     async def _look(self) -> Overview:
         now, store = await self._time.now(), self._store
@@ -50,6 +63,7 @@ class OverviewReader:
             "minutes": self._minutes.get,
             "open_jobs": self._open_jobs.get,
             "dead_letters": self._dead_letters.get,
+            "troubles": self._troubles.get,
         }
         found = dict(zip(parts, await asyncio.gather(*(_ask(read) for read in parts.values())), strict=True))
         away = {what: each.reason for what, each in found.items() if isinstance(each, _Away)}
@@ -57,6 +71,15 @@ class OverviewReader:
         unknown = tuple(UnknownPart(what, reason, self._unknown_since[what]) for what, reason in away.items())
         known = {what: each for what, each in found.items() if not isinstance(each, _Away)}
         return Overview(as_of=now, roles=self._roles, unknown=unknown, **known)
+
+    async def _count_troubles(self) -> Mapping[AttentionKind, int]:
+        store = self._store
+        return {
+            AttentionKind.ACCOUNTS: len(await find_blocked(store)),
+            AttentionKind.RECEIVERS: await store.bus_cursors.count_failing(),
+            AttentionKind.SUBSCRIPTIONS: await store.bus_subscriptions.count_suspended(),
+            AttentionKind.DEAD_EVENTS: await store.bus_dead_letters.estimate_count(),
+        }
 
     async def _read_minutes(self) -> Sequence[MinuteCounts]:
         return await self._store.minutes.since(await self._time.now() - _MINUTES)

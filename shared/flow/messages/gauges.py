@@ -19,17 +19,19 @@ class CredentialGauges:
     async def read_once(self) -> None:
         """Count once. Raises `Unavailable`; then the gauge shows nothing rather than an old value."""
         try:
-            counts = Counter(credential.status for credential in await self._find_blocked())
+            counts = Counter(credential.status for credential in await find_blocked(self._store))
         finally:
             CREDENTIALS_BLOCKED.clear()
         for status in CredentialStatus:
             if not status.sends:
                 CREDENTIALS_BLOCKED.labels(status.value).set(counts[status])
 
-    async def _find_blocked(self) -> list[Credential]:
-        blocked: list[Credential] = []
-        after = ""
-        while found := await self._store.credentials.find_still(after=after, limit=_PAGE):
-            after = found[-1].id
-            blocked += [one for one in found if await self._store.message_jobs.find_running(one.id, limit=1)]
-        return blocked
+
+async def find_blocked(store: Store) -> list[Credential]:
+    """The credentials that send nothing although jobs wait for them. Raises `Unavailable`."""
+    blocked: list[Credential] = []
+    after = ""
+    while found := await store.credentials.find_still(after=after, limit=_PAGE):
+        after = found[-1].id
+        blocked += [one for one in found if await store.message_jobs.find_running(one.id, limit=1)]
+    return blocked

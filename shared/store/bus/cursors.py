@@ -1,6 +1,7 @@
 """Cursors, one for each queue: `shared/domain/bus/cursors.py` tells what they count."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 from pymongo import ASCENDING
@@ -12,6 +13,8 @@ from shared.domain.bus.health import ReceiverHealth
 from shared.store.documents import BSON_TYPES, Codec, Document, make, translate_errors
 
 CURSORS = "bus_cursors"
+_MOST_COUNTED = 1_000
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 cursor_codec = Codec(Cursor)
 
@@ -23,8 +26,9 @@ class Cursors:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the collection: not every server makes one in a transaction."""
+        """Make the collection, as not every server makes one in a transaction, and its index."""
         await make(self._cursors)
+        await self._cursors.create_index([("health.idle_since", ASCENDING), ("health.failing_since", ASCENDING)])
 
     async def add(self, queue: str, session: AsyncClientSession) -> None:
         """Store the cursor of a queue that is new, in the transaction of its subscription. The errors are the
@@ -60,6 +64,12 @@ class Cursors:
         with translate_errors():
             found = await self._cursors.find({"_id": {"$in": list(queues)}}, batch_size=len(queues) + 1).to_list()
         return {cursor.id: cursor for cursor in map(cursor_codec.value, found)}
+
+    async def count_failing(self) -> int:
+        """How many queues have work, and a receiver whose last calls failed; up to 1,000."""
+        failing = {"health.failing_since": {"$gt": _EVER}, "health.idle_since": None}
+        with translate_errors():
+            return await self._cursors.count_documents(failing, limit=_MOST_COUNTED)
 
     async def page_beyond(self, sequence: int, *, after: str, limit: int) -> list[Cursor]:
         """The next cursors behind this queue that are beyond this sequence, by queue."""

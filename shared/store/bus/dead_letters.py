@@ -55,6 +55,11 @@ class BusDeadLetters:
         with translate_errors():
             return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
+    async def estimate_count(self) -> int:
+        """About how many there are, of all namespaces."""
+        with translate_errors():
+            return await self._letters.estimated_document_count()
+
     async def page(
         self,
         namespace: str,

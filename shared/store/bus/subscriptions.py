@@ -132,6 +132,11 @@ class BusSubscriptions:
         """Those of these that there are, by id, removed ones too."""
         return {found.id: found for found in await self._read({"_id": {"$in": list(ids)}})}
 
+    async def count_suspended(self) -> int:
+        """How many are suspended."""
+        with translate_errors():
+            return await self._subscriptions.count_documents({"state": SubscriptionStatus.SUSPENDED.value})
+
     async def page(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
         """The next ones of all namespaces behind this id, by id; no removed ones. Fields that may be long are left out
         (topics, filters, headers, secrets): they are to be looked at, not to be written."""

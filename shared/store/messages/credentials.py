@@ -42,6 +42,7 @@ class Credentials:
     async def setup(self) -> None:
         """Make the indexes."""
         await self._credentials.create_index([("app_id", ASCENDING), ("name", ASCENDING)], unique=True)
+        await self._credentials.create_index([("status", ASCENDING), ("_id", ASCENDING)])
         await self._credentials.create_index([("usable_by", ASCENDING), ("_id", ASCENDING)])
         await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.domain.console.minutes import MinuteCounts, minute_id
-from shared.domain.console.overview import OverallVerdict, Overview, UnknownPart, judge
+from shared.domain.console.overview import AttentionKind, OverallVerdict, Overview, UnknownPart, find_attention, judge
 from shared.domain.console.queues import QueueState
 from shared.domain.jobs.jobs import JobStatus
 from tests.domain.console.test_processes import NOON, a_process
@@ -24,7 +24,7 @@ def overview(**fields: Any) -> Overview:
         "queues": [a_queue()],
         "minutes": [],
         "open_jobs": {JobStatus.RUNNING: 3, JobStatus.TRIPPED: 0},
-        "dead_letters": 7,
+        "dead_letters": 0,
     }
     return Overview(**(standard | fields))
 
@@ -73,7 +73,10 @@ SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"minutes": [minute(requests=500, server_errors=5)]},
     ),
     "JobTripped": ({"open_jobs": {JobStatus.TRIPPED: 1}}, {"open_jobs": {JobStatus.PAUSED: 1}}),
-    "DeadLettersGrow": ({"minutes": [minute(dead_letters=1)]}, {"minutes": [minute(6, dead_letters=1)]}),
+    "DeadLettersGrow": (
+        {"minutes": [minute(dead_letters=1)], "dead_letters": 1},
+        {"minutes": [minute(dead_letters=1)]},
+    ),
     "TasksPoisoned": ({"queues": [a_queue(), a_queue(name="push.split", dead=1)]}, {"queues": [a_queue()]}),
     "ClockSkewed": (
         {"processes": [a_process(roles=ROLES, clock_skew_seconds=-1.1)]},
@@ -110,6 +113,31 @@ def test_a_sign_shows_by_what_is_known_and_just_below_it_does_not(sign: str) -> 
 )
 def test_a_few_bad_events_are_no_share(minutes: MinuteCounts) -> None:
     assert judge(overview(minutes=[minutes])) == (OverallVerdict.WELL, [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentences"),
+    [
+        ({"dead_letters": 7}, ["7 scheduled calls failed every attempt"]),
+        ({"dead_letters": 1}, ["1 scheduled call failed every attempt"]),
+        ({"minutes": [minute(19, retries=2)]}, ["2 scheduled calls failed and are tried again"]),
+        ({"minutes": [minute(20, retries=2)]}, []),
+        ({"queues": [a_queue(dead=1)]}, ["1 task cannot be read by any worker"]),
+        (
+            {"processes": [a_process(roles=ROLES), a_process(id="b", seen_at=NOON - timedelta(seconds=30))]},
+            ["1 process is silent"],
+        ),
+        (
+            {"troubles": {AttentionKind.RECEIVERS: 2, AttentionKind.SUBSCRIPTIONS: 0, AttentionKind.ACCOUNTS: 1}},
+            ["1 provider account does not send", "2 receivers of the bus fail"],
+        ),
+        ({"troubles": None, "dead_letters": None, "minutes": None, "queues": None}, []),
+    ],
+)
+def test_work_that_waits_for_a_person_is_never_well(fields: dict[str, Any], sentences: list[str]) -> None:
+    seen = overview(**fields)
+    assert [each.sentence for each in find_attention(seen)] == sentences
+    assert (judge(seen)[0] is OverallVerdict.AILING) == bool(sentences)
 
 
 def test_dead_letters_are_no_trouble_once_none_is_left() -> None:

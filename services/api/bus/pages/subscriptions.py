@@ -19,7 +19,7 @@ from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRou
 from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_pairs, refuse
 from services.api.http.pages.visits import Visit, address
 
-SECTION = NavSection("Bus", "/bus", order=120)
+SECTION = NavSection("Bus", "/bus", order=120, needs=("failing-receivers", "suspended-subscriptions"))
 SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
 _DELIVERIES, _SHOWN = 100, 10

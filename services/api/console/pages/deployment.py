@@ -17,7 +17,9 @@ _SHOWN_TASKS, _RETURNED = 20, 500
 
 
 class ProcessPages(PageSet):
-    section = NavSection("Processes", "/processes", order=220, is_seen=lambda visit: visit.may("viewer"))
+    section = NavSection(
+        "Processes", "/processes", order=220, is_seen=lambda visit: visit.may("viewer"), needs=("silent-processes",)
+    )
 
     def __init__(self, broker: BrokerSettings) -> None:
         vhost = unquote(urlsplit(broker.url).path[1:]) or "/"

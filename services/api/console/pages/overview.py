@@ -39,6 +39,8 @@ class OverviewPages(PageSet):
             "paused": seen["jobs"]["open"].get("paused"),
             "minutes": minutes,
             "recipients": [total(minute["recipients"]) for minute in minutes],
+            "messages": [minute["messages"].get("accepted", 0) for minute in minutes],
+            "deliveries": [minute["deliveries"].get("success", 0) for minute in minutes],
             "fired": [count_delivered(minute["fired"]) for minute in minutes],
             "lateness": lateness(minutes),
             "failed": sum(minute["recipients"].get(_FAILED, 0) for minute in minutes),
@@ -64,7 +66,15 @@ def spread(minutes: Minutes, now: datetime) -> list[Mapping[str, Any]]:
     empty."""
     known = {minute["at"][:16]: minute for minute in minutes}
     starts = [now - timedelta(minutes=ago) for ago in range(HOUR - 1, -1, -1)]
-    empty = {"recipients": {}, "fired": {}, "lateness": {}, "retries": 0, "serverErrors": 0}
+    empty = {
+        "recipients": {},
+        "messages": {},
+        "deliveries": {},
+        "fired": {},
+        "lateness": {},
+        "retries": 0,
+        "serverErrors": 0,
+    }
     return [known.get(f"{start:%Y-%m-%dT%H:%M}", empty) for start in starts]
 
 

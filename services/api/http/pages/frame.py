@@ -4,7 +4,7 @@ A refresh is the same request with `HX-Request`. It gets the inside of the page 
 that is what the browser shows already: it says so by the digest of what it has.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from string import punctuation
@@ -41,12 +41,15 @@ _REMEDIES = {
 }
 
 Method = Callable[[Visit], Awaitable[Any]]
+Glance = Callable[[], Awaitable[Mapping[str, int]]]
+"""How much of each kind needs attention, as far as it is known at once."""
 Answer = Callable[[Visit], Awaitable[Response[Any]]]
 
 
 class PageFrame:
-    def __init__(self, pages: Sequence[PageSet], visitors: Visitors, *, demands_reasons: bool) -> None:
+    def __init__(self, pages: Sequence[PageSet], visitors: Visitors, glance: Glance, *, demands_reasons: bool) -> None:
         self._pages = pages
+        self._glance = glance
         self._visitors = visitors
         self._files = PageFiles()
         self._sections = sorted({each.section for each in pages if each.section}, key=lambda section: section.order)
@@ -155,6 +158,9 @@ class PageFrame:
         except ApiProblem as problem:
             return self._show_problem(visit, problem, _section_of(pages))
         context = {"here": _section_of(pages), "refresh_seconds": route.refresh_seconds}
+        if REFRESH not in visit.request.headers and visit.may("viewer"):
+            counts = await self._glance()
+            context["needs"] = {each.path: sum(counts.get(kind, 0) for kind in each.needs) for each in self._sections}
         shown = self._context(visit) | context | values | (told or {})
         return self._show(visit, route.template, shown, HTTPStatus(status))
 
@@ -215,6 +221,7 @@ class PageFrame:
             "unknown": visit.unknown,
             "problem": None,
             "lists": [],
+            "needs": {},
             "refresh_seconds": 0,
             "query": query,
             "here_url": self._base(visit.request)

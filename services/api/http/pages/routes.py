@@ -29,12 +29,13 @@ Values = dict[str, Any]
 
 class NavSection(Struct, frozen=True):
     """An entry of the navigation, or of the tabs of the section `under`: `path` is below `/ui`. `is_seen` tells to whom
-    it is shown."""
+    it is shown. It shows how much there is of the kinds of attention that it `needs`."""
 
     label: str
     path: str
     order: int
     under: str = ""
+    needs: tuple[str, ...] = ()
     is_seen: Callable[[Visit], bool] = lambda _: True
 
 

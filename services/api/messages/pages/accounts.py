@@ -18,7 +18,7 @@ ACCOUNTS_SHOWN = 6
 """How many accounts are live at once: each is a read of its own."""
 JOBS_SHOWN = 10
 
-SECTION = NavSection("Messages", "/messages", order=110)
+SECTION = NavSection("Messages", "/messages", order=110, needs=("stopped-accounts",))
 _SAID = {"suspend": "suspended", "activate": "activated", "test": "tested"}
 _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"

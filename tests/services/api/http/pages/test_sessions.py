@@ -232,6 +232,6 @@ async def test_a_link_is_over_after_ten_minutes(house: House) -> None:
     browser = Browser(house.admin.app)
     refused = await browser.get(f"/welcome?key={key}")
     assert refused.status == 401
-    assert "used, or is over" in text_of(refused)
+    assert "used before, or is over" in text_of(refused)
     assert (await browser.get("/welcome")).status == 401
     assert not browser.cookie
