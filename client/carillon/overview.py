@@ -48,9 +48,9 @@ class OpenJobs(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Overview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A deployment as it stood at `as_of`. `verdict` is `well`, `ailing` (for the `signs`, or because work needs `attention`) or `unknown` (what could not
-    be read is in `unknown`). `partial` says that the caller has no role over all there is: then there are the jobs of
-    their own apps alone."""
+    """A deployment as it stood at `as_of`. `verdict` is `well`, `ailing` (for the `signs`, or because work needs
+    `attention`) or `unknown` (what could not be read is in `unknown`). `partial` says that the caller has no role over
+    all there is: then there are the jobs of their own apps alone."""
 
     as_of: datetime
     verdict: str

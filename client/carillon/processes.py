@@ -43,7 +43,8 @@ class Process(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class Minute(Struct, frozen=True, kw_only=True, rename="camel"):
     """The work of all processes in the minute from `at` on: `recipients` of push jobs by outcome, `messages` by the
-    answer of their provider, `deliveries` of the bus by outcome, `fired` by callback and outcome (`http/fired`), `lateness` by the end of its bucket."""
+    answer of their provider, `deliveries` of the bus by outcome, `fired` by callback and outcome (`http/fired`),
+    `lateness` by the end of its bucket."""
 
     at: datetime
     seconds: float = 60.0
