@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 from pymongo.uri_parser import SCHEME, parse_uri
 
-from shared.domain.errors import Denied, Unavailable
+from shared.domain.errors import Denied, Unavailable, Unserved
 from shared.store.documents import DENIALS, NO_RIGHT, Document, translate_errors
 from shared.store.indexes import CollectionIndex, Preparable, find_wanted, read_indexes
 from shared.store.transactions import end_session
@@ -167,8 +167,8 @@ def _translate_all_errors() -> Iterator[None]:
     try:
         with translate_errors():
             yield
-    except OperationFailure as error:
-        raise Unavailable(f"MongoDB refuses: {error.code}") from error
+    except Unserved as error:
+        raise Unavailable(str(error)) from error
     except Unavailable as error:
         cause = error.__cause__
         if not isinstance(cause, OperationFailure) or cause.code not in DENIALS:
