@@ -111,6 +111,13 @@ class StoreInspection:
         with _translate_all_errors():
             await end_session(self._database, secrets.token_hex(16))
 
+    async def count_equal_updates(self) -> int:
+        """How many documents count as modified by an update that leaves them as they are: the ledger, cursors and
+        flushes take such a count for a lost race. The one that is asked about is the stamp of the database."""
+        with _translate_all_errors():
+            stamp = {"_id": {"$in": ["schema"]}}
+            return (await self._database["meta"].update_many(stamp, [{"$replaceWith": "$$ROOT"}])).modified_count
+
     async def compare_indexes(self) -> IndexComparison:
         """The indexes that there are beside those that `setup` makes."""
         wanted = await find_wanted(self._makers)
