@@ -6,8 +6,8 @@ from typing import Any
 import pymongo.monitoring
 import pytest
 
-# How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.
-_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
+# Neither logins nor the driver's care for its connections are ours to count, and a look at the clock is no query.
+_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors", "saslStart", "saslContinue"})
 
 
 class Commands(pymongo.monitoring.CommandListener):

@@ -32,6 +32,11 @@ def read_queries(commands: Iterable[Mapping[str, Any]]) -> list[Query]:
     return [query for query in map(_read_query, commands) if query is not None]
 
 
+def update_filters(commands: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The filters by which commands that were sent choose the documents to update."""
+    return [update["q"] for command in commands for update in command.get("updates", ())]
+
+
 async def keys_of(collection: AsyncCollection[dict[str, Any]]) -> list[tuple[str, ...]]:
     """The fields of each index. A collection that is not made yet lists none, and will have the one of `_id`."""
     return [("_id",), *[tuple(index["key"]) async for index in await collection.list_indexes()]]

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from services.cli import complete
 from services.cli.options import Count, Instant, JsonText, Number, Start, pairs
+from services.cli.output.times import read_local
 from services.cli.session import Session
 from services.cli.uploading import upload_file
 
@@ -125,7 +126,7 @@ def job_body(
     """The body of a request, once the file is uploaded."""
     if file and csv_path:
         raise click.UsageError("use --csv, which uploads a file, or --csv-path, which names an uploaded one, not both")
-    starts_at = _read_start(starts, localized=localized)
+    starts_at = read_start(starts, localized=localized)
     if file:
         csv_path = upload_file(session, app_id, file)
     body = {
@@ -143,10 +144,10 @@ def job_body(
     return {name: value for name, value in body.items() if value}
 
 
-def _read_start(start: datetime | None, *, localized: bool) -> int:
+def read_start(start: datetime | None, *, localized: bool) -> int:
     """The start as the API takes it: for a localized push, what all clocks show, as if it were UTC."""
     if start is None or not localized:
-        return _nanoseconds(start)
+        return _nanoseconds(start and read_local(start))
     if start.tzinfo:
         reason = "a localized push starts at this time on each recipient's clock: leave out the zone, as in"
         raise click.BadParameter(f"{reason} '2030-12-24 14:00'", param_hint="--at")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from services.cli.output.times import read_given, read_past, read_span
+from services.cli.output.times import read_given, read_local, read_past, read_span
 from shared.domain.plain_words import find_json_fault
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -61,7 +61,7 @@ class Instant(click.ParamType[datetime]):
             return value
         try:
             return read_given(value, datetime.now(UTC))
-        except ValueError:
+        except (ValueError, OverflowError):
             self.fail(f"{value!r} is not a time: use 2030-12-24T14:00Z, '2030-12-24 14:00' or +10m", param, ctx)
 
 
@@ -70,8 +70,10 @@ class Start(Instant):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
-            return datetime.fromisoformat(value)
-        except (TypeError, ValueError):
+            start = datetime.fromisoformat(value)
+            read_local(start)
+            return start
+        except (TypeError, ValueError, OverflowError):
             return super().convert(value, param, ctx)
 
 
@@ -110,7 +112,7 @@ class Span(click.ParamType[timedelta]):
             return value
         try:
             return read_span(value)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             self.fail(str(error), param, ctx)
 
 

@@ -13,6 +13,7 @@ CarillonError
 │   └── TooMany        the caller asks too often (429)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 │   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
+├── Unserved           a server does not do what we ask of it: no retry helps, and the logs tell more
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
 ├── Undeliverable      a user's target answered and refused (`shared.domain.clock.deliveries`)
 └── Poisoned           a message that can never be understood: dead letters
@@ -88,6 +89,10 @@ class Unavailable(CarillonError):
 
 class Denied(Unavailable):
     """A server denies us: it does not know our credentials, or these may not do this."""
+
+
+class Unserved(CarillonError):
+    """A server does not do what we ask of it: Carillon asks for something wrong, or the server lacks a command."""
 
 
 class LaneLost(CarillonError):

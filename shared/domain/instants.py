@@ -5,7 +5,7 @@ is made of. A finer instant is rounded up where it comes in, so that nothing can
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from hashlib import blake2b
 
 from shared.domain.errors import Invalid
@@ -14,6 +14,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 """The last instant that Carillon knows: whatever lies beyond is refused, and no recurrence goes on there."""
 
+_DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 _EXAMPLE = "as in 2026-12-24T14:00:00Z"
@@ -59,6 +60,49 @@ def read_wall_clock(text: str, *, field: str) -> datetime:
         reason = "a localized start is a date and a time without `Z` or an offset, as in 2026-12-24T14:00:00"
         raise Invalid(reason, field=field, value=text)
     return read_instant(f"{text}Z", field=field)
+
+
+def first_shown(wall: datetime, zone: tzinfo | None) -> datetime:
+    """When clocks of the zone (`None`: this machine's) first show a local time; if they skip it, when the gap ends."""
+    as_utc = wall.replace(tzinfo=UTC)
+    offsets = {offset_at(as_utc - _DAY, zone), offset_at(as_utc + _DAY, zone)}
+    read = sorted(as_utc - offset for offset in offsets)
+    for instant in read:
+        if wall_at(instant, zone) == wall:
+            return instant
+    gap_end = find_change(zone, read[0], read[-1])
+    assert gap_end is not None  # it is between the two because a skipped time has two offsets
+    return gap_end
+
+
+def wall_at(instant: datetime, zone: tzinfo | None) -> datetime:
+    """The local time then."""
+    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def offset_at(instant: datetime, zone: tzinfo | None) -> timedelta:
+    """The zone's offset from UTC then."""
+    offset = instant.astimezone(zone).utcoffset()
+    assert offset is not None  # a zone of the IANA database has one for every instant
+    return offset
+
+
+def find_change(zone: tzinfo | None, start: datetime, end: datetime) -> datetime | None:
+    """The first instant up to `end`, by the second, with another offset from UTC than `start`.
+
+    They are at most a day apart; no zone since 1970 changed its offset twice within a week.
+    """
+    offset = offset_at(start, zone)
+    if offset_at(end, zone) == offset:
+        return None
+    same, changed = 0, (end - start) // _SECOND
+    while changed - same > 1:
+        middle = (same + changed) // 2
+        if offset_at(start + middle * _SECOND, zone) == offset:
+            same = middle
+        else:
+            changed = middle
+    return start + changed * _SECOND
 
 
 def format_instant(instant: datetime) -> str:

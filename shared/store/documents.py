@@ -28,7 +28,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from shared.domain.errors import Conflict, Unavailable
+from shared.domain.errors import Conflict, Unavailable, Unserved
 from shared.domain.instants import ns
 
 Document = dict[str, Any]
@@ -209,8 +209,6 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
         with translate_errors():
             await collection.insert_many(documents, ordered=False)
     except BulkWriteError as error:
-        if _codes(error) != {_DUPLICATE_KEY}:
-            raise
         return {failure["index"] for failure in error.details["writeErrors"]}
     return set()
 
@@ -296,6 +294,7 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
     Raises:
         Conflict: `duplicate()`, where a unique value exists already.
         Unavailable: the server is away, shutting down or too slow; the write may have happened. Or it denies us.
+        Unserved: any other failure, but for keys that are taken: callers handle those of their writes of many.
     """
     try:
         yield
@@ -315,11 +314,15 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
         away = _AWAY_CODES & (_codes(error) if isinstance(error, BulkWriteError) else {error.code})
         if away or error.timeout or any(map(error.has_error_label, _TRANSIENT)):
             raise Unavailable(f"MongoDB: {', '.join(map(str, sorted(away))) or error.code}") from error
-        raise
+        if isinstance(error, BulkWriteError) and _codes(error) == {_DUPLICATE_KEY}:
+            raise
+        # Its message may hold what people have stored.
+        name = (error.details or {}).get("codeName", "")
+        raise Unserved(f"MongoDB refuses a command of Carillon's ({name or 'code'} {error.code})") from error
     except PyMongoError as error:
         if error.timeout or error.has_error_label("RetryableWriteError"):
             raise Unavailable(f"MongoDB: {type(error).__name__}") from error
-        raise
+        raise Unserved(f"MongoDB: {type(error).__name__}") from error
 
 
 def _codes(error: BulkWriteError) -> set[int]:

@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 from pymongo.uri_parser import SCHEME, parse_uri
 
-from shared.domain.errors import Denied, Unavailable
+from shared.domain.errors import Denied, Unavailable, Unserved
 from shared.store.documents import DENIALS, NO_RIGHT, Document, translate_errors
 from shared.store.indexes import CollectionIndex, Preparable, find_wanted, read_indexes
 from shared.store.transactions import end_session
@@ -111,6 +111,13 @@ class StoreInspection:
         with _translate_all_errors():
             await end_session(self._database, secrets.token_hex(16))
 
+    async def count_equal_updates(self) -> int:
+        """How many documents count as modified by an update that leaves them as they are: the ledger, cursors and
+        flushes take such a count for a lost race. The one that is asked about is the stamp of the database."""
+        with _translate_all_errors():
+            stamp = {"_id": {"$in": ["schema"]}}
+            return (await self._database["meta"].update_many(stamp, [{"$replaceWith": "$$ROOT"}])).modified_count
+
     async def compare_indexes(self) -> IndexComparison:
         """The indexes that there are beside those that `setup` makes."""
         wanted = await find_wanted(self._makers)
@@ -167,8 +174,8 @@ def _translate_all_errors() -> Iterator[None]:
     try:
         with translate_errors():
             yield
-    except OperationFailure as error:
-        raise Unavailable(f"MongoDB refuses: {error.code}") from error
+    except Unserved as error:
+        raise Unavailable(str(error)) from error
     except Unavailable as error:
         cause = error.__cause__
         if not isinstance(cause, OperationFailure) or cause.code not in DENIALS:

@@ -43,6 +43,19 @@ async def tables(audience: Audience) -> RecipientTables:
 
 
 @pytest.mark.native
+async def test_instants_are_in_utc_whatever_the_database_sets(
+    push_database: str, owner: Any, tables: RecipientTables
+) -> None:
+    database = push_database.rpartition("/")[2]
+    await owner.execute(f"""
+        ALTER DATABASE "{database}" SET timezone = 'Asia/Tokyo';
+        CREATE TABLE {TABLE} (seq_id bigint, "Recipient" text, at timestamptz);
+        INSERT INTO {TABLE} VALUES (1, 'a', '2027-03-28 00:30Z'), (2, 'b', '2027-03-27 15:30Z')""")
+    found = await tables.read(TABLE, {"at": "2027-03-28 00:30"}, ALL, ["at", "recipient"])
+    assert as_rows(found) == [(1, "2027-03-28 00:30:00+00", "a")]
+
+
+@pytest.mark.native
 @given(table=rows, after=st.integers(-6, 20), data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_chosen_columns_of_a_range_are_what_was_put_in(

@@ -25,6 +25,7 @@ from shared.domain.bus.wishes import SubscriptionWish
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import House, Process
 from tests.e2e.test_routemaster import BusClient
+from tests.stack.mongodb import through_port
 from tests.tiers import and_rarely
 from tests.waiting import until
 
@@ -194,8 +195,7 @@ async def test_mongodb_is_silent_for_a_while(bus: Bus) -> None:
     assert url.port
     proxy = SilencableProxy(url.hostname, url.port)
     async with proxy.running():
-        # Direct: or else the driver learns the server's own address and goes around the proxy.
-        through = f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true"
+        through = through_port(bus.house.environment["CARILLON_STORE_URL"], proxy.port)
         running = await bus.house.start("fanout", CARILLON_STORE_URL=through)
         await bus.publish(100)
         await bus.settled()

@@ -1,5 +1,7 @@
 """How answers are drawn: tables that fit, times, and texts that do nothing to the terminal."""
 
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,12 +9,14 @@ import click
 import msgspec
 import pytest
 
+from services.cli.job_options import read_start
 from services.cli.names import matches
-from services.cli.options import read_documents
+from services.cli.options import Instant, Past, Start, read_documents
 from services.cli.output import tables
 from services.cli.output.tables import TableColumn, draw_record, draw_table
 from services.cli.output.text import as_json, shorten, shorten_id, visible, width_of
-from services.cli.output.times import format_span, format_when, read_given, read_span, read_wire
+from services.cli.output.times import format_span, format_when, read_given, read_past, read_span, read_wire
+from shared.domain.instants import ns
 
 ID = "01a2067d-4597-7b47-9fed-eebfbbc1d068"
 ROWS = [
@@ -127,6 +131,50 @@ def test_an_instant_is_typed_in_several_ways() -> None:
     for text in ("tomorrow", "+soon", ""):
         with pytest.raises(ValueError):
             read_given(text, now)
+
+
+@pytest.fixture
+def machine_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the zone of this machine's clocks."""
+
+    def put(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield put
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "instant"),
+    [
+        ("Europe/Paris", "2027-03-28 01:59", "2027-03-28T00:59Z"),
+        ("Europe/Paris", "2027-03-28 02:00", "2027-03-28T01:00Z"),
+        ("Europe/Paris", "2027-03-28 02:30", "2027-03-28T01:00Z"),
+        ("Europe/Paris", "2027-03-28 03:00", "2027-03-28T01:00Z"),
+        ("Europe/Paris", "2027-10-31 02:30", "2027-10-31T00:30Z"),
+        ("America/New_York", "2027-03-14 02:30", "2027-03-14T07:00Z"),
+        ("America/Santiago", "2027-09-05", "2027-09-05T04:00Z"),
+    ],
+)
+def test_a_skipped_local_time_is_the_end_of_the_gap_and_a_repeated_one_the_first(
+    zone: str, text: str, instant: str, machine_zone: Callable[[str], None]
+) -> None:
+    machine_zone(zone)
+    assert read_past(text, datetime.now(UTC)) == datetime.fromisoformat(instant)
+    assert Instant().convert(text, None, None) == datetime.fromisoformat(instant)
+    start = Start().convert(text, None, None)
+    made = {localized: read_start(start, localized=localized) for localized in (False, True)}
+    assert made[False] == ns(datetime.fromisoformat(instant))
+    assert made[True] == ns(datetime.fromisoformat(text).replace(tzinfo=UTC))
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31 23:59", "+99999999999999d"])
+@pytest.mark.parametrize("kind", [Instant, Start, Past])
+def test_a_time_at_the_ends_of_the_calendar_is_refused(kind: type[click.ParamType[datetime]], text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a time"):
+        kind().convert(text, None, None)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7_200), ("7d", 604_800)])

@@ -12,6 +12,7 @@ from shared.domain.instants import (
     EPOCH,
     LATEST,
     ceil_ms,
+    first_shown,
     format_instant,
     from_ms,
     from_ns,
@@ -21,6 +22,7 @@ from shared.domain.instants import (
     read_wall_clock,
     spread_ms,
 )
+from shared.domain.time_zones import time_zone
 
 counts = st.integers(0, ms(LATEST))
 moments = st.datetimes(datetime(1970, 1, 2), datetime(2200, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001
@@ -186,3 +188,26 @@ def test_nanoseconds_are_exact_in_any_zone() -> None:
     assert from_ns(ns(moment)) == moment.replace(microsecond=123_000)
     with pytest.raises(TypeError):
         ns(moment.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    ("zone", "wall", "instant"),
+    [
+        ("Europe/Paris", "2027-03-28T01:59:59", "2027-03-28T00:59:59Z"),
+        ("Europe/Paris", "2027-03-28T02:00:00", "2027-03-28T01:00:00Z"),
+        ("Europe/Paris", "2027-03-28T02:30:00", "2027-03-28T01:00:00Z"),
+        ("Europe/Paris", "2027-03-28T03:00:00", "2027-03-28T01:00:00Z"),
+        ("Europe/Paris", "2027-10-31T01:59:59", "2027-10-30T23:59:59Z"),
+        ("Europe/Paris", "2027-10-31T02:30:00", "2027-10-31T00:30:00Z"),
+        ("Europe/Paris", "2027-10-31T03:00:00", "2027-10-31T02:00:00Z"),
+        ("America/New_York", "2027-03-14T02:30:00", "2027-03-14T07:00:00Z"),
+        ("America/New_York", "2027-11-07T01:30:00", "2027-11-07T05:30:00Z"),
+        ("America/Santiago", "2027-09-05T00:00:00", "2027-09-05T04:00:00Z"),
+        ("Australia/Lord_Howe", "2027-10-03T02:15:00", "2027-10-02T15:30:00Z"),
+        ("Pacific/Apia", "2011-12-30T12:00:00", "2011-12-30T10:00:00Z"),
+        ("Pacific/Apia", "2027-06-01T12:00:00", "2027-05-31T23:00:00Z"),
+        ("Asia/Tokyo", "2027-03-28T02:30:00", "2027-03-27T17:30:00Z"),
+    ],
+)
+def test_a_local_time_is_when_it_is_first_shown_or_the_end_of_its_gap(zone: str, wall: str, instant: str) -> None:
+    assert format_instant(first_shown(datetime.fromisoformat(wall), time_zone(zone))) == instant

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pytest
 from pymongo import AsyncMongoClient
@@ -15,7 +14,7 @@ from pymongo.errors import OperationFailure
 
 from shared.store import Store
 from tests.conftest import drop_mongo_database
-from tests.stack.mongodb import URL_VARIABLE
+from tests.stack.mongodb import URL_VARIABLE, at_server
 from tests.stack.server import run_apart
 
 Document = dict[str, Any]
@@ -59,15 +58,6 @@ async def admin(server: str) -> AsyncIterator[Admin]:
 def a_name() -> str:
     """A name that no other test has."""
     return f"carillon_{secrets.token_hex(6)}"
-
-
-def at_server(url: str, database: str = "", *, hosts: str = "", login: str = "", **options: str) -> str:
-    """The URL with this database, these hosts, this `user:password` and these options in place of its own."""
-    parts = urlsplit(url)
-    had_login, _, had_hosts = parts.netloc.rpartition("@")
-    place = "@".join(filter(None, (login or had_login, hosts or had_hosts)))
-    query = urlencode(dict(parse_qsl(parts.query)) | options)
-    return urlunsplit(parts._replace(netloc=place, path=f"/{database}", query=query))
 
 
 async def ask_or_skip(database: Admin, command: Document, why: str) -> Document:

@@ -27,7 +27,8 @@ from shared.domain.positions import Position
 from shared.store import Store
 from shared.store.clock.occurrences import Visible
 from shared.store.messages.ledger import EntryChange, WriteResult
-from tests.real_mongodb.conftest import Admin, Document, a_name, ask_or_skip, at_server
+from tests.real_mongodb.conftest import Admin, Document, a_name, ask_or_skip
+from tests.stack.mongodb import at_server
 from tests.store.made import a_job, added
 from tests.waiting import until
 

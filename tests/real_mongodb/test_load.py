@@ -25,7 +25,8 @@ from shared.store.messages.ledger import EntryChange, WriteResult, _codec
 from tests.clock import ManualClock
 from tests.commands import count_commands
 from tests.conftest import drop_mongo_database
-from tests.real_mongodb.conftest import Admin, Document, a_name, at_server
+from tests.real_mongodb.conftest import Admin, Document, a_name
+from tests.stack.mongodb import at_server
 from tests.stack.server import run_apart
 from tests.store.made import a_job, added
 

@@ -17,7 +17,8 @@ from shared.store import Store
 from shared.store.documents import translate_errors
 from shared.store.messages.ledger import WriteResult
 from shared.store.transactions import OwnSession, end_session, run_transaction
-from tests.real_mongodb.conftest import Admin, a_name, ask_or_skip, at_server
+from tests.real_mongodb.conftest import Admin, a_name, ask_or_skip
+from tests.stack.mongodb import at_server
 from tests.store.made import a_job, added
 from tests.waiting import until
 

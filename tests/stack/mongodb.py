@@ -11,6 +11,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pymongo
 from pymongo.errors import PyMongoError
@@ -70,3 +71,17 @@ def mongo_answers(url: str) -> bool:
     finally:
         client.close()
     return True
+
+
+def at_server(url: str, database: str = "", *, hosts: str = "", login: str = "", **options: str) -> str:
+    """The URL with this database, these hosts, this `user:password` and these options in place of its own."""
+    parts = urlsplit(url)
+    had_login, _, had_hosts = parts.netloc.rpartition("@")
+    place = "@".join(filter(None, (login or had_login, hosts or had_hosts)))
+    query = urlencode(dict(parse_qsl(parts.query)) | options)
+    return urlunsplit(parts._replace(netloc=place, path=f"/{database}", query=query))
+
+
+def through_port(url: str, port: int) -> str:
+    """The URL by a proxy on this port. Direct: or else the driver learns the server's address and goes around it."""
+    return at_server(url, urlsplit(url).path[1:], hosts=f"127.0.0.1:{port}", directConnection="true")

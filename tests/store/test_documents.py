@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import BulkWriteError, OperationFailure, WriteConcernError, WriteError
+from pymongo.errors import BulkWriteError, InvalidOperation, OperationFailure, WriteConcernError, WriteError
 
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Unavailable, Unserved
 from shared.store.documents import Document, insert_new, translate_errors
 
 STEPPED_DOWN = {"code": 11602, "errmsg": "operation was interrupted"}
@@ -73,11 +73,20 @@ async def test_a_server_that_denies_us_is_unavailable_and_what_was_asked_is_not_
     assert "secret" not in str(told.value)
 
 
-@pytest.mark.parametrize("error", [bulk([TOO_LARGE], []), bulk([TOO_LARGE, DUPLICATE], []), WriteError("no", 10334)])
-async def test_other_failures_stay_what_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)), translate_errors():
+@pytest.mark.parametrize(
+    "error",
+    [
+        bulk([TOO_LARGE], []),
+        bulk([TOO_LARGE, DUPLICATE], []),
+        WriteError("object too large", 10334),
+        InvalidOperation("object too large"),
+    ],
+)
+async def test_other_failures_are_ours_and_tell_nothing_that_is_stored(error: Exception) -> None:
+    with pytest.raises(Unserved) as told, translate_errors():
         raise error
-    with pytest.raises(type(error)):
+    assert "object too large" not in str(told.value)
+    with pytest.raises(Unserved):
         await insert(error)
 
 

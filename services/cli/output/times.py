@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shared.domain.instants import first_shown
+
 NANOSECONDS = 1_000_000_000
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -42,34 +44,41 @@ def format_span(seconds: float) -> str:
 
 
 def read_given(text: str, now: datetime) -> datetime:
-    """The instant that somebody typed: RFC 3339, a time of the reader's own zone, or `+10m`.
+    """The instant that a person typed: RFC 3339, a time of the reader's zone, or `+10m`.
 
     Raises:
         ValueError: it is none of these.
+        OverflowError: it is out of range.
     """
     if text.startswith("+"):
         return now + read_span(text[1:])
-    instant = datetime.fromisoformat(text)
-    return instant if instant.tzinfo else instant.astimezone()
+    return read_local(datetime.fromisoformat(text))
 
 
 def read_past(text: str, now: datetime) -> datetime:
-    """The instant that somebody typed: RFC 3339, a date or a time of the reader's own zone, or `2h` for two hours ago.
+    """The instant that a person typed: RFC 3339, a date or a time of the reader's zone, or `2h` for two hours ago.
 
     Raises:
         ValueError: it is none of these.
+        OverflowError: it is out of range.
     """
     if text[-1:] in UNITS:
         return now - read_span(text)
-    instant = datetime.fromisoformat(text)
-    return instant if instant.tzinfo else instant.astimezone()
+    return read_local(datetime.fromisoformat(text))
+
+
+def read_local(time: datetime) -> datetime:
+    """The instant of a time with a zone, or else when this machine's clocks first show it; if they skip it, the end of
+    the gap. Raises `OverflowError` at the ends of the calendar."""
+    return time if time.tzinfo else first_shown(time, None)
 
 
 def read_span(text: str) -> timedelta:
-    """The duration that somebody typed: `90`, `90s`, `10m`, `2h`, `7d`.
+    """The duration that a person typed: `90`, `90s`, `10m`, `2h`, `7d`.
 
     Raises:
         ValueError: it is none of these.
+        OverflowError: it is out of range.
     """
     number, unit = (text[:-1], text[-1:]) if text[-1:] in UNITS else (text, "s")
     if not (number.isascii() and number.isdigit()):

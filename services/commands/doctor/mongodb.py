@@ -92,6 +92,15 @@ class MongoDb(Examination):
             )
         return well("it ends sessions of killed processes for us")
 
+    async def check_updates(self) -> Opinions:
+        """An update that changes nothing does not count as a change."""
+        if await self._inspection.count_equal_updates():
+            return fault(
+                "an update that leaves a document as it is counts as a change: a replaced worker would overwrite what "
+                "its successor has stored. Use MongoDB, which does not count it"
+            )
+        return well("an update that leaves a document as it is does not count as a change")
+
     async def check_clock(self) -> Opinions:
         """Its clock and ours agree."""
         skew = (await self._inspection.read_membership()).skew
@@ -145,6 +154,13 @@ class MongoDb(Examination):
             "reaches sessions of the same user alone, so all processes log in as one user. The doctor tries it with a "
             "random id.",
             check_sessions,
+        ),
+        Question(
+            "updates",
+            "An update that leaves a document as it is does not count as a change (`modifiedCount`): by that a worker "
+            "notices that another has replaced it. MongoDB counts so; servers like it may not. The doctor "
+            "updates the stamp of the database to what it is.",
+            check_updates,
         ),
         Question(
             "clock",

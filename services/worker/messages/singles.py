@@ -31,7 +31,7 @@ from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import Resending, due_at
 from shared.domain.messages.ledger import Message
 from shared.domain.messages.repeating import Repeating
-from shared.domain.messages.singles import SingleWish
+from shared.domain.messages.singles import SendLease, SingleWish
 from shared.domain.messages.tasks import SendSingles
 from shared.flow.messages.barring import find_barred
 from shared.flow.messages.credentials import CredentialFlow
@@ -134,7 +134,7 @@ class SingleSender(Stage[SendSingles]):
 
     async def _work(self, credential_id: str, turn: _Turn) -> None:
         """Send what is due, unless somebody else is at it."""
-        lease = await self._store.singles.want(credential_id)
+        lease = await self._want(credential_id)
         if lease.is_held(await self._store.now()):
             return
         async with self._store.messages.open_session() as session:
@@ -153,6 +153,14 @@ class SingleSender(Stage[SendSingles]):
                 await self._send_all(_Work(owner, credential, session, writer, turn))
             except BatchTaken:
                 log.warning("somebody else sends these single messages by now")
+
+    async def _want(self, credential_id: str) -> SendLease:
+        """Raise the lease's `wanted`. A dead owner may have left a transaction open that keeps others from writing the
+        lease, so the session of a silent owner is ended first."""
+        known = await self._store.singles.get_lease(credential_id)
+        if known is not None and known.owner and not known.is_held(await self._store.now()):
+            await self._store.messages.end_session(known.owner)
+        return await self._store.singles.want(credential_id)
 
     async def _end_without_account(self, credential_id: str, owner: str, session: WritingSession) -> None:
         """End all messages of a credential that is gone."""

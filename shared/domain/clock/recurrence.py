@@ -24,7 +24,7 @@ from cronsim.cronsim import Field
 from msgspec import Struct
 
 from shared.domain.errors import Invalid, suggest
-from shared.domain.instants import EPOCH, LATEST, ceil_ms, from_ms, ms
+from shared.domain.instants import EPOCH, LATEST, ceil_ms, find_change, first_shown, from_ms, ms, offset_at, wall_at
 from shared.domain.time_zones import time_zone, zone_names
 
 MAX_LINE_CHARACTERS = 200
@@ -182,9 +182,9 @@ def _cron_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | Non
 
 def _fixed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:
     """Local times in order have instants in order, though several may share one."""
-    wall = line.at_or_after(_ceil_minute(_wall(moment, zone)))
+    wall = line.at_or_after(_ceil_minute(wall_at(moment, zone)))
     while wall is not None:
-        instant = _instant(wall, zone)
+        instant = first_shown(wall, zone)
         if instant > moment:
             return instant
         wall = line.at_or_after(wall + _MINUTE)
@@ -195,9 +195,9 @@ def _elapsed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | 
     """Go from stretch to stretch of one offset from UTC: within each, local time is UTC, shifted."""
     start = moment.replace(microsecond=0) + _SECOND
     while start <= LATEST:
-        end = _change(zone, start, start + _DAY)
+        end = find_change(zone, start, start + _DAY)
         stop = end or start + _DAY
-        offset = _offset(start, zone)
+        offset = offset_at(start, zone)
         wall = line.at_or_after(_ceil_minute((start + offset).replace(tzinfo=None)))
         if wall is not None and (instant := wall.replace(tzinfo=UTC) - offset) < stop:
             return instant
@@ -206,41 +206,6 @@ def _elapsed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | 
         # No offset reaches a day. Where the offset is about to change, the clocks may go back to before `start`.
         start = stop if end is not None or wall is None else max(stop, wall.replace(tzinfo=UTC) - _DAY)
     return None
-
-
-def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
-    """When a local time comes first or, if the clocks skip it, when the gap ends."""
-    instant = wall.replace(tzinfo=zone).astimezone(UTC)
-    if _wall(instant, zone) == wall:
-        return instant
-    before_gap = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    gap_end = _change(zone, before_gap, instant)
-    assert gap_end is not None  # it is between the two because a skipped time has two offsets
-    return gap_end
-
-
-def _change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime | None:
-    """The first instant up to `end`, by the second, with another offset from UTC than `start`.
-
-    They are at most a day apart; no zone since 1970 changed its offset twice within a week.
-    """
-    offset = _offset(start, zone)
-    if _offset(end, zone) == offset:
-        return None
-    same, changed = 0, (end - start) // _SECOND
-    while changed - same > 1:
-        middle = (same + changed) // 2
-        if _offset(start + middle * _SECOND, zone) == offset:
-            same = middle
-        else:
-            changed = middle
-    return start + changed * _SECOND
-
-
-def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
-    offset = instant.astimezone(zone).utcoffset()
-    assert offset is not None  # a zone of the IANA database has one for every instant
-    return offset
 
 
 def _check_steps(line: str) -> None:
@@ -253,10 +218,6 @@ def _check_steps(line: str) -> None:
                 hint = f"; for every {step} {name}s use every: {int(step) * seconds}" if seconds and alone else ""
                 a = "an" if name == "hour" else "a"
                 raise Invalid(f"the step {step} exceeds the {most} of {a} {name} field{hint}", field="cron", value=line)
-
-
-def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
-    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def _ceil_minute(wall: datetime) -> datetime:

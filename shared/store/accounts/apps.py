@@ -6,7 +6,6 @@ to them. If several share a name already, the oldest gets it; the others keep wo
 and while a process of a former version is at work, a look at the names themselves refuses what it can.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -110,11 +109,12 @@ class Apps:
 
     async def find_holders(self, names: Iterable[str]) -> dict[str, str]:
         """The ids of the apps that have these names, whatever their case, by the names in lower case."""
-        pattern = "|".join(sorted(re.escape(name) for name in names))
-        query = {"name": {"$regex": f"^(?:{pattern})$", "$options": "i"}}
+        wanted = set(map(name_key, names))
         with translate_errors():
-            found = await self._apps.find(query, {"name": 1}).to_list()
-        return {name_key(document["name"]): document["_id"] for document in found}
+            # A pattern would have the server look at all of them too, and has a limit that servers set differently.
+            found = await self._apps.find({}, {"name": 1}).to_list()
+        keys = {document["_id"]: name_key(document["name"]) for document in found}
+        return {key: id for id, key in keys.items() if key in wanted}
 
     async def replace(self, old: App, new: App) -> bool:
         """Put the new app in the place of the old one; `False` when that was changed meanwhile.

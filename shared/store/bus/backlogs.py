@@ -76,9 +76,7 @@ class BusBacklogs:
         """Forget some of the oldest of Carillon's own events, if more than `most` wait to be published, and store a
         notice that tells it; returns how many. Events that a fan-out is publishing stay."""
         with translate_errors():
-            if await self._outbox.estimated_document_count() <= most:
-                return 0
-            # The estimate may be wrong after the server has died, and what is deleted is lost.
+            # An estimate may be wrong after the server has died, and on other servers at any time.
             surplus = await self._outbox.count_documents({}, limit=most + _OWN_EVENTS) - most
             if surplus <= 0:
                 return 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import pymongo
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -16,6 +17,7 @@ from shared.store.documents import Codec, Document, insert_new, make, translate_
 
 _codec = Codec(Message)
 _leases = Codec(SendLease)
+_WANTED_WITHIN_SECONDS = 3.0
 _CREDENTIAL, _NAMESPACE, _DUE = "pending.credential_id", "pending.namespace", "pending.due"
 
 
@@ -74,8 +76,9 @@ class SingleMessages:
             return await self._messages.count_documents({_NAMESPACE: namespace, _DUE: {"$lte": now}}, limit=most)
 
     async def want(self, credential_id: str) -> SendLease:
-        """Raise the lease's `wanted`; the lease."""
-        with translate_errors():
+        """Raise the lease's `wanted`; the lease. Raises `Unavailable` soon if a transaction of its owner keeps it: by
+        the next try the owner may be silent, and its session can be ended."""
+        with translate_errors(), pymongo.timeout(_WANTED_WITHIN_SECONDS):
             document: Any = await self._leases.find_one_and_update(
                 {"_id": credential_id},
                 {"$inc": {"wanted": 1}},

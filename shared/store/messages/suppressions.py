@@ -5,7 +5,7 @@ ids alone. A bar takes the place of an unsubscription, never the other way round
 `shared.domain.messages.suppressions` tells.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -29,6 +29,7 @@ _codec = Codec(Suppression)
 _PAGE = 1_000
 _BY_ID = [("app_id", ASCENDING), ("_id", ASCENDING)]
 _BY_ADDRESS = [("app_id", ASCENDING), ("address_hash", ASCENDING), ("_id", ASCENDING)]
+_STATE = {"cause": 1, "unsubscribed_at": 1}
 _UNSUBSCRIBED = SuppressionCause.UNSUBSCRIBE.value
 
 
@@ -46,12 +47,23 @@ class Suppressions:
     async def add(self, suppressions: Sequence[Suppression]) -> set[int]:
         """Insert the new ones; returns the positions of the others. A bar replaces an unsubscription, and an
         unsubscription is noted in a bar."""
-        there = await insert_new(self._suppressions, [_codec.document(each) for each in suppressions])
-        changes = [_strengthen(suppressions[position]) for position in sorted(there)]
+        known = await self._read_states([each.id for each in suppressions])
+        new = [position for position, each in enumerate(suppressions) if each.id not in known]
+        taken = await insert_new(self._suppressions, [_codec.document(suppressions[position]) for position in new])
+        there = {position for position, each in enumerate(suppressions) if each.id in known}
+        changed = {position for position in there if _is_stronger(suppressions[position], known)}
+        late = {new[index] for index in taken}
+        changes = [_strengthen(suppressions[position]) for position in sorted(changed | late)]
         if changes:
             with translate_errors():
                 await self._suppressions.bulk_write(changes, ordered=False)
-        return there
+        return there | late
+
+    async def _read_states(self, ids: Sequence[str]) -> dict[str, Document]:
+        """The fields by which a suppression changes those of these ids or not, by id."""
+        with translate_errors():
+            found = await self._suppressions.find({"_id": {"$in": list(ids)}}, _STATE).to_list() if ids else []
+        return {document["_id"]: document for document in found}
 
     async def add_in(self, session: AsyncClientSession, suppressions: Sequence[Suppression]) -> None:
         """Add these as `add` does, in the session's transaction, which alone decides whether they are there."""
@@ -146,10 +158,23 @@ class Suppressions:
             pass
 
 
+def _is_stronger(suppression: Suppression, known: Mapping[str, Document]) -> bool:
+    """Whether `_strengthen` changes the known one."""
+    present = known[suppression.id]
+    if suppression.is_bar:
+        return bool(present["cause"] == _UNSUBSCRIBED)
+    return present.get("unsubscribed_at") is None
+
+
 def _strengthen(suppression: Suppression) -> UpdateOne:
+    """The id alone chooses the document: beside other conditions the server may not go by it."""
     if not suppression.is_bar:
-        unknown = {"_id": suppression.id, "unsubscribed_at": None}
-        return UpdateOne(unknown, {"$set": {"unsubscribed_at": suppression.unsubscribed_at}})
-    document = _codec.document(suppression)
-    change = {name: document[name] for name in ("cause", "message_id", "at", "address") if document[name]}
-    return UpdateOne({"_id": suppression.id, "cause": _UNSUBSCRIBED}, {"$set": change})
+        first = {"$ifNull": ["$unsubscribed_at", suppression.unsubscribed_at]}
+        return UpdateOne({"_id": suppression.id}, [{"$set": {"unsubscribed_at": first}}])
+    document, is_no_bar = _codec.document(suppression), {"$eq": ["$cause", _UNSUBSCRIBED]}
+    change = {
+        name: {"$cond": [is_no_bar, {"$literal": document[name]}, f"${name}"]}
+        for name in ("cause", "message_id", "at", "address")
+        if document[name]
+    }
+    return UpdateOne({"_id": suppression.id}, [{"$set": change}])

@@ -312,11 +312,12 @@ async def test_of_more_events_than_may_wait_the_oldest_are_lost_and_told(store: 
     assert [event.url.rsplit("/", 1)[1] for event in await told(stream, 3)] == jobs[2:]
 
 
-async def test_no_event_is_lost_over_an_estimate(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("estimated", [0, 1_000])
+async def test_an_estimate_decides_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, estimated: int) -> None:
     """The estimate of a server that has died may be wrong."""
 
     async def estimate(_: Any) -> int:
-        return 1_000
+        return estimated
 
     monkeypatch.setattr(AsyncCollection, "estimated_document_count", estimate)
     await add_owner(store)

@@ -34,6 +34,7 @@ from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
 from tests.samples import sample
 from tests.stack import Endpoints
+from tests.stack.mongodb import through_port
 from tests.store.made import added
 from tests.tiers import and_rarely
 from tests.waiting import until
@@ -403,8 +404,7 @@ async def test_positions_that_cannot_be_read_at_first_are_asked_for_again(
         await until(acks(store, job, 100), "100 counted")
     await stream.publish(topic, answers(job, 100))
     async with proxy.running():
-        through = f"mongodb://127.0.0.1:{proxy.port}{urlsplit(ready_database).path}?directConnection=true"
-        behind = Store.open(through, timeout_seconds=1)
+        behind = Store.open(through_port(ready_database, proxy.port), timeout_seconds=1)
         proxy.silent = True
         with capture_logs() as logs:
             async with listening(stream, behind, topic, flush_seconds=OFTEN):

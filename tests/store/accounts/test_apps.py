@@ -157,3 +157,10 @@ async def test_a_name_that_the_former_version_changed_is_noticed(store: Store) -
 
 async def test_setup_may_be_repeated(store: Store) -> None:
     await store.setup()
+
+
+async def test_the_holders_of_many_names_are_found_whatever_their_case(store: Store) -> None:
+    names = [f"An-App_{number:043}" for number in range(300)]
+    await store.apps.add_new([app(number, name=name) for number, name in enumerate(names)])
+    held = await store.apps.find_holders([*map(str.upper, names[:200]), "none"])
+    assert held == {name.lower(): f"app-{number}" for number, name in enumerate(names[:200])}

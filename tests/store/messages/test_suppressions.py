@@ -18,12 +18,16 @@ from shared.domain.messages.suppressions import (
 )
 from shared.domain.messages.unsubscribing import listing_of
 from shared.store import Store
+from tests.commands import count_commands
+from tests.indexes import read_queries, update_filters
 from tests.tiers import and_rarely
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 BOUNCE, COMPLAINT, UNSUBSCRIBE, HAND = SuppressionCause
 MAIL = Channel.MAIL
+IN_TRANSACTION = 2
+"""Updates of each suppression that is added in a transaction."""
 
 Add = Callable[[Store, Sequence[Suppression]], Awaitable[None]]
 
@@ -91,6 +95,25 @@ async def test_a_bar_knows_the_address_that_a_link_did_not_tell(store: Store) ->
     found = await store.suppressions.get("a", gone.id)
     assert found is not None
     assert found.address == "ann@example.com"
+
+
+@pytest.mark.parametrize(("again", "updates"), [(HAND, 0), (UNSUBSCRIBE, 20)])
+async def test_known_ones_are_found_by_their_ids_alone_and_only_changed_ones_are_written(
+    ready_database: str, monkeypatch: pytest.MonkeyPatch, again: SuppressionCause, updates: int
+) -> None:
+    """Beside another condition the server may look at every suppression for each id."""
+    commands, store = count_commands(monkeypatch), Store.open(ready_database)
+    people = [f"p{number}@example.com" for number in range(20)]
+    await store.suppressions.add([suppress(each) for each in people])
+    commands.sent.clear()
+    there = await store.suppressions.add([suppress(each, again) for each in [*people, "new@example.com"]])
+    await add_in_transaction(store, [suppress(each, again) for each in people])
+    await store.close()
+    assert there == {*range(20)}
+    written = update_filters(commands.sent)
+    assert len(written) == updates + IN_TRANSACTION * len(people)
+    assert {*map(tuple, written)} == {("_id",)}
+    assert {tuple(query.filter) for query in read_queries(commands.sent)} == {("_id",)}
 
 
 async def test_an_aborted_transaction_adds_nobody(store: Store) -> None:

@@ -19,6 +19,7 @@ from shared.domain.positions import Position
 from shared.store import DURABLE, Store
 from shared.store.push.feedbacks import Feedbacks
 from tests.broker.proxy import SilencableProxy
+from tests.stack.mongodb import through_port
 from tests.store.made import added
 
 
@@ -182,7 +183,7 @@ async def test_a_server_that_falls_silent_is_unavailable_and_the_step_can_be_tri
     assert url.port
     proxy = SilencableProxy(url.hostname, url.port)
     async with proxy.running():
-        behind = Store.open(f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true", timeout_seconds=3)
+        behind = Store.open(through_port(ready_database, proxy.port), timeout_seconds=3)
         assert await behind.feedbacks.flush("t/0", Position(0), Position(1), {(job, "ack"): 1})
         proxy.silent = True
         with pytest.raises(Unavailable):

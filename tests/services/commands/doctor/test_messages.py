@@ -15,6 +15,7 @@ from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.secrets import KeyRing, fresh_key
 from tests.broker.proxy import SilencableProxy
 from tests.services.commands.doctor.patient import Patient
+from tests.stack.mongodb import through_port
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 KEYS = "CARILLON_PROVIDERS_SECRET_KEYS"
@@ -86,7 +87,7 @@ async def test_a_database_that_is_far_away(patient: Patient) -> None:
     assert url.port is not None
     proxy = LongWay(url.hostname, url.port)
     async with proxy.running():
-        patient.environment["CARILLON_STORE_URL"] = f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true"
+        patient.environment["CARILLON_STORE_URL"] = through_port(url.geturl(), proxy.port)
         [ill] = await patient.these_ills((Level.WARNING, "Messages", "time"))
         assert "providers.clock_ms is 5" in ill.sentence
         await patient.take(ill.remedy)

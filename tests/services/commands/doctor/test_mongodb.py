@@ -62,8 +62,11 @@ async def test_a_server_that_is_away_is_told_once(patient: Patient) -> None:
 class Told(StoreInspection):
     """Answers that the stand-in for MongoDB never gives."""
 
-    def __init__(self, *, grants: Grants | None = None, membership: Membership | None = None) -> None:
+    def __init__(
+        self, *, grants: Grants | None = None, membership: Membership | None = None, equal_updates: int = 0
+    ) -> None:
         self._grants = grants
+        self._equal_updates = equal_updates
         self._membership = membership
 
     async def read_grants(self, needed: object) -> Grants:
@@ -73,6 +76,9 @@ class Told(StoreInspection):
     async def read_membership(self) -> Membership:
         assert self._membership is not None
         return self._membership
+
+    async def count_equal_updates(self) -> int:
+        return self._equal_updates
 
     async def end_no_session(self) -> None:
         raise Denied("MongoDB does not allow it")
@@ -121,6 +127,20 @@ async def test_a_server_that_ends_no_sessions() -> None:
     [opinion] = await (await examined(Told())).check_sessions()
     assert opinion.level is Level.FAULT
     assert "killSessions does not work (MongoDB does not allow it)" in opinion.sentence
+
+
+@pytest.mark.parametrize(("counted", "level"), [(0, Level.OK), (1, Level.FAULT)])
+async def test_a_server_that_counts_updates_that_change_nothing(counted: int, level: Level) -> None:
+    [opinion] = await (await examined(Told(equal_updates=counted))).check_updates()
+    assert opinion.level is level
+    assert "leaves a document as it is" in opinion.sentence
+
+
+async def test_the_count_of_equal_updates_is_asked_of_the_stamp_which_stays(store: Store) -> None:
+    before = await store._database["meta"].find_one({"_id": "schema"})
+    assert before is not None
+    assert await store.inspection.count_equal_updates() == 0
+    assert await store._database["meta"].find_one({"_id": "schema"}) == before
 
 
 async def test_a_router_has_transactions_though_it_is_of_no_replica_set() -> None:

@@ -19,6 +19,7 @@ from shared.domain.messages.ledger import Message, MessageState
 from shared.domain.messages.singles import SILENCE, Pending, SingleWish
 from shared.domain.messages.suppressions import SuppressionCause, suppress_address
 from shared.runtime import faults
+from shared.store import Store
 from tests.providers.accounts import TWILIO_SID
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import Post
@@ -93,6 +94,24 @@ async def test_those_accepted_at_once_are_stored_together_and_the_same_one_once(
     assert sum(stored) == 49
     assert len(stored) <= 2
     assert set(await post.store.messages.with_ids([one.id for one in messages])) == {one.id for one in messages}
+
+
+@pytest.mark.parametrize("silent_in", [timedelta(0), timedelta(seconds=2)], ids=["silent already", "silent soon"])
+async def test_a_transaction_that_a_dead_worker_left_open_holds_up_no_others(
+    post: Post, mongo_database: str, silent_in: timedelta
+) -> None:
+    credential = await post.credential()
+    lease = await post.store.singles.want(credential.id)
+    dead = Store.open(mongo_database)
+    async with dead.messages.open_session() as session:
+        assert await dead.singles.take(lease, owner=session.owner(lease.wanted))
+        leases, now = post.store._database["send_leases"], await post.store.now()
+        await leases.update_one({"_id": credential.id}, {"$set": {"changed_at": now - SILENCE + silent_in}})
+        await session.own.session.start_transaction()
+        touched = {"$currentDate": {"changed_at": True}}
+        await dead._database["send_leases"].update_one({"_id": credential.id}, touched, session=session.own.session)
+        assert await post.ended(await post.accept(credential, people(3))) == {MessageState.SENT: 3}
+    await dead.close()
 
 
 async def test_one_for_later_is_sent_then(post: Post) -> None:

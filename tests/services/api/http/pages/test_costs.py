@@ -13,7 +13,7 @@ from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
 from services.parts import Parts
 from tests.bench.explained import explain
 from tests.commands import Commands
-from tests.indexes import keys_of, plans_index, read_queries, serves
+from tests.indexes import keys_of, plans_index, read_queries, serves, update_filters
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.services.api.http.pages.addresses import InnerReads, address_of, make_some, page_routes
@@ -201,6 +201,20 @@ async def test_an_index_serves_each_query_of_each_page(costs: Costs, commands: C
     assert {what[:-1] for what in queries.keys() - served} <= {*SORTED_OR_COUNTED}
     planned = [queries[what] for what in served if queries[what].filter and "_id" not in what]
     assert len(planned) > 15 and [query for query in planned if not await plans_index(database, query)] == []
+
+
+async def test_suppressions_that_are_there_are_found_by_their_ids(
+    costs: Costs, commands: Commands, made: dict[str, str]
+) -> None:
+    """Else a list that is sent again takes a look at all suppressions for each of its addresses."""
+    app_id, people = made["app_id"], [f"p{number}@example.com" for number in range(20)]
+    for cause in ("unsubscribe", "hand", "hand", "unsubscribe"):
+        commands.sent.clear()
+        items = [{"channel": "mail", "address": each, "cause": cause} for each in people]
+        reply = await costs.house.admin.post(f"/apps/{app_id}/suppressions/bulk", items)
+        assert (reply.status, len(reply.json)) == (200, len(people))
+        sent = [command for command in commands.sent if "suppressions" in (command.get("find"), command.get("update"))]
+        assert {*map(tuple, update_filters(sent))} | {tuple(query.filter) for query in read_queries(sent)} == {("_id",)}
 
 
 async def _is_still(client: Client, path: str) -> bool:
