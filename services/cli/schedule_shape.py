@@ -7,6 +7,8 @@ from services.cli.output.out import Fields, Output
 from services.cli.output.tables import Json, TableColumn, count_things, state_column
 from services.cli.output.times import format_span
 
+_FIRST = 5
+
 
 def schedule_columns(out: Output) -> Sequence[TableColumn]:
     """The columns of a list of schedules."""
@@ -33,12 +35,18 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
         ("labels", [f"{name}: {value}" for name, value in schedule["labels"].items()]),
         ("callback", callback_word(schedule["callback"])),
         ("payload", schedule["callback"]["data"].get("payload", "")),
-        ("next", [out.when(instant) for instant in schedule.get("next", [])]),
+        ("next", next_instants(out, schedule, schedule.get("next", []))),
         ("outcomes", [_outcome(out, each) for each in schedule.get("outcomes", [])]),
         ("made", out.when(schedule["created_at"])),
         ("changed", out.when(schedule["updated_at"])),
         ("left out", "personal data: you are a viewer" if schedule["redacted"] else ""),
     ]
+
+
+def next_instants(out: Output, schedule: Json, instants: Sequence[str]) -> list[str]:
+    """The first instants of a schedule, by the clocks of its cron line's zone."""
+    zone = schedule.get("timezone") or "UTC" if schedule.get("cron") else ""
+    return [out.ahead(each, zone) for each in instants[:_FIRST]]
 
 
 def recurrence_word(schedule: Json) -> str:

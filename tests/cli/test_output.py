@@ -15,7 +15,15 @@ from services.cli.options import Instant, Past, Start, read_documents
 from services.cli.output import tables
 from services.cli.output.tables import TableColumn, draw_record, draw_table
 from services.cli.output.text import as_json, shorten, shorten_id, visible, width_of
-from services.cli.output.times import format_span, format_when, read_given, read_past, read_span, read_wire
+from services.cli.output.times import (
+    format_ahead,
+    format_span,
+    format_when,
+    read_given,
+    read_past,
+    read_span,
+    read_wire,
+)
 from shared.domain.instants import ns
 
 ID = "01a2067d-4597-7b47-9fed-eebfbbc1d068"
@@ -180,6 +188,20 @@ def test_a_time_at_the_ends_of_the_calendar_is_refused(kind: type[click.ParamTyp
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7_200), ("7d", 604_800)])
 def test_a_duration_is_typed_with_its_unit(text: str, seconds: int) -> None:
     assert read_span(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("zone", "utc", "shown"),
+    [
+        ("Europe/Paris", False, "Mon 2026-11-30 09:00 Europe/Paris  08:00 UTC  in 2 d"),
+        ("Europe/Paris", True, "Mon 2026-11-30 08:00 UTC  in 2 d"),
+        ("UTC", False, "Mon 2026-11-30 08:00 UTC  in 2 d"),
+    ],
+)
+def test_a_coming_instant_has_its_weekday_its_zone_and_its_distance(zone: str, utc: bool, shown: str) -> None:
+    now = datetime(2026, 11, 28, 8, tzinfo=UTC)
+    assert format_ahead("2026-11-30T08:00:00Z", now, zone=zone, utc=utc) == shown
+    assert format_ahead("", now) == "-"
 
 
 def test_a_duration_is_shown_in_two_units() -> None:

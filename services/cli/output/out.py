@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from services.cli.output.tables import Json, TableColumn, count_things, draw_record, draw_table
 from services.cli.output.text import as_json, visible
-from services.cli.output.times import format_when
+from services.cli.output.times import format_ahead, format_when
 
 LISTED = 100
 
@@ -67,6 +68,10 @@ class Output(Struct, frozen=True, kw_only=True):
     def when(self, value: Any) -> str:
         """An instant as this person reads it."""
         return format_when(value, utc=self.utc)
+
+    def ahead(self, value: Any, zone: str = "") -> str:
+        """A coming instant by the clocks of a zone, by default this person's."""
+        return format_ahead(value, datetime.now(UTC), zone=zone, utc=self.utc)
 
     def write(self, text: str) -> None:
         """A line of the result."""

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from shared.domain.instants import first_shown
 
@@ -30,6 +31,21 @@ def format_when(value: Any, *, utc: bool) -> str:
     if utc:
         return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
     return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def format_ahead(value: Any, now: datetime, *, zone: str = "", utc: bool = False) -> str:
+    """A coming instant by the clocks of a zone (default: the reader's), in UTC, and as a distance from now."""
+    instant = read_wire(value)
+    if instant is None:
+        return "-"
+    there = instant.astimezone(UTC if utc else ZoneInfo(zone) if zone else None)
+    clock = "%H:%M:%S" if instant.second else "%H:%M"
+    words = [f"{there:%a %Y-%m-%d {clock}} {zone if zone and not utc else there.tzname()}"]
+    if there.utcoffset():
+        words.append(f"{instant.astimezone(UTC):{clock}} UTC")
+    if instant > now:
+        words.append(f"in {format_span((instant - now).total_seconds())}")
+    return "  ".join(words)
 
 
 def format_span(seconds: float) -> str:

@@ -13,7 +13,7 @@ from services.cli.options import Instant, Pair, Span
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn, count_things
 from services.cli.schedule_options import definition_options, schedule_body
-from services.cli.schedule_shape import recurrence_word, schedule_columns, schedule_fields
+from services.cli.schedule_shape import next_instants, recurrence_word, schedule_columns, schedule_fields
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -104,7 +104,7 @@ def preview(session: Session, **given: Any) -> None:
     answer = session.api.post("schedules", "preview", body=body)
 
     def fields() -> Fields:
-        return [("when", recurrence_word(body)), ("next", [session.out.when(each) for each in answer["next"]])]
+        return [("when", recurrence_word(body)), ("next", next_instants(session.out, body, answer["next"]))]
 
     session.out.show(answer, fields, id="next")
 
