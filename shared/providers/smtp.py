@@ -36,6 +36,7 @@ from shared.domain.messages.answers import (
     Reason,
 )
 from shared.domain.messages.channels import Channel
+from shared.domain.mime import build_mail, encode_words, mailbox
 from shared.outgoing import Blocked, Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
@@ -52,7 +53,6 @@ from shared.providers.mailing import (
     is_dead_address,
     read_mail,
 )
-from shared.providers.mime import build_mail, encode_words, mailbox
 from shared.providers.smtp_connections import Goodbye, SmtpConnection, SmtpConnections, SmtpTarget
 
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
@@ -330,13 +330,13 @@ def _queue_name(words: str) -> str:
 
 def _message(mail: MailContent, address: str, key: str, fields: SmtpFields, ours: Mapping[str, str]) -> bytes:
     headers = {
-        "From": mailbox(fields.sender, fields.from_name),
-        "To": mailbox(address),
-        "Subject": encode_words(mail.subject),
+        "From": mailbox("From", fields.sender, fields.from_name),
+        "To": mailbox("To", address),
+        "Subject": encode_words(mail.subject, "Subject"),
         "Date": format_datetime(datetime.now(UTC)),
         "Message-ID": f"<{message_of(key)}@{fields.sender.rpartition('@')[2]}>",
         **ours,
     }
     if fields.reply_to is not None:
-        headers["Reply-To"] = mailbox(fields.reply_to)
+        headers["Reply-To"] = mailbox("Reply-To", fields.reply_to)
     return build_mail(headers | mail.headers, text=mail.text, html=mail.html)
