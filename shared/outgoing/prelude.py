@@ -30,10 +30,12 @@ from shared.outgoing.sockets import has_unread
 MOST_HEADS = 5
 """The most answers to one request, the final one included."""
 HEAD_BYTES = 65_536
+LATE_BYTES = 4_096  # of the answer before, in front of a head
 HEAD_LINES = 500  # a head may have more, which are not kept
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _NAME = b"HTTP/"
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n"})
 _STATUS = re.compile(rb"HTTP/\d(?:\.(\d))?[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
 _FOLD = re.compile(rb"\n[ \t]+")
 _FIELD = re.compile(rb"^([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*(.*)$", re.MULTILINE)
@@ -89,17 +91,16 @@ class BoundedHandler(ResponseHandler):
 
     def _read_heads(self, data: bytes) -> bytes:
         """Read what there is of heads; returns what follows the last one."""
-        known = len(self._head)
         self._head += data
         while self._has_begun():
-            end = _HEAD_END.search(self._head, max(known - 2, 0), HEAD_BYTES)
+            end = _HEAD_END.search(self._head, max(len(self._head) - len(data) - 2, 0), HEAD_BYTES)
             self._heads += end is not None
             if self._heads > MOST_HEADS or (end is None and len(self._head) >= HEAD_BYTES):
                 self._end("a head without an end")
                 break
             if end is None:
                 break
-            head, self._head, known = self._head[: end.end()], self._head[end.end() :], 0
+            head, self._head = self._head[: end.end()], self._head[end.end() :]
             self._read_head(head)
             if self._is_final:
                 rest, self._head = self._head, b""
@@ -109,7 +110,7 @@ class BoundedHandler(ResponseHandler):
     def _has_begun(self) -> bool:
         """Whether a head begins here; passes over blank lines, and over what belongs to the answer before."""
         self._head = self._head.lstrip(b"\r\n")
-        if self.transport is None or not self._head:
+        if self.exception() is not None or not self._head:
             return False
         if self._head[: len(_NAME)].upper() == _NAME[: len(self._head)]:
             return True
@@ -117,12 +118,12 @@ class BoundedHandler(ResponseHandler):
         if begin is not None:
             self.force_close()
             self._head = self._head[begin.start() :]
-        elif not self._is_kept or len(self._head) >= HEAD_BYTES:
+        elif not self._is_kept or len(self._head) >= LATE_BYTES:
             self._end("not HTTP")
         return begin is not None
 
     def _read_head(self, head: bytes) -> None:
-        text = _FOLD.sub(b" ", head.translate(None, b"\r\0"))
+        text = _FOLD.sub(b" ", head.translate(None, _CONTROLS))
         status = _STATUS.match(text)
         if status is None:
             self._end("no status")

@@ -268,7 +268,8 @@ async def test_late_bytes_of_an_answer_do_not_reach_the_next_call(outgoing: Http
     assert connections == 2
 
 
-async def test_late_bytes_of_an_answer_are_passed_over_by_the_next_call(outgoing: HttpOutgoing) -> None:
+@pytest.mark.parametrize("junk", [b"ok: ", b"{}\r\n\r\n" * 500])
+async def test_late_bytes_of_an_answer_are_passed_over_by_the_next_call(outgoing: HttpOutgoing, junk: bytes) -> None:
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -278,7 +279,7 @@ async def test_late_bytes_of_an_answer_are_passed_over_by_the_next_call(outgoing
         writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         with suppress(asyncio.IncompleteReadError):
             await reader.readuntil(b'{"id":"42"}')
-            for piece in (b"o", b"k: HTTP/1", b".1 ", b"202 Accepted\r\nContent-Length: 0\r\n\r\n"):
+            for piece in (junk[:1], junk[1:] + b"HTTP/1", b".1 ", b"202 Accepted\r\nContent-Length: 0\r\n\r\n"):
                 writer.write(piece)
                 await asyncio.sleep(0.01)
 
