@@ -131,7 +131,8 @@ def _refusal(reply: aiosmtplib.SMTPResponseException, what: str) -> Refused | Un
     reason = f"{what}: {reply.code} {mask_addresses(reply.message)}"
     if not _final(reply.code):
         return Unavailable(reason)
-    return Unauthorized(reason) if reply.code in _STRANGERS else Invalid(reason)
+    is_stranger = reply.code in _STRANGERS or isinstance(reply, aiosmtplib.SMTPAuthenticationError)
+    return Unauthorized(reason) if is_stranger else Invalid(reason)
 
 
 def _final(code: int) -> bool:
