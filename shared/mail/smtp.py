@@ -11,15 +11,14 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
+from email.utils import format_datetime
 from typing import Self
 
 import aiosmtplib
 import structlog
 
 from shared.domain.errors import Invalid, Refused, Unauthorized, Unavailable
+from shared.domain.mime import build_mail, encode_words, mailbox
 from shared.mail import Letter, MailSender, mask_addresses, tellable
 from shared.mail.urls import Server, Tls, read_url
 
@@ -132,7 +131,8 @@ def _refusal(reply: aiosmtplib.SMTPResponseException, what: str) -> Refused | Un
     reason = f"{what}: {reply.code} {mask_addresses(reply.message)}"
     if not _final(reply.code):
         return Unavailable(reason)
-    return Unauthorized(reason) if reply.code in _STRANGERS else Invalid(reason)
+    is_stranger = reply.code in _STRANGERS or isinstance(reply, aiosmtplib.SMTPAuthenticationError)
+    return Unauthorized(reason) if is_stranger else Invalid(reason)
 
 
 def _final(code: int) -> bool:
@@ -140,20 +140,15 @@ def _final(code: int) -> bool:
 
 
 def _message(letter: Letter, sender: MailSender, recipients: tuple[str, ...]) -> bytes:
-    message = EmailMessage(policy=SMTP)
-    message["From"] = _mailbox(sender.address, sender.name)
-    message["To"] = list(map(_mailbox, recipients))
-    message["Subject"] = letter.subject
-    message["Date"] = datetime.now(UTC)
-    message["Message-ID"] = f"<{letter.id}>"
-    message["Auto-Submitted"] = "auto-generated"
-    message.set_content(letter.text, cte="quoted-printable")
-    return message.as_bytes()
-
-
-def _mailbox(address: str, name: str = "") -> Address:
-    local, _, domain = address.rpartition("@")
-    return Address(name, local, domain)
+    headers = {
+        "From": mailbox("From", sender.address, sender.name),
+        "To": ",\r\n ".join(mailbox("To", recipient) for recipient in recipients),
+        "Subject": encode_words(letter.subject, "Subject"),
+        "Date": format_datetime(datetime.now(UTC)),
+        "Message-ID": f"<{letter.id}>",
+        "Auto-Submitted": "auto-generated",
+    }
+    return build_mail(headers, text=letter.text, html="")
 
 
 def _own_name() -> str:

@@ -20,7 +20,7 @@ from shared.outgoing.checks import BadUrl, authority_of, is_identity_header
 from shared.outgoing.departure import DepartingRequest, Departure, StaleConnection
 from shared.outgoing.guard import NO_API, Guard, OwnApi
 from shared.outgoing.lookups import Lookup, NameLookups, name_owner
-from shared.outgoing.prelude import BoundedConnector
+from shared.outgoing.prelude import HEAD_BYTES, HEAD_LINES, BoundedConnector
 from shared.outgoing.resolver import GuardedResolver, system_lookup
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import webhook_headers
@@ -77,6 +77,9 @@ class HttpOutgoing:
             auto_decompress=False,
             trust_env=False,
             read_bufsize=EXCERPT_BYTES,
+            max_line_size=HEAD_BYTES,
+            max_field_size=HEAD_BYTES,
+            max_headers=HEAD_LINES + 1,
         )
         return cls(session, resolver, guard, timeout_seconds)
 

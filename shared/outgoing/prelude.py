@@ -1,13 +1,21 @@
-"""A bound to what a receiver sends before its answer, and to how long it keeps a connection that is over.
+"""Connections that read an answer as far as it is one.
+
+The status is the answer. So the parser gets each head alone, and only the fields that it needs, in the form that it
+accepts: a receiver's odd header or a second Content-Length does not undo what the receiver has done. An answer of 204
+or 304 ends with its head (RFC 9110, 15.3.5), a counted body with its last byte (RFC 9112, 6.3). Whatever follows ends
+the connection, also while it waits in the pool. If such bytes come behind the next request, they are passed over, and
+the connection is not lent again.
 
 HTTP allows any number of interim answers (1xx) before the final one, and aiohttp reads them all: a receiver that sends
 them without end keeps the event loop of the whole process busy. A connection on which more come than an honest receiver
-sends is ended at once, as one that does not speak HTTP, also while it waits in the pool.
+sends is ended at once, as one that does not speak HTTP.
 
 A connection that is closed politely stays open until the receiver has read what was written to it, or for half a minute
 until it has ended TLS. So connections are not closed but aborted: the call has its answer, or wants none.
 """
 
+import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,44 +25,137 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
+from shared.outgoing.sockets import has_unread
+
 MOST_HEADS = 5
 """The most answers to one request, the final one included."""
-_PIECE_BYTES = 4_096  # 256 KiB of heads in one go would hold the loop for 35 ms
+HEAD_BYTES = 65_536
+LATE_BYTES = 4_096  # of the answer before, in front of a head
+HEAD_LINES = 500  # a head may have more, which are not kept
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_NAME = b"HTTP/"
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n"})
+_STATUS = re.compile(rb"HTTP/\d(?:\.(\d))?[ \t]+(\d{3})(?!\d)", re.IGNORECASE)
+_FOLD = re.compile(rb"\n[ \t]+")
+_FIELD = re.compile(rb"^([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*:[ \t]*(.*)$", re.MULTILINE)
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_BODILESS = frozenset({b"204", b"304"})
 
 
 class BoundedHandler(ResponseHandler):
     """A connection that is ended by too many answers to one request, and at once where nobody needs it."""
 
+    _head = b""
     _heads = 0
+    _is_kept = False
+    _is_final = False
+    """Whether the head of the last answer is read."""
 
     def set_response_params(self, **options: Any) -> None:
+        self._is_kept |= self._is_final
+        self._is_final = False
         self._heads = 0
         super().set_response_params(**options)
+
+    def is_connected(self) -> bool:
+        idle = self._is_final and not self._is_in_body()
+        return super().is_connected() and not (idle and has_unread(self.transport))
 
     def close(self) -> None:
         self.abort()
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
-        self._heads += 1
-        if self._heads <= MOST_HEADS:
+        if self._is_final:
+            self._end("more than an answer")
+        else:
             super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
-        while len(data) > _PIECE_BYTES and not self._is_in_body():
-            self._receive(data[:_PIECE_BYTES])
-            data = data[_PIECE_BYTES:]
-            if self.transport is None or self.exception() is not None:
-                return
-        self._receive(data)
+        if self._parser is None:
+            super().data_received(data)  # sent before it was asked
+            return
+        if not self._is_final:
+            data = self._read_heads(data)
+        if data and self._is_final and not self._is_in_body():
+            self._end("more than an answer")
+        elif self._is_final:
+            super().data_received(data)
+            if self.exception() is not None:
+                self._end("a broken body, or more than it")
+                if self._payload is not None:
+                    self._payload.feed_eof()
 
     def _is_in_body(self) -> bool:
         return self._payload is not None and not self._payload.is_eof()
 
-    def _receive(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._heads > MOST_HEADS and self.transport is not None:
-            self.set_exception(HttpProcessingError(message="too many interim answers"))
+    def _read_heads(self, data: bytes) -> bytes:
+        """Read what there is of heads; returns what follows the last one."""
+        self._head += data
+        while self._has_begun():
+            end = _HEAD_END.search(self._head, max(len(self._head) - len(data) - 2, 0), HEAD_BYTES)
+            self._heads += end is not None
+            if self._heads > MOST_HEADS or (end is None and len(self._head) >= HEAD_BYTES):
+                self._end("a head without an end")
+                break
+            if end is None:
+                break
+            head, self._head = self._head[: end.end()], self._head[end.end() :]
+            self._read_head(head)
+            if self._is_final:
+                rest, self._head = self._head, b""
+                return rest
+        return b""
+
+    def _has_begun(self) -> bool:
+        """Whether a head begins here; passes over blank lines, and over what belongs to the answer before."""
+        self._head = self._head.lstrip(b"\r\n")
+        if self.exception() is not None or not self._head:
+            return False
+        if self._head[: len(_NAME)].upper() == _NAME[: len(self._head)]:
+            return True
+        begin = _STATUS.search(self._head) if self._is_kept else None
+        if begin is not None:
+            self.force_close()
+            self._head = self._head[begin.start() :]
+        elif not self._is_kept or len(self._head) >= LATE_BYTES:
+            self._end("not HTTP")
+        return begin is not None
+
+    def _read_head(self, head: bytes) -> None:
+        text = _FOLD.sub(b" ", head.translate(None, _CONTROLS))
+        status = _STATUS.match(text)
+        if status is None:
+            self._end("no status")
+            return
+        version, code = b"1.0" if status[1] == b"0" else b"1.1", status[2]
+        super().data_received(b"\r\n".join([b"HTTP/%b %b " % (version, code), *_lines(text, code), b"", b""]))
+        self._is_final = not code.startswith(b"1") or code == b"101"
+
+    def _end(self, reason: str) -> None:
+        """End the connection. An answer that has been read stays one."""
+        self.set_exception(HttpProcessingError(message=reason))
+        if self.transport is not None:
             self.transport.abort()
+
+
+def _lines(head: bytes, code: bytes) -> Iterator[bytes]:
+    """The fields of a head, with one about the length of its body at most."""
+    lengths, codings = set[bytes](), list[bytes]()
+    for number, (name, value) in enumerate(_FIELD.findall(head)):
+        match name.lower():
+            case b"content-length":
+                lengths.update(part.strip() for part in value.split(b","))
+            case b"transfer-encoding":
+                codings += value.lower().split(b",")
+            case _ if number < HEAD_LINES:
+                yield b"%b: %b" % (name, value)
+    if code in _BODILESS or code.startswith(b"1"):
+        return
+    if codings and codings[-1].strip() == b"chunked":
+        yield b"Transfer-Encoding: chunked"
+    elif len(lengths) == 1 and _LENGTH.fullmatch(length := lengths.pop()):
+        yield b"Content-Length: %b" % length
 
 
 class BoundedConnector(aiohttp.TCPConnector):

@@ -8,9 +8,18 @@ _HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux only; elsewhere a reset 
 
 def is_closed_by_peer(transport: BaseTransport | None) -> bool:
     """Whether nobody listens at the other end any more, as far as has come here."""
+    return _polls(transport, _HALF_CLOSED)
+
+
+def has_unread(transport: BaseTransport | None) -> bool:
+    """Whether something has come, bytes or the end, that the event loop has not read."""
+    return _polls(transport, _HALF_CLOSED | select.POLLIN)
+
+
+def _polls(transport: BaseTransport | None, events: int) -> bool:
     raw = transport.get_extra_info("socket") if transport is not None else None
     if raw is None or raw.fileno() < 0:
         return True
     poll = select.poll()
-    poll.register(raw.fileno(), _HALF_CLOSED)
+    poll.register(raw.fileno(), events)
     return bool(poll.poll(0))

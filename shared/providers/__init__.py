@@ -3,10 +3,11 @@
 Guarantees of every kind, to which one contract holds them all (`tests/providers/test_contract.py`):
 
 - **One call, one answer.** Nothing is repeated inside, neither by us nor by a driver. A caller that wants another
-  attempt makes another call.
-- **The last word is the caller's.** `before_bytes` is asked once, with a connection in hand, right before the bytes are
-  written. If it refuses, not a byte of the message has left, and `send` raises `NotCalled`. It is not asked where
-  there is no connection: that is `NotNow`.
+  attempt makes another call. One thing is no repeat: a provider ends a connection that had messages before, and has
+  certainly not taken the next one (421 by SMTP, GOAWAY by HTTP/2). That one goes by another connection, once.
+- **The last word is the caller's.** `before_bytes` is asked with a connection in hand, right before the bytes are
+  written. If it refuses, the provider has no byte of the message that counts, and `send` raises `NotCalled`. It is not
+  asked where there is no connection: that is `NotNow`.
 - **Doubt is told as doubt.** A call that broke or timed out before the first byte is `NotNow`; behind it,
   `CallUnanswered`. A provider's own error counts as "not taken" only where it says so.
 - **A call ends** by `ProviderRules.call_seconds`: waiting for a connection, DNS, TLS, login, the message, the answer.
@@ -46,7 +47,7 @@ _KEY = re.compile(r"(?P<message>[A-Za-z0-9._-]{1,255})(?:~(?P<attempt>[0-9]{1,9}
 
 
 class NotCalled(CarillonError):
-    """`before_bytes` refused: not a byte has left."""
+    """`before_bytes` refused: the provider has certainly not taken the message."""
 
 
 class ProviderRules(Struct, frozen=True):

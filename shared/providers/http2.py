@@ -4,11 +4,13 @@
 
 As many requests are under way on a connection as its server allows: a new one tells that in its first frame, and APNs
 allows one until it has seen who we are. Another connection is made only where all there are have answered often and are
-full. A connection that has been silent for long is asked first whether it is still there.
+full. A connection that has been silent for long is asked first whether it is still there. If a server that has answered
+before does not look at a request, the request begins once more, and `before_bytes` is asked again.
 """
 
 import asyncio
 import ssl
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -16,7 +18,7 @@ from msgspec import Struct
 from shared.outgoing import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
 from shared.outgoing.guard import Guard
 from shared.providers.guarded_sockets import connect_socket, describe_fault
-from shared.providers.http2_connection import BODY_BYTES, Http2Connection, Http2Request
+from shared.providers.http2_connection import BODY_BYTES, Http2Connection, Http2Request, Unseen
 
 CONNECTIONS = 8
 GREETING_SECONDS = 5.0  # for TLS and the server's first frame
@@ -65,12 +67,17 @@ class Http2Poster:
         departure = _Departure(posting, self._target)
         try:
             async with asyncio.timeout(posting.timeout_seconds):
+                with suppress(Unseen):
+                    departure.begin(await self._connections.find_room(len(posting.body)))
+                    return await departure.end()
+                departure.forget()
                 departure.begin(await self._connections.find_room(len(posting.body)))
                 return await departure.end()
         except TimeoutError:
             return departure.judge_silence(f"gave no answer within {posting.timeout_seconds:g} s")
         except (NotConnected, Unreachable) as error:
-            raise type(error)(f"{self._target.host} {error}") from None
+            told = NotConnected if isinstance(error, NotConnected) else Unreachable
+            raise told(f"{self._target.host} {error}") from None
         finally:
             departure.leave()
 
@@ -94,6 +101,10 @@ class _Departure:
             raise Withheld("the caller wants the request no more")
         self._connection = connection
         self._request = connection.begin(self._headers(), self._posting.body)
+
+    def forget(self) -> None:
+        """It has not begun after all."""
+        self._connection = self._request = None
 
     async def end(self) -> PostedAnswer:
         assert self._request is not None

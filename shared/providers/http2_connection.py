@@ -50,6 +50,10 @@ _PING = b"carillon"
 Headers = Sequence[tuple[str, str]]
 
 
+class Unseen(NotConnected):
+    """A server that has answered on this connection before has not looked at the request."""
+
+
 class Http2Request:
     """One request on its way. `end` raises why there is no answer."""
 
@@ -64,7 +68,7 @@ class Http2Request:
         """The answer.
 
         Raises:
-            NotConnected: the server says that it has not looked at the request.
+            NotConnected: the server says that it has not looked at the request; `Unseen` if it has answered others.
             Unreachable: it may have.
         """
         await self._ended
@@ -285,7 +289,7 @@ class Http2Connection(asyncio.Protocol):
                 self._answered += 1
                 self._forget(stream_id)
             case StreamReset(stream_id=stream_id, error_code=ErrorCodes.REFUSED_STREAM):
-                self._forget(stream_id, NotConnected("has refused the request unseen"))
+                self._forget(stream_id, self._unseen("has refused the request unseen"))
             case StreamReset(stream_id=stream_id):
                 self._forget(stream_id, Unreachable("broke the request off"))
             case _:
@@ -299,8 +303,11 @@ class Http2Connection(asyncio.Protocol):
         last_id = int.from_bytes(payload[:4]) & _LAST_ID
         self._leaving = True
         for stream_id in [stream_id for stream_id in self._requests if stream_id > last_id]:
-            self._forget(stream_id, NotConnected("says goodbye, and has not seen the request"))
+            self._forget(stream_id, self._unseen("says goodbye, and has not seen the request"))
         self._leave_if_done()
+
+    def _unseen(self, reason: str) -> NotConnected:
+        return Unseen(reason) if self._answered else NotConnected(reason)
 
     def _forget(self, stream_id: int, error: Exception | None = None) -> None:
         if (request := self._requests.pop(stream_id, None)) is not None:

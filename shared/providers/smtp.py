@@ -1,12 +1,15 @@
 """Mail by SMTP, over connections that are kept: logged in once, and used for one mail after the other.
 
     take or make a connection ──> before_bytes ──> MAIL ──> RCPT ──> DATA, the mail, its reply
+              ↑                                     │
+              └── once, if the server ends a connection that has had mails before
 
 A server has a mail when it has answered the end of its data, and not before. So whatever breaks before the data is
 "not now", certainly; behind the beginning of the data nobody can tell. There any 2xx says that the server has the mail,
 and only 4xx and 5xx that it has not: what is no such reply tells nothing. A refusal (5xx to RCPT or to the mail) is a
 hard bounce only if the server says that the address is dead (`is_dead_address`), since servers also refuse the sender
-there. A server that asks for fewer mails says so in words only.
+there. A refusal before MAIL is about us: of a login at AUTH, else "not now". A server that asks for fewer mails says so
+in words only.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, ClassVar
 
 import aiosmtplib
@@ -33,6 +36,7 @@ from shared.domain.messages.answers import (
     Reason,
 )
 from shared.domain.messages.channels import Channel
+from shared.domain.mime import build_mail, encode_words, mailbox
 from shared.outgoing import Blocked, Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
@@ -49,8 +53,7 @@ from shared.providers.mailing import (
     is_dead_address,
     read_mail,
 )
-from shared.providers.mime import build_mail, encode_words, mailbox
-from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, SmtpTarget
+from shared.providers.smtp_connections import Goodbye, SmtpConnection, SmtpConnections, SmtpTarget
 
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
@@ -217,24 +220,25 @@ class SmtpProvider:
     async def _deliver(self, delivery: "_Delivery", to: str) -> Answer:
         host = self._fields.host
         try:
-            async with self._connections.lend() as connection:
-                return CallAccepted(_queue_name(await delivery.make(connection)))
+            return CallAccepted(_queue_name(await delivery.make(self._connections)))
         except Blocked as error:
             return CallRefused(Reason.OTHER, str(error))
         except aiosmtplib.SMTPResponseException as error:
-            return self._judge(error, to, of_mail=delivery.is_handed_over)
+            return self._judge(error, to, delivery.step)
         except (aiosmtplib.SMTPException, OSError) as error:
             return delivery.judge_loss(tell(f"{host} {_fault(error)}", to, self._hidden))
 
-    def _judge(self, error: aiosmtplib.SMTPResponseException, to: str, *, of_mail: bool) -> Answer:
+    def _judge(self, error: aiosmtplib.SMTPResponseException, to: str, step: "_Step") -> Answer:
         reply = SmtpReply(
             code=error.code,
             words=error.message,
             detail=tell(f"SMTP {error.code}: {error.message}", to, self._hidden),
             of_recipient=isinstance(error, aiosmtplib.SMTPRecipientRefused),
-            of_greeting=isinstance(error, aiosmtplib.SMTPConnectResponseError),
-            of_mail=of_mail,
+            of_greeting=step is _Step.CONNECTING,
+            of_mail=step is _Step.HANDED_OVER,
         )
+        if isinstance(error, aiosmtplib.SMTPAuthenticationError) and 500 <= error.code <= 599:
+            return LoginRefused(reply.detail)
         return CallUnanswered(reply.detail) if reply.is_doubtful else self._manner.judge(reply)
 
 
@@ -253,34 +257,52 @@ def judge_reply(reply: SmtpReply) -> Answer:
     return CallRefused(Reason.HARD_BOUNCE if is_dead else Reason.REFUSED, reply.detail)
 
 
+class _Step(IntEnum):
+    """How far a mail has come."""
+
+    CONNECTING = 0
+    BEGUN = 1
+    DATA_BEGUN = 2
+    HANDED_OVER = 3  # the server's next word is about it
+
+
 class _Delivery:
-    """One mail on its way, and how far it has come. Once it `is_handed_over`, the server's next word is about it."""
+    """One mail on its way."""
 
     def __init__(self, sender: str, address: str, mail: bytes, before_bytes: BeforeBytes) -> None:
         self._sender = sender
         self._address = address
         self._mail = mail
         self._before_bytes = before_bytes
-        self._data_begun = False
-        self.is_handed_over = False
+        self.step = _Step.CONNECTING
 
-    async def make(self, connection: SmtpConnection) -> str:
+    async def make(self, connections: SmtpConnections) -> str:
         """Deliver it, and return the server's last words. Raises `NotCalled`, and the driver's errors."""
+        try:
+            async with connections.lend() as connection:
+                return await self._speak(connection)
+        except Goodbye:
+            self.step = _Step.CONNECTING
+        async with connections.lend(new=True) as connection:
+            return await self._speak(connection)
+
+    async def _speak(self, connection: SmtpConnection) -> str:
         if not self._before_bytes():
             raise NotCalled("withheld")
+        self.step = _Step.BEGUN
         client = connection.begin()
         await client.mail(self._sender)
         await client.rcpt(self._address)
-        self._data_begun = True
+        self.step = _Step.DATA_BEGUN
         await connection.begin_data()
-        self.is_handed_over = True
+        self.step = _Step.HANDED_OVER
         reply = await connection.hand_over(self._mail)
         connection.end()
         return reply.message
 
     def judge_loss(self, reason: str) -> Answer:
         """The answer where the connection is lost."""
-        return CallUnanswered(reason) if self._data_begun else NotNow(reason)
+        return CallUnanswered(reason) if self.step >= _Step.DATA_BEGUN else NotNow(reason)
 
 
 def _fault(error: Exception) -> str:
@@ -308,13 +330,13 @@ def _queue_name(words: str) -> str:
 
 def _message(mail: MailContent, address: str, key: str, fields: SmtpFields, ours: Mapping[str, str]) -> bytes:
     headers = {
-        "From": mailbox(fields.sender, fields.from_name),
-        "To": mailbox(address),
-        "Subject": encode_words(mail.subject),
+        "From": mailbox("From", fields.sender, fields.from_name),
+        "To": mailbox("To", address),
+        "Subject": encode_words(mail.subject, "Subject"),
         "Date": format_datetime(datetime.now(UTC)),
         "Message-ID": f"<{message_of(key)}@{fields.sender.rpartition('@')[2]}>",
         **ours,
     }
     if fields.reply_to is not None:
-        headers["Reply-To"] = mailbox(fields.reply_to)
+        headers["Reply-To"] = mailbox("Reply-To", fields.reply_to)
     return build_mail(headers | mail.headers, text=mail.text, html=mail.html)

@@ -1,8 +1,9 @@
 """The connections of one account at one mail server: made when they are needed, greeted, logged in, and kept.
 
 A connection that was used within the last seconds is lent as it is; one that was idle for longer, or whose last mail
-was refused, is asked first whether it is still good. So a goodbye that has come meanwhile costs no mail. How many there
-are is bounded by who sends.
+was refused, is asked first whether it is still good. A server may end a connection between mails, or by a 421 at any
+command (RFC 5321, 3.8). On a connection that has had a mail before, that is a `Goodbye`: it says nothing of the next
+mail, which may go by a new connection at once. How many connections there are is bounded by who sends.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ IDLE_SECONDS = 60.0
 MAILS = 100  # on one connection: many servers end it at about as many
 QUIT_SECONDS = 1.0
 
+_CLOSING = 421
 _GO_ON = 354
 _TAKEN = range(200, 300)
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -48,18 +50,23 @@ class SmtpTarget(Struct, frozen=True):
         return f"SmtpTarget({self.host!r}, {self.port})"
 
 
+class Goodbye(Exception):
+    """The server has ended a connection that has had mails before, and has not taken the last one."""
+
+
 class SmtpConnection:
     """A connection that is ready for a mail. It is clean while no mail has begun on it that has not ended well."""
 
     def __init__(self, client: aiosmtplib.SMTP) -> None:
         self._client = client
         self._clean = True
+        self._handed_over = False
         self._mails = 0
         self._used = monotonic()
 
     def begin(self) -> aiosmtplib.SMTP:
         """Begin the next mail; gives the client that sends it."""
-        self._clean = False
+        self._clean = self._handed_over = False
         self._mails += 1
         return self._client
 
@@ -79,6 +86,7 @@ class SmtpConnection:
         protocol = self._client.protocol
         if protocol is None:
             raise aiosmtplib.SMTPServerDisconnected("Connection lost")
+        self._handed_over = True
         protocol.write(_as_data(mail))
         reply = await protocol.read_response()
         if reply.code not in _TAKEN:
@@ -89,6 +97,14 @@ class SmtpConnection:
         """The server has the mail."""
         self._clean = True
         self._used = monotonic()
+
+    def is_goodbye(self, error: Exception) -> bool:
+        """Whether it has had mails before this one, which certainly was not taken."""
+        if isinstance(error, aiosmtplib.SMTPResponseException):
+            lost = error.code == _CLOSING
+        else:
+            lost = isinstance(error, ConnectionError) and not self._handed_over
+        return lost and self._mails > 1
 
     @property
     def keepable(self) -> bool:
@@ -133,18 +149,24 @@ class SmtpConnections:
         self._closed = False
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[SmtpConnection]:
+    async def lend(self, *, new: bool = False) -> AsyncIterator[SmtpConnection]:
         """A connection for one mail.
 
         Raises:
             Blocked: the server must not be connected to.
+            Goodbye: the server has ended it, and has not taken the mail. A `new` one does not say so.
             aiosmtplib.SMTPException, OSError: there is no connection to be had.
         """
-        connection = await self._take()
+        connection = SmtpConnection(await self._connect()) if new else await self._take()
         try:
             yield connection
         except (asyncio.CancelledError, TimeoutError):
             connection.cut()
+            raise
+        except (aiosmtplib.SMTPException, OSError) as error:
+            if connection.is_goodbye(error):
+                connection.cut()
+                raise Goodbye from None
             raise
         finally:
             self._take_back(connection)

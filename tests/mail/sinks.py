@@ -254,6 +254,8 @@ def _from_envelope(envelope: Envelope) -> Mailed:
     assert isinstance(envelope.original_content, bytes)
     message = cast("EmailMessage", message_from_bytes(envelope.original_content, policy=cast("Any", default)))
     assert not message.defects
+    lines = envelope.original_content.split(b"\r\n")
+    assert all(len(line) <= 76 for line in lines if b"=?" in line)  # RFC 2047, 2
     [sender] = message["From"].addresses
     return Mailed(
         id=str(message["Message-ID"]),

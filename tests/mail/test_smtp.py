@@ -160,6 +160,13 @@ async def test_a_server_that_breaks_off_or_refuses(script: Script, error: type[E
             await opened(f"smtp://{address}").send(letter())
 
 
+@pytest.mark.parametrize(("reply", "error"), [(b"454 later", Unavailable), (b"550 closed", Unauthorized)])
+async def test_a_reply_to_the_login_is_not_about_the_mail(reply: bytes, error: type[Exception]) -> None:
+    async with scripted(says(b"220 hello", b"250-hello\r\n250 AUTH PLAIN", reply)) as address:
+        with pytest.raises(error):
+            await opened(f"smtp://ana:p4ss@{address}?tls=never").send(letter())
+
+
 async def test_a_login_for_a_server_that_knows_none() -> None:
     async with scripted(says(b"220 hello", b"250 hello")) as address:
         with pytest.raises(Unavailable, match="AUTH") as caught:

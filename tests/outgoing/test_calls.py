@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
-from shared.outgoing import Answer
+from shared.outgoing import Answer, Posting
 from shared.outgoing.client import HttpOutgoing
-from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
+from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling, scripted
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -174,3 +175,115 @@ def test_a_call_shows_no_secrets() -> None:
 def _shown(body: bytes) -> str:
     text = body.decode(errors="replace")[:256]
     return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+COUNTED = HEAD + b"Content-Length: 2\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n"
+MANY = b"".join(b"X-%d: %b\r\n" % (number, b"x" * 118) for number in range(499))
+
+ODD = {
+    "204 and bytes": (b"HTTP/1.1 204 No Content\r\n\r\nok", 204, ""),
+    "204, closing, and bytes": (b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\nok", 204, ""),
+    "204 with a length": (b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", 204, ""),
+    "204 with a length and fewer bytes": (b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nok", 204, ""),
+    "204 in chunks": (b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 204, ""),
+    "304 and bytes": (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok", 304, ""),
+    "205 and bytes": (b"HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\nok", 205, ""),
+    "more than the length": (COUNTED + b"\r\nok!!", 200, "ok"),
+    "more than the length, closing": (COUNTED + b"Connection: close\r\n\r\nok!!", 200, "ok"),
+    "another answer": (COUNTED + b"\r\nokHTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", 200, "ok"),
+    "bytes behind the chunks": (CHUNKED + b"\r\nmore", 200, "ok"),
+    "a trailer": (CHUNKED + b"X-Sum: 1\r\n\r\n", 200, "ok"),
+    "no trailer": (CHUNKED + b"(no name)\r\n\r\n", 200, "ok"),
+    "a broken chunk": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\nxyz\r\n", 200, "ok"),
+    "chunks and a length": (COUNTED + CHUNKED.removeprefix(HEAD) + b"\r\n", 200, "ok"),
+    "a length twice": (COUNTED + b"content-length: 2\r\n\r\nok", 200, "ok"),
+    "a length twice in a line": (HEAD + b"Content-Length: 2, 2\r\n\r\nok", 200, "ok"),
+    "two lengths": (COUNTED + b"Content-Length: 3\r\n\r\nok", 200, "ok"),
+    "no number for a length": (HEAD + b"Content-Length: two\r\n\r\nok", 200, "ok"),
+    "no length, closing": (HEAD + b"Connection: close\r\n\r\nok", 200, "ok"),
+    "HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\nok", 200, "ok"),
+    "ends of lines without CR": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", 200, "ok"),
+    "no reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", 200, "ok"),
+    "an odd reason": ("HTTP/1.1 200 Alles \0 schön: 404\r\nContent-Length: 2\r\n\r\nok".encode(), 200, "ok"),
+    "lower case": (b"http/1.1 200 ok\r\ncontent-length: 2\r\n\r\nok", 200, "ok"),
+    "two blanks": (b"HTTP/1.1  200  OK\r\nContent-Length:2\r\n\r\nok", 200, "ok"),
+    "a version to come": (b"HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok"),
+    "blank lines first": (b"\r\n\r\n" + COUNTED + b"\r\nok", 200, "ok"),
+    "odd fields": (COUNTED + b"no colon\r\nX Y: 1\r\nX : \0\xff\x01\r\n: 1\r\n\tfolded\r\n\r\nok", 200, "ok"),
+    "hints": (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\nContent-Length: 2\n\n" + COUNTED + b"\r\nok",
+        200,
+        "ok",
+    ),
+    "a long head of many lines": (COUNTED + MANY[:65_000].rsplit(b"X-", 1)[0] + b"\r\nok", 200, "ok"),
+    "a long line": (COUNTED + b"X: " + b"x" * 65_000 + b"\r\n\r\nok", 200, "ok"),
+    "more lines than are kept": (COUNTED + b"X: 1\r\n" * 5_000 + b"\r\nok", 200, "ok"),
+}
+
+
+@pytest.mark.parametrize(("answer", "status", "body"), ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("whole", [True, False])
+async def test_an_answer_is_as_good_as_its_status(answer: bytes, status: int, body: str, whole: bool) -> None:
+    pieces = [answer] if whole else [answer[at : at + 1] for at in range(300)] + [answer[300:]]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b'{"id":"42"}')
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0)
+
+    async with scripted(serve) as address:
+        async with calling() as outgoing:
+            told = await outgoing.call(a_call(f"http://{address}/"))
+        async with calling() as outgoing:
+            posted = await outgoing.post(Posting(f"http://{address}/", {}, b'{"id":"42"}', 30.0, lambda: True))
+    assert (told.status, told.excerpt) == (status, body)
+    assert (posted.status, posted.body.decode()) == (status, body)
+
+
+@pytest.mark.parametrize("late", [b"ok", b"ok\r\n\r\n", b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n"])
+async def test_late_bytes_of_an_answer_do_not_reach_the_next_call(outgoing: HttpOutgoing, late: bytes) -> None:
+    connections, idle, sent = 0, asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b'{"id":"42"}')
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await idle.wait()
+        writer.write(late)
+        await writer.drain()
+        sent.set()
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b'{"id":"42"}')
+            writer.write(b"HTTP/1.1 500 No\r\n\r\n")
+
+    async with scripted(serve) as address:
+        assert (await outgoing.call(a_call(f"http://{address}/"))).status == 204
+        idle.set()
+        await sent.wait()
+        assert (await outgoing.call(a_call(f"http://{address}/"))).status == 204
+    assert connections == 2
+
+
+@pytest.mark.parametrize("junk", [b"ok: ", b"{}\r\n\r\n" * 500])
+async def test_late_bytes_of_an_answer_are_passed_over_by_the_next_call(outgoing: HttpOutgoing, junk: bytes) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b'{"id":"42"}')
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b'{"id":"42"}')
+            for piece in (junk[:1], junk[1:] + b"HTTP/1", b".1 ", b"202 Accepted\r\nContent-Length: 0\r\n\r\n"):
+                writer.write(piece)
+                await asyncio.sleep(0.01)
+
+    async with scripted(serve) as address:
+        call = a_call(f"http://{address}/")
+        assert [(await outgoing.call(call)).status for _ in range(3)] == [204, 202, 204]
+    assert connections == 2

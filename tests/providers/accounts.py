@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 from msgspec import Struct
 
-from shared.domain.messages.answers import CallUnanswered, NotNow
+from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow
 from shared.outgoing.client import HttpOutgoing
 from shared.providers import Content, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.apns import ApnsKind
@@ -105,6 +105,8 @@ class NetworkAccount(Account):
     """What "too fast" says of time."""
     before_its_data: type[NotNow | CallUnanswered] = CallUnanswered
     """What a break at the first bytes comes to."""
+    before_its_data_on_kept: type[Answer] = CallUnanswered
+    """The same, on a connection that had a message before."""
 
     def __init__(self, fake: FakeProcess, outgoing: HttpOutgoing, call_seconds: float) -> None:
         super().__init__(outgoing, call_seconds)
@@ -325,6 +327,7 @@ class SmtpAccount(NetworkAccount):
     fake_module = "smtp_fake"
     asked_to_wait = None
     before_its_data = NotNow
+    before_its_data_on_kept = CallAccepted
 
     @property
     def kind(self) -> ProviderKind:

@@ -65,6 +65,10 @@ async def test_a_refused_stream_was_not_taken(apns: FakeProcess) -> None:
     async with opened(apns.url) as provider:
         assert await send(provider) == NotNow("127.0.0.1 has refused the request unseen")
         assert isinstance(await send(provider), CallAccepted)
+        await apns.answer(Rule(stream=StreamEnd.REFUSED))
+        assert isinstance(await send(provider), CallAccepted)
+        await apns.answer(always=Rule(stream=StreamEnd.REFUSED))
+        assert await send(provider) == NotNow("127.0.0.1 has refused the request unseen")
     assert (await apns.tell()).counts.connections == 1
 
 
@@ -82,13 +86,29 @@ async def test_a_goodbye_leaves_the_earlier_ones_to_be_answered(apns: FakeProces
         await apns.answer(HELD, Rule(stream=StreamEnd.GOODBYE))
         earlier = asyncio.create_task(send(provider))
         await has_arrived(apns, 2)
-        assert await send(provider) == NotNow("127.0.0.1 says goodbye, and has not seen the request")
-        assert not earlier.done()
         assert isinstance(await send(provider), CallAccepted)
+        assert not earlier.done()
         await apns.let_go()
         assert isinstance(await earlier, CallAccepted)
     told = await apns.tell()
     assert told.counts.connections == 2 and len(told.arrived) == 3
+
+
+async def test_a_goodbye_to_the_first_request_is_not_now(apns: FakeProcess) -> None:
+    await apns.answer(always=Rule(stream=StreamEnd.GOODBYE))
+    async with opened(apns.url) as provider:
+        assert await send(provider) == NotNow("127.0.0.1 says goodbye, and has not seen the request")
+    assert (await apns.tell()).counts.connections == 1
+
+
+async def test_behind_a_goodbye_the_sender_is_asked_again(apns: FakeProcess) -> None:
+    wanted = iter([True, True, False])
+    async with opened(apns.url) as provider:
+        await provider.send({"aps": {}}, DEVICE, "m~1", lambda: next(wanted))
+        await apns.answer(Rule(stream=StreamEnd.GOODBYE))
+        with pytest.raises(NotCalled):
+            await provider.send({"aps": {}}, DEVICE, "m~1", lambda: next(wanted))
+    assert len((await apns.tell()).arrived) == 1
 
 
 async def test_a_status_is_the_answer_whatever_comes_behind_it(apns: FakeProcess) -> None:

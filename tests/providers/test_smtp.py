@@ -300,6 +300,107 @@ async def take_mails(said: bytes, reader: asyncio.StreamReader, writer: asyncio.
         in_data = begins and not in_data
 
 
+BYE = b"421 4.7.0 too many mails on this connection, goodbye\r\n"
+
+
+class LeavingServer:
+    """A mail server that takes some mails on a connection, and answers a command of the next one with `said`. `b"."` is
+    the end of the data."""
+
+    def __init__(self, at: bytes, said: bytes = BYE, *, mails: int = 3, closes: bool = True) -> None:
+        self._at, self._said, self._mails, self._closes = at, said, mails, closes
+        self.taken: list[bytes] = []
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        taken, in_data, mail = 0, False, b""
+        writer.write(b"220 mx\r\n")
+        while line := await reader.readline():
+            mail += line
+            if in_data and line != b".\r\n":
+                continue
+            if taken >= self._mails and line.upper().startswith(self._at):
+                writer.write(self._said)
+                if self._closes:
+                    return
+                continue
+            if in_data:
+                taken += 1
+                self.taken.append(mail)
+            in_data = line.upper().startswith(b"DATA")
+            mail = b"" if in_data else mail
+            writer.write(b"354 go on\r\n" if in_data else b"250 OK\r\n")
+
+
+@pytest.mark.parametrize("kind", [SmtpKind, SesKind])
+@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("said", [BYE, b""])
+@pytest.mark.parametrize("at", [b"MAIL", b"RCPT", b"DATA", b"."])
+async def test_a_goodbye_says_nothing_of_the_mail(kind: type[SmtpKind], at: bytes, said: bytes, closes: bool) -> None:
+    if not said and (at == b"." or not closes):
+        return  # in doubt, or silent
+    leaving = LeavingServer(at, said, closes=closes)
+    async with scripted(leaving.serve) as address:
+        provider = kind_at(kind, address)
+        answers = [await send(provider, text=str(number)) for number in range(10)]
+    assert answers == [CallAccepted()] * 10
+    assert len(set(leaving.taken)) == len(leaving.taken) == 10 and leaving.connections == 4
+
+
+async def test_what_is_lost_behind_the_data_is_in_doubt_on_every_connection() -> None:
+    leaving = LeavingServer(b".", b"")
+    async with scripted(leaving.serve) as address:
+        provider = kind_at(SmtpKind, address)
+        answers = [type(await send(provider)) for _ in range(4)]
+    assert answers == [CallAccepted] * 3 + [CallUnanswered]
+    assert len(leaving.taken) == 3 and leaving.connections == 1
+
+
+@pytest.mark.parametrize("at", [b"EHLO", b"MAIL", b"RCPT", b"DATA", b"."])
+async def test_a_goodbye_to_the_first_mail_is_not_now(at: bytes) -> None:
+    leaving = LeavingServer(at, mails=0)
+    async with scripted(leaving.serve) as address:
+        assert await send(kind_at(SmtpKind, address)) == NotNow(
+            f"SMTP {BYE.decode().strip()}".replace("421", "421:"), True
+        )
+    assert leaving.connections == 1
+
+
+async def test_behind_a_goodbye_the_sender_is_asked_again() -> None:
+    wanted = iter([True, True, False, True])
+    leaving = LeavingServer(b"MAIL", mails=1)
+    async with scripted(leaving.serve) as address:
+        provider = kind_at(SmtpKind, address)
+        await provider.send({"subject": "s"}, "ana@example.com", "m.1~1", lambda: next(wanted))
+        with pytest.raises(NotCalled):
+            await provider.send({"subject": "s"}, "ana@example.com", "m.2~1", lambda: next(wanted))
+        assert len(leaving.taken) == 1
+        answer = await provider.send({"subject": "s"}, "ana@example.com", "m.2~1", lambda: next(wanted))
+    assert answer == CallAccepted() and leaving.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ({b"EHLO": b"250-mx\r\n250 AUTH PLAIN\r\n", b"AUTH": b"454 4.7.0 try later\r\n"}, NotNow),
+        ({b"EHLO": b"250-mx\r\n250 AUTH PLAIN\r\n", b"AUTH": b"550 5.7.1 closed\r\n"}, LoginRefused),
+        ({b"EHLO": b"421 later\r\n", b"HELO": b"421 later\r\n"}, NotNow),
+        ({b"EHLO": b"554 no\r\n", b"HELO": b"554 no\r\n"}, NotNow),
+    ],
+)
+async def test_a_reply_before_the_mail_is_not_about_it(script: dict[bytes, bytes], expected: type[Answer]) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mx\r\n")
+        while line := await reader.readline():
+            writer.write(script.get(line[:4].upper(), b"250 OK\r\n"))
+
+    async with scripted(speak) as address:
+        fields = FIELDS | {"port": int(address.rpartition(":")[2]), "user": "news"}
+        OPENED.append(provider := KIND.open(fields, {"password": PASSWORD}, NO_HTTP))
+        assert isinstance(await send(provider), expected)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

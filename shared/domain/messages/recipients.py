@@ -62,7 +62,7 @@ _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the 
 _NO_TOKEN = Malformed("a device's token is made of 8 to 512 hexadecimal digits")
 _NO_MAIL = Malformed("a mail address has one @, with something before and after it")
 _LONG_MAIL = Malformed(f"a mail address has at most {_MAIL_CHARACTERS} characters, {_LOCAL_CHARACTERS} before the @")
-_BAD_LOCAL = Malformed("a character before the @ is not allowed there; write the address alone, without a name")
+_BAD_LOCAL = Malformed("a character or dot before the @ is not allowed there; write the address alone, without a name")
 _BAD_DOMAIN = Malformed("the part after the @ is not a domain; write the address alone, without a name")
 
 

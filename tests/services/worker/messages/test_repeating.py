@@ -5,8 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from services.parts.messages.common import MessagesPart
+from shared.domain.jobs.templates import Template
+from shared.domain.messages.channels import Channel
 from shared.domain.messages.ledger import MessageState
 from shared.runtime import faults
+from tests.outgoing.receiver import scripted
+from tests.providers.test_smtp import LeavingServer
 from tests.services.worker.messages.post import SECRET, SHORT_CALLS, Post
 
 pytestmark = pytest.mark.native
@@ -44,3 +48,20 @@ async def test_a_call_is_repeated_only_where_the_first_can_be_told_by_its_key(
     assert len(called) == calls
     expected = MessageState.SENT if calls > 1 else MessageState.UNKNOWN
     assert await post.states(closed) == {expected: 1}
+
+
+async def test_a_mail_server_that_ends_its_connections_costs_no_attempt(post: Post) -> None:
+    server = LeavingServer(b"MAIL", mails=3)
+    await post.store.templates.remove_of(post.app.id)
+    body = {"subject": "News", "text": "Hi"}
+    await post.store.templates.add(
+        Template(id="letter", app_id=post.app.id, name="hello", locale="en", body=body, created_at=1)
+    )
+    async with scripted(server.serve) as address:
+        fields = {"host": "127.0.0.1", "port": int(address.rpartition(":")[2]), "tls": "never", "from": "n@example.com"}
+        credential = await post.credential(kind="smtp", fields=fields, max_in_flight=2)
+        job = await post.job(credential, 30, channel=Channel.MAIL)
+        assert (await post.closed(job)).reasons == {}
+        entries = await post.entries(job)
+    assert {(entry.state, entry.attempt, entry.refused) for entry in entries} == {(MessageState.SENT, 1, 0)}
+    assert len(set(server.taken)) == 31 and server.connections > 9

@@ -7,7 +7,7 @@ from email.policy import default
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.providers.mime import build_mail, encode_words, mailbox
+from shared.domain.mime import build_mail, encode_words, mailbox
 
 LINES = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"]), max_size=200
@@ -30,10 +30,21 @@ def words_of(part: MIMEPart | None) -> str:
 @example("a" * 61)
 @example("=?utf-8?b?eHg=?=")
 @example(" a ")
+@example("é" * 200)
+@example("😀" * 50)
+@example("a" * 900)
 def test_a_subject_reads_as_it_was(subject: str) -> None:
-    written = encode_words(subject)
-    assert all(len(line) <= 78 for line in written.split("\r\n"))
+    written = encode_words(subject, "Subject")
+    assert all(len(line) <= 76 for line in f"Subject: {written}".split("\r\n"))
     assert str(read(build_mail({"Subject": written}, text="x", html=""))["Subject"]) == subject
+
+
+@given(LINES, st.sampled_from(["To", "From", "Reply-To", "X-A-Header-Of-Thirty-Characters"]))
+@example("é" * 200, "From")
+@example("a" * 61, "From")
+def test_a_line_with_a_name_in_encoded_words_has_76_characters(name: str, header: str) -> None:
+    lines = f"{header}: {mailbox(header, 'news@example.com', name)}".split("\r\n")
+    assert all(len(line) <= 76 for line in lines if "=?" in line)
 
 
 @given(TEXTS, TEXTS)
@@ -58,10 +69,12 @@ def test_texts_read_as_they_were(text: str, html: str) -> None:
 @example('Doe, "Jane" \\')
 @example("a.b")
 def test_a_name_reads_as_it_was(name: str) -> None:
-    (address,) = read(build_mail({"From": mailbox("news@example.com", name)}, text="", html=""))["From"].addresses
+    (address,) = read(build_mail({"From": mailbox("From", "news@example.com", name)}, text="", html=""))[
+        "From"
+    ].addresses
     assert (address.display_name, address.addr_spec) == (" ".join(name.split()), "news@example.com")
 
 
 def test_an_odd_mailbox_is_quoted() -> None:
-    assert mailbox("o'neil+x@example.com") == "<o'neil+x@example.com>"
-    assert mailbox("a,b@example.com") == '<"a,b"@example.com>'
+    assert mailbox("To", "o'neil+x@example.com") == "<o'neil+x@example.com>"
+    assert mailbox("To", "a,b@example.com") == '<"a,b"@example.com>'
