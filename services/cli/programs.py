@@ -12,7 +12,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from services.cli.options import Decorate
+from services.cli.options import Count, Decorate
 from services.commands.importing.command import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
@@ -29,7 +29,7 @@ _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="F
 
 
 def _devices(fewest: int, *, default: int, meaning: str) -> Decorate:
-    number = click.IntRange(fewest, 10_000_000)
+    number = Count(fewest, 10_000_000)
     return click.option("--devices", type=number, metavar="N", default=default, show_default=True, help=meaning)
 
 
