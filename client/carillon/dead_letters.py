@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from carillon.addresses import path_of, query_of
 from carillon.callbacks import Callback, CallbackBody
 from carillon.calls import M, Resource, call, listing
-from carillon.encoding import encode
+from carillon.encoding import encode, read_decimal
 from carillon.paging import PAGE_SIZE, items
 
 _EVERY = "/dead-letters"
@@ -55,7 +55,7 @@ class _Retried(Struct, frozen=True):
 
 
 _page = msgspec.json.Decoder(list[DeadLetter])
-_letter = msgspec.json.Decoder(WholeDeadLetter)
+_letter = msgspec.json.Decoder(WholeDeadLetter, float_hook=read_decimal)
 _errors = msgspec.json.Decoder(tuple[ErrorCount, ...])
 _retried = msgspec.json.Decoder(_Retried)
 

@@ -12,6 +12,7 @@ from carillon.addresses import path_of, query_of
 from carillon.bulk import results
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import BulkResult, DueInstants, Fired, Schedule, ScheduleState, StoredSchedule
+from carillon.encoding import read_decimal
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
 from carillon.transport import Answer
@@ -24,9 +25,8 @@ class _Preview(Struct, frozen=True):
     next: tuple[datetime, ...]
 
 
-# Numbers that no float holds are JSON all the same: they read as infinite.
-_schedule = msgspec.json.Decoder(StoredSchedule, float_hook=float)
-_page = msgspec.json.Decoder(list[StoredSchedule], float_hook=float)
+_schedule = msgspec.json.Decoder(StoredSchedule, float_hook=read_decimal)
+_page = msgspec.json.Decoder(list[StoredSchedule], float_hook=read_decimal)
 _preview = msgspec.json.Decoder(_Preview)
 _due = msgspec.json.Decoder(DueInstants)
 _fired = msgspec.json.Decoder(Fired)

@@ -2,7 +2,8 @@
 what was answered. Attempts, errors, idempotency keys, pages and uploads are the client's."""
 
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -15,6 +16,7 @@ from carillon.jobs import Jobs
 from carillon.paging import items
 from carillon.transport import Answer, Transport
 from carillon.uploads import Uploads
+from shared.domain.plain_words import decode_but
 
 PAGE = 1_000
 TIMEOUT_SECONDS = 60.0
@@ -25,8 +27,7 @@ REASON = "x-carillon-reason"
 Json = dict[str, Any]
 
 _GONE = frozenset({404})
-_page = msgspec.json.Decoder(list[Json])
-_any = msgspec.json.Decoder()
+_any = cast("msgspec.json.Decoder[Any]", SimpleNamespace(decode=decode_but))
 
 
 class _Routes(Resource[Sync]):
@@ -48,7 +49,7 @@ class _Routes(Resource[Sync]):
 
     @listing
     async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
-        async for item in items(self._transport, path, query, _page, limit=limit, page_size=PAGE):
+        async for item in items(self._transport, path, query, _any, limit=limit, page_size=PAGE):
             yield item
 
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from services.cli.output.times import read_given, read_local, read_past, read_span
-from shared.domain.plain_words import find_json_fault
+from shared.domain.plain_words import HANDED_ON, Paths, decode_but, find_json_fault, read_typed_number
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -21,8 +21,8 @@ class Count(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
+            return super().convert(_read_number(value, whole=True), param, ctx)
+        except (click.BadParameter, ValueError):
             hint = "" if str(value).removeprefix("-").isdecimal() else ": write digits only"
             self.fail(f"{value!r} is not a whole number{_bounds(self)}{hint}", param, ctx)
 
@@ -32,9 +32,18 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
+            return super().convert(_read_number(value), param, ctx)
+        except (click.BadParameter, ValueError):
             self.fail(f"{value!r} is not a number{_bounds(self)}: write it like 0.05", param, ctx)
+
+
+def _read_number(value: Any, *, whole: bool = False) -> Any:
+    # A shell's word has no groups of digits.
+    if not isinstance(value, str):
+        return value
+    if "," in value:
+        raise ValueError
+    return read_typed_number(value, whole=whole)
 
 
 def _bounds(range: click.IntRange | click.FloatRange) -> str:
@@ -156,11 +165,23 @@ class JsonText(click.ParamType[Any]):
         text = value
         try:
             text = _read(value[1:]) if value.startswith("@") else value
-            return msgspec.json.decode(text)
+            return self.decode(text)
         except click.UsageError as error:
             self.fail(error.message, param, ctx)
         except msgspec.DecodeError:
             self.fail(f"this is not JSON: {find_json_fault(text)}", param, ctx)
+        except RecursionError:
+            self.fail("this is nested too deeply", param, ctx)
+
+    def decode(self, text: str) -> Any:
+        return decode_but(text)
+
+
+class RawText(JsonText):
+    """JSON that is only handed on, so it stays the text that it is."""
+
+    def decode(self, text: str) -> Any:
+        return msgspec.Raw(bytes(msgspec.json.decode(text, type=msgspec.Raw)).strip())
 
 
 class SecretText(JsonText):
@@ -172,17 +193,20 @@ class SecretText(JsonText):
         return super().convert(value, param, ctx)
 
 
-def read_documents(path: str) -> Sequence[Any]:
-    """The JSON documents of a file (`-`: stdin): one, an array of them, or one a line.
+def read_documents(path: str, paths: Paths = HANDED_ON) -> Sequence[Any]:
+    """The JSON documents of a file (`-`: stdin): one, an array of them, or one a line. The parts at these paths stay
+    text (`decode_but`).
 
     Raises:
         UsageError: there is none, or they are no JSON.
     """
     text = _read(path)
     try:
-        whole = msgspec.json.decode(text)
+        whole = decode_but(text, paths)
     except msgspec.DecodeError:
-        return _read_each_line(path, text)
+        return _read_each_line(path, text, paths)
+    except RecursionError:
+        raise click.UsageError(f"{path} is nested too deeply") from None
     return whole if isinstance(whole, list) else [whole]
 
 
@@ -191,11 +215,11 @@ def read_lines(path: str) -> Sequence[str]:
     return [line.strip() for line in _read(path).splitlines() if line.strip()]
 
 
-def _read_each_line(path: str, text: str) -> Sequence[Any]:
+def _read_each_line(path: str, text: str, paths: Paths) -> Sequence[Any]:
     documents: list[Any] = []
     for number, line in enumerate(text.split("\n")):
         try:
-            documents += [msgspec.json.decode(line)] if line.strip() else []
+            documents += [decode_but(line, paths)] if line.strip() else []
         except msgspec.DecodeError:
             # If the first line is no document, the file was meant to be one.
             fault = find_json_fault("\n" * number + line if documents else text)

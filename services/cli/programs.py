@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from services.cli.options import Decorate
+from services.cli.options import Count, Decorate
 from services.cli.target import DATA_FOLDER
 from services.commands.importing.command import import_group
 from services.commands.rules import print_rules
@@ -34,7 +34,7 @@ _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="F
 
 
 def _devices(fewest: int, *, default: int, meaning: str) -> Decorate:
-    number = click.IntRange(fewest, 10_000_000)
+    number = Count(fewest, 10_000_000)
     return click.option("--devices", type=number, metavar="N", default=default, show_default=True, help=meaning)
 
 
@@ -151,7 +151,7 @@ def config(context: click.Context, *, rare: bool, effective: bool) -> None:
 
 @programs.command(short_help="Run all services with servers of their own, for a laptop.")
 @_data_dir
-@click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Port of the API; 0 takes a free one.")
+@click.option("--port", type=Count(0, 65_535), metavar="N", help="Port of the API; 0 takes a free one.")
 @click.option("--verbose", is_flag=True, help="Print the log of every request, and not warnings alone.")
 @click.option("--link", "link_alone", is_flag=True, help="Print a new link to the dashboard of the one that runs here.")
 @click.pass_context

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from services.cli.options import Count, Instant, JsonText, pairs
+from services.cli.options import Count, Instant, JsonText, RawText, pairs
 
 Function = Callable[..., Any]
 
@@ -18,7 +18,7 @@ _OPTIONS = (
     click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
-    click.option("--payload", type=JsonText(), metavar="JSON|@FILE", help="Payload of the message."),
+    click.option("--payload", type=RawText(), metavar="JSON|@FILE", help="Payload of the message."),
     pairs("--label", "labels", help="Label; may be given several times."),
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
                  help="Whole definition, as in the API; the options above override it."),

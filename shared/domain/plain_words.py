@@ -1,13 +1,15 @@
 """Plain words in place of a library's: for a text that is not JSON, and for a wrong value. A walk through the parts of
-a type tells what may stand in a field."""
+a type tells what may stand in a field. Also numbers as people type them, and JSON of which a part is only handed on."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from msgspec import inspect
+import msgspec
+from msgspec import Raw, inspect
 
 from shared.domain.errors import suggest
 
@@ -17,6 +19,11 @@ _RULE = re.compile(r"Expected `(?P<wanted>[^`]+)`(?P<rule> .+)", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.+)", re.DOTALL)
 _STEP = re.compile(r"\.\.\.|[^.\[\]]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_WHOLE = re.compile(r"[+-]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
+_THOUSAND_OR_ONE = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{2}0")
+_MOST_DIGITS = 400
 _NAMES = {
     "array": "an array",
     "bool": "true or false",
@@ -39,6 +46,48 @@ _JSON_FAULTS = {
 }
 
 Types = Sequence[inspect.Type]
+Paths = Sequence[tuple[str, ...]]
+
+HANDED_ON: Paths = (("callback", "data", "payload"), ("events", "data"))
+"""The parts of the API's answers that Carillon hands on as they came."""
+
+
+def read_typed_number(text: str, *, whole: bool = False) -> int | float:
+    """The number that a person typed: `7`, `0.5`, `1,000`, `12,345.5`, `1e-05`. A text that other countries read as
+    another number is none.
+
+    Raises:
+        ValueError: it is no such number; the text says how to write it.
+    """
+    text = text.strip()
+    digits = text.replace(",", "")
+    if _WHOLE.fullmatch(text) and len(text) <= _MOST_DIGITS:
+        return int(digits) if abs(int(digits)) < 2**64 else float(digits)
+    if whole:
+        raise ValueError("a whole number is needed: write digits only, as in 1000")
+    if _THOUSAND_OR_ONE.fullmatch(text):
+        raise ValueError(f"{text} has two meanings: write {text.replace('.', '')} or {float(text)}")
+    if any(map(str.isdigit, text)) and _NUMBER.fullmatch(text) and math.isfinite(number := float(digits)):
+        return number
+    example = text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) and len(text) < 20 else "0.5"
+    raise ValueError(f"a number is needed: write {example.replace('.', '0.', 1) if example[0] == '.' else example}")
+
+
+def decode_but(content: bytes | str, paths: Paths = HANDED_ON) -> Any:
+    """The JSON as values. Each part at one of these paths is the text that it came as, a `msgspec.Raw`: it is only
+    handed on, and may hold what no value does. Raises `msgspec.DecodeError`, `RecursionError`."""
+    text = (content.encode() if isinstance(content, str) else bytes(content)).lstrip()
+    wanted = [path for path in paths if f'"{path[0]}"'.encode() in text]
+    if wanted and text.startswith(b"["):
+        return [decode_but(bytes(each), wanted) for each in msgspec.json.decode(text, type=list[Raw])]
+    if not wanted or not text.startswith(b"{"):
+        return msgspec.json.decode(text)
+    fields = msgspec.json.decode(text, type=dict[str, Raw])
+    return {name: _decode_part(part, [path[1:] for path in wanted if path[0] == name]) for name, part in fields.items()}
+
+
+def _decode_part(part: Raw, paths: Paths) -> Any:
+    return part.copy() if () in paths else decode_but(bytes(part), paths)
 
 
 def find_json_fault(text: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError, suggest
-from shared.domain.plain_words import read_mistake
+from shared.domain.plain_words import read_mistake, read_typed_number
 from shared.runtime.masking import without_secrets
 from shared.runtime.sections import RARELY, Section
 from shared.runtime.settings import Settings
@@ -148,8 +148,8 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
                 faults.append(f"{name}.{field} ({chosen.origin}): {rule}")
                 continue
             try:
-                values[field] = msgspec.convert(chosen.value, hint, strict=False)
-            except msgspec.ValidationError as error:
+                values[field] = msgspec.convert(_number_of(chosen.value, hint), hint, strict=False)
+            except ValueError as error:  # msgspec's is one, too
                 what, _ = read_mistake(str(error), hint, subject="it")
                 faults.append(f"{name}.{field} ({chosen.origin}): {what}")
     try:
@@ -157,6 +157,12 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
     except ValueError as error:
         faults.append(f"{name}.{error}")
         return kind()
+
+
+def _number_of(value: Any, hint: Any) -> Any:
+    if isinstance(value, str) and (plain := _plain(hint)) in {int, float}:
+        return read_typed_number(value, whole=plain is int)
+    return value
 
 
 def _from_text(key: str, text: str) -> Any:

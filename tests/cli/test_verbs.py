@@ -325,6 +325,21 @@ async def test_schedules(cli: Program, house: House, document: Document) -> None
     assert (await house.admin.get(f"/schedules/{key}")).status == 404
 
 
+async def test_payloads_are_sent_and_shown_as_the_text_that_they_are(cli: Program, house: House) -> None:
+    key, payload = f"cli-{uuid.uuid4().hex[:8]}", r'{"b":1.10,"a":[1E400,-0],"a":"\u00e9\/\u0000"}'
+    await cli.done("schedules", "create", key, "--every", "60", "--http", "http://example.com/", "--payload", payload)
+    assert payload.encode() in (await house.admin.get(f"/schedules/{key}")).body
+    assert payload in (await cli.done("schedules", "show", key)).out
+    assert payload in (await cli.done("schedules", "list", "--prefix", key, "--json")).out
+    told = (await cli.done("schedules", "show", key, "--json")).out
+    assert payload in told
+    wanted = '{"key":"%s","every":90,"callback":{"type":"http","data":{"url":"http://example.com/","payload":%s}}}'
+    (cli.home / "exact.json").write_text(wanted % (key, "[1.0,\n2.50]"))
+    await cli.done("schedules", "apply", "exact.json")
+    assert b"[1.0,\n2.50]" in (await house.admin.get(f"/schedules/{key}")).body
+    assert '"payload":[1.0,2.50]' in (await cli.done("schedules", "show", key, "--json")).out
+
+
 async def test_schedules_are_applied_from_files_and_a_wrong_one_spoils_no_other(cli: Program, house: House) -> None:
     key = f"cli-{uuid.uuid4().hex[:8]}"
     callback = {"type": "http", "data": {"url": "http://example.com/hook"}}

@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 
@@ -69,7 +70,19 @@ async def test_a_number_that_no_float_holds_spoils_no_list(client: AsyncCarillon
     body = b'{"key":"%s","every":60,"callback":{"type":"rabbitmq","data":{"queue":"q","payload":1e999}}}' % key.encode()
     assert (await house.admin.post("/schedules", body)).status == 201
     [found] = [each async for each in client.schedules.list(prefix=key)]
-    assert found.callback.payload == float("inf")
+    assert found.callback.payload == Decimal("1e999")
+
+
+async def test_a_payload_that_was_read_and_put_again_has_the_same_numbers(client: AsyncCarillon, house: House) -> None:
+    key = fresh_key()
+    payload = b"[1.1,1E+400,0.1234567890123456789,123456789012345678901234567890,1E-400]"
+    body = b'{"key":"%s","every":60,"callback":{"type":"rabbitmq","data":{"queue":"q","payload":%s}}}' % (
+        key.encode(), payload,
+    )  # fmt: skip
+    assert (await house.admin.post("/schedules", body)).status == 201
+    found = await client.schedules.get(key)
+    await client.schedules.put(key, Schedule(every_seconds=90, callback=found.callback))
+    assert payload in (await house.admin.get(f"/schedules/{key}")).body
 
 
 async def test_recurrences_have_their_bounds(client: AsyncCarillon) -> None:

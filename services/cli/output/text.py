@@ -23,7 +23,8 @@ def as_json(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
+    compact = msgspec.json.format(text, indent=-1)  # so a line end can only be a part of a string
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in compact)
 
 
 def width_of(text: str) -> int:

@@ -16,7 +16,7 @@ from services.api.http.pages.filters import query_of
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.namespaces import read_choice
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_pairs, refuse
+from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_pairs, read_whole, refuse
 from services.api.http.pages.visits import Visit, address
 
 SECTION = NavSection("Bus", "/bus", order=120, needs=("failing-receivers", "suspended-subscriptions"))
@@ -120,7 +120,7 @@ class SubscriptionPages(PageSet):
 
     @FormRoute(_PAGE + "/secrets", page="show_subscription", template="bus/secret.html")
     async def rotate_secret(self, visit: Visit) -> Values:
-        key, hours = visit.path("key"), read_number(visit.form, "keep_hours")
+        key, hours = visit.path("key"), read_whole(visit.form, "keep_hours")
         body, about = {"keep_hours": hours}, {"namespace": read_namespace(visit)}
         made = await visit.send("POST", SUBSCRIPTION + "/secrets", key, body=body, query=about)
         return _show_secret(visit, made) | {"hours": hours}
@@ -292,7 +292,7 @@ async def _check_key(visit: Visit, key: str) -> None:
 
 def _read_body(visit: Visit) -> Values:
     body: Values = {name: visit.read_field(name) for name in _TEXTS}
-    body |= {name: number for name in _NUMBERS if (number := read_number(visit.form, name)) is not None}
+    body |= {name: number for name in _NUMBERS if (number := read_whole(visit.form, name)) is not None}
     body["topics"] = visit.read_field("topics").split()
     body["ordered"] = "ordered" in visit.form
     body["filter"] = {

@@ -6,9 +6,8 @@ The fields of the form are named as the API names them in its refusals.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from services.api.clock.pages.schedules import SECTION, in_zone, link_schedule
+from services.api.http.pages.filters import pretty
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import read_json, read_number, read_pairs
 from services.api.http.pages.visits import Visit, address
@@ -16,6 +15,7 @@ from services.api.http.pages.visits import Visit, address
 _NEW, _EDIT = "/new-schedule", "/schedules/{key:str}/edit"  # a schedule may have the key `new`
 _TIMES = ("starts_at", "ends_at")
 _NUMBERS = ("max_occurrences", "window_seconds")
+_WHOLE = frozenset({"every", "max_occurrences", "attempts"})
 _RETRY = ("attempts", "first_delay_seconds", "factor", "cap_seconds")
 _DATA = {
     "http": ("url", "method", "secret"),
@@ -57,12 +57,12 @@ class DefinitionPages(PageSet):
     @FormRoute(_EDIT, page="show_edit")
     async def save_schedule(self, visit: Visit) -> Moved:
         key = visit.path("key")
-        await visit.send("PUT", "/schedules/{}", key, body=_read_definition(visit.form))
+        await visit.send("PUT", "/schedules/{}", key, body=await _read_changed(visit))
         return Moved(link_schedule(visit.caller.namespace, key), "saved")
 
     @FormRoute(_EDIT + "/preview", page="show_edit")
     async def preview_edit(self, visit: Visit) -> Values:
-        body = _read_definition(visit.form) | {"key": visit.path("key")}
+        body = await _read_changed(visit) | {"key": visit.path("key")}
         return await self.show_edit(visit) | {"preview": await _preview(visit, body)}
 
 
@@ -70,6 +70,15 @@ def _read_new(visit: Visit) -> dict[str, Any]:
     # A form's field `key` is that of its idempotency.
     key = visit.read_field("schedule_key")
     return ({"key": key} if key else {}) | _read_definition(visit.form)
+
+
+async def _read_changed(visit: Visit) -> dict[str, Any]:
+    """The body, with the stored bytes of a payload that was not edited: a receiver may compare them."""
+    body = _read_definition(visit.form)
+    data = (await visit.read("/schedules/{}", visit.path("key")))["callback"]["data"]
+    if "payload" in data and visit.read_field(_PAYLOAD) == pretty(data["payload"]):
+        body["callback"]["data"]["payload"] = data["payload"]
+    return body
 
 
 async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
@@ -108,7 +117,7 @@ def _fill_callback(callback: Mapping[str, Any]) -> dict[str, str]:
     kind, data = callback["type"], callback["data"]
     form = {"callback.type": kind} | {f"callback.data.{name}": str(data.get(name) or "") for name in _DATA[kind]}
     form[_HEADERS] = "\n".join(f"{name}: {value}" for name, value in (data.get("headers") or {}).items())
-    form[_PAYLOAD] = _write_json(data["payload"]) if "payload" in data else ""
+    form[_PAYLOAD] = pretty(data["payload"]) if "payload" in data else ""
     return form
 
 
@@ -141,11 +150,6 @@ def _read_callback(form: Fields) -> dict[str, Any]:
     return {"type": kind, "data": data}
 
 
-def _write_json(payload: Any) -> str:
-    """The payload as it is read again: a text in quotes, so that it is no number or list afterwards."""
-    return msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
-
-
 def _write_number(number: float) -> str:
     """The number with all its digits, because the form saves the shown value again."""
     return str(number).removesuffix(".0")
@@ -153,5 +157,5 @@ def _write_number(number: float) -> str:
 
 def _read_numbers(form: Fields, names: Sequence[str], where: str = "") -> dict[str, Any]:
     """Those of these numbers that were typed. Raises `ApiProblem`."""
-    numbers = {name: read_number(form, where + name) for name in names}
+    numbers = {name: read_number(form, where + name, whole=name in _WHOLE) for name in names}
     return {name: number for name, number in numbers.items() if number is not None}

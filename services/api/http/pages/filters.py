@@ -124,7 +124,7 @@ def full_stop(text: str) -> str:
 def pretty(value: Any) -> str:
     """JSON with line breaks. A text that holds JSON is shown as what it holds; what is nested too deep, as it is."""
     try:
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()  # a `Raw` as it came
         return msgspec.json.format(text, indent=2)
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         return str(value)

@@ -17,6 +17,7 @@ from services.api.http.acts import REASON_HEADER
 from services.api.http.identity import name_caller
 from services.api.http.routes import JSON
 from shared.domain.accounts.callers import Caller
+from shared.domain.plain_words import decode_but
 
 INNER = "inner"
 """The key in the application's state of what answers requests whose caller is known."""
@@ -47,7 +48,8 @@ class ApiProblem(Exception):
 
 
 class ApiAnswer(Struct, frozen=True):
-    """The JSON of a route's answer, and the cursor of a list's next page, `""` after the last one."""
+    """The JSON of a route's answer, and the cursor of a list's next page, `""` after the last one. Parts that
+    are only handed on are a `msgspec.Raw`."""
 
     value: Any
     next: str = ""
@@ -83,7 +85,7 @@ class InnerApi:
         if status >= HTTPStatus.BAD_REQUEST:
             raise _problem(status, answer)
         is_json = "json" in headers.get("content-type", "")
-        value = msgspec.json.decode(answer) if is_json and answer.strip() else answer.decode("utf-8", "replace")
+        value = decode_but(answer) if is_json and answer.strip() else answer.decode("utf-8", "replace")
         return ApiAnswer(value, _next_of(headers.get("link", "")))
 
     def _scope(self, method: str, path: str, query: str, headers: dict[str, str]) -> Any:

@@ -4,7 +4,6 @@ An empty field is `None`, or an empty list or dictionary. `form` has the last te
 """
 
 import json
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +15,7 @@ import msgspec
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import Moved
 from services.api.http.pages.visits import Visit
-from shared.domain.plain_words import describe_json_fault
+from shared.domain.plain_words import describe_json_fault, read_typed_number
 
 MANY_THINGS, MANY_DEVICES = 1_000, 100_000
 """A person who ends or sends something that concerns more than these types a name first."""
@@ -24,8 +23,6 @@ MANY_THINGS, MANY_DEVICES = 1_000, 100_000
 _MOST_CHOSEN = 1_000
 _SAID_OF_SOME = {"retry": "retried-some", "discard": "discarded-some"}
 EMPTY_OBJECT = msgspec.Raw(b"{}")
-_EXACT = 2**53
-"""Up to here a float is exact."""
 
 Form = Mapping[str, str]
 
@@ -67,17 +64,15 @@ async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[
     return Moved(back, "letters-left" if refused else _SAID_OF_SOME[visit.act], len(refused) or len(chosen))
 
 
-def read_number(form: Form, field: str) -> int | float | None:
-    text = form.get(field, "").strip().replace(",", "")
-    if not text:
-        return None
+def read_number(form: Form, field: str, *, whole: bool = False) -> int | float | None:
+    text = form.get(field, "").strip()
     try:
-        number = float(text)
-    except ValueError:
-        raise refuse(field, "a number is needed here") from None
-    if not math.isfinite(number):
-        raise refuse(field, "a number is needed here")
-    return int(number) if number.is_integer() and abs(number) < _EXACT else number
+        return read_typed_number(text, whole=whole) if text else None
+    except ValueError as error:
+        raise refuse(field, str(error)) from None
+
+
+read_whole = partial(read_number, whole=True)
 
 
 def read_instant(form: Form, field: str) -> datetime | None:

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-from services.api.http.pages.typed import EMPTY_OBJECT, read_instant, read_json, read_number, read_object, refuse
+from services.api.http.pages.typed import (
+    EMPTY_OBJECT,
+    read_instant,
+    read_json,
+    read_number,
+    read_object,
+    read_whole,
+    refuse,
+)
 from services.api.http.pages.visits import Visit
 from shared.domain.instants import ns
 
@@ -87,7 +95,7 @@ def _read_sender(visit: Visit) -> dict[str, Any]:
     given: dict[str, Any] = {name: visit.read_field(name) for name in _ACCOUNT_TEXTS}
     if not given["credential"]:
         raise refuse("credential", "choose an account")
-    given |= {name: read_number(visit.form, name) for name in ("share", "maxRecipients")}
+    given |= {"share": read_number(visit.form, "share"), "maxRecipients": read_whole(visit.form, "maxRecipients")}
     given |= {"haltOn": read_json(visit.form, "haltOn"), "transactional": bool(visit.read_field("transactional"))}
     return {name: value for name, value in given.items() if value not in (None, "")}
 

@@ -11,13 +11,14 @@ from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import EMPTY_OBJECT, read_object
 from services.api.http.pages.visits import Visit, address
-from shared.domain.jobs.templates import tags_of, texts_of
+from shared.domain.jobs.templates import Template, normal_locale, places_by_locale, tags_of, texts_of
 
 READ_AT_ONCE = 1_000
 MOST_READS = 4
 """How many pages of an app's templates are read to find those of one name."""
 
 ENGLISH = "en"
+_UNSERVED = "No device gets it: another text has the same locale. Delete one of them."
 _TAG = re.compile(r"(\{\{.*?\}\})", re.DOTALL)
 
 SECTION = NavSection("Templates", "/templates", order=20)
@@ -56,7 +57,8 @@ class TemplatePages(PageSet):
         found, is_complete = await read_named(visit, app["id"], name)
         if not found:
             raise ApiProblem(HTTPStatus.NOT_FOUND, "the app has no template of this name")
-        english = next((item for item in found if item["locale"] == ENGLISH), None)
+        served = _find_served(found)
+        english = next((item for item in served if normal_locale(item["locale"]) == ENGLISH), None)
         return {
             "title": name,
             "app": app,
@@ -64,7 +66,7 @@ class TemplatePages(PageSet):
             "has_english": english is not None or not is_complete,
             "is_complete": is_complete,
             "looked_through": MOST_READS * READ_AT_ONCE,
-            "locales": [_describe_locale(item, english) for item in found],
+            "locales": [_describe_locale(item, english, is_served=item in served) for item in found],
         }
 
     @FormRoute("/templates/{app_id:str}/{template_id:str}/delete", page="list_templates")
@@ -173,30 +175,33 @@ def group_by_name(templates: Iterable[TemplateItem]) -> list[Values]:
         group["changed_at"] = max(group.get("changed_at", 0), item["updatedAt"])
     for group in named.values():
         group["locales"].sort(key=_english_first)
-        group["has_english"] = ENGLISH in group["locales"]
+        group["has_english"] = ENGLISH in map(normal_locale, group["locales"])
     return sorted(named.values(), key=lambda group: group["name"].lower())
 
 
 def _english_first(locale: str) -> tuple[bool, str]:
     """English serves everybody without a text of their own."""
-    return (locale != ENGLISH, locale)
+    return (normal_locale(locale) != ENGLISH, locale)
 
 
-def _describe_locale(item: TemplateItem, english: TemplateItem | None) -> Values:
+def _find_served(found: Sequence[TemplateItem]) -> list[TemplateItem]:
+    """Those of the templates of one name that a job sends: if two have one locale, only the first of them."""
+    texts = [
+        Template(id=item["id"], app_id=item["appId"], name=item["name"], locale=item["locale"], body={})
+        for item in found
+    ]
+    return [found[place] for places in places_by_locale(texts).values() for place in places.values()]
+
+
+def _describe_locale(item: TemplateItem, english: TemplateItem | None, *, is_served: bool) -> Values:
     """One locale beside the English text. Every second piece of its body is a tag; `needed` ones have no default."""
     tags = tags_in(item["body"])
     return {
         "template": item,
         "pieces": _TAG.split(pretty(item["body"])),
         "needed": [f"{{{{{tag}}}}}" for tag in tags if item["defaults"].get(tag) is None],
-        "faults": [*_faults_of_locale(item["locale"]), *_missing_tags(tags, english)],
+        "faults": ([] if is_served else [_UNSERVED]) + [*_missing_tags(tags, english)],
     }
-
-
-def _faults_of_locale(locale: str) -> Sequence[str]:
-    if locale == locale.lower():
-        return ()
-    return (f"No device gets it: locales are compared in lower case. Call it {locale.lower()}.",)
 
 
 def _missing_tags(tags: Sequence[str], english: TemplateItem | None) -> Sequence[str]:

@@ -10,7 +10,15 @@ from typing import Any
 from services.api.http.pages.apps import choose_app, read_apps, require_app
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_number, read_object, refuse
+from services.api.http.pages.typed import (
+    check_name,
+    name_if_many,
+    read_lines,
+    read_number,
+    read_object,
+    read_whole,
+    refuse,
+)
 from services.api.http.pages.visits import Visit, address
 from services.api.messages.pages.kinds import KINDS, read_kind_fields, read_secret, show_kind_value
 
@@ -198,11 +206,12 @@ class AccountPages(PageSet):
 
 def _read_settings(visit: Visit) -> dict[str, Any]:
     """The settings of every kind without empty fields. Raises `ApiProblem`."""
-    retry = {name: read_number(visit.form, f"retry.{name}") for name in _RETRY}
+    reads = {name: read_whole if name == "attempts" else read_number for name in _RETRY}
+    retry = {name: read(visit.form, f"retry.{name}") for name, read in reads.items()}
     given: dict[str, Any] = {
         "name": visit.read_field("name"),
         "rate": read_number(visit.form, "rate"),
-        "maxInFlight": read_number(visit.form, "maxInFlight"),
+        "maxInFlight": read_whole(visit.form, "maxInFlight"),
         "order": visit.read_field("order"),
         "onUnknown": visit.read_field("onUnknown"),
         "retry": {name: value for name, value in retry.items() if value is not None},

@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from services.api.http.pages.typed import Form, read_lines, read_number, read_pairs
+from services.api.http.pages.typed import Form, read_lines, read_pairs, read_whole
 from services.api.http.pages.visits import Visit
 from shared.domain.messages.channels import Channel
 
 
 class KindField(Struct, frozen=True):
-    """A field of a kind, or a part of its secret. `name` is the API's. `shape` says how it is typed: as a line, number,
-    flag or choice, as several lines, as pairs `name: value` on a line each, or as a long text."""
+    """A field of a kind, or a part of its secret. `name` is the API's. `shape` says how it is typed: as a line, whole
+    number, flag or choice, as several lines, as pairs `name: value` on a line each, or as a long text."""
 
     name: str
     label: str
@@ -103,7 +103,7 @@ _KINDS = (
 )
 KINDS: dict[str, KindForm] = {kind.name: kind for kind in _KINDS}
 _READERS: dict[str, Callable[[Form, str], Any]] = {
-    "number": read_number,
+    "number": read_whole,
     "flag": lambda form, name: name in form or None,
     "lines": read_lines,
     "pairs": read_pairs,

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from services.api.clock.pages.schedules import picture_due
@@ -237,3 +238,40 @@ async def test_a_schedule_may_have_the_key_new(house: House) -> None:
     client, namespace = await person(house)
     await scheduled(client, "new")
     assert "Every 1 h" in (await look(client, "/schedules/new", namespace=namespace)).text
+
+
+EXACT = (
+    r'{"b": 1.10, "a": 0.1234567890123456789, "a": [1E400, 1e309, -0, 12345678901234567890123], "e": "\u00e9\/"}',
+    "1E400",
+    r'"\u0000[1]"',
+    "[1.0,\r\n2.50]",
+    "null",
+    "[" * 60 + "]" * 60,
+)
+
+
+@pytest.mark.parametrize("payload", EXACT)
+async def test_a_payload_is_shown_and_saved_as_the_text_that_it_is(house: House, payload: str) -> None:
+    client, _ = await person(house)
+    url = '{"type":"http","data":{"url":"https://example.com/","payload":%s}}'
+    body = '{"key":"exact","every":3600,"callback":' + url % payload + "}"
+    assert (await client.post("/schedules", body.encode())).status == 201
+    stored = (await client.get("/schedules/exact")).body
+    assert payload.encode() in stored
+
+    shown = msgspec.json.format(payload.encode(), indent=2).decode()
+    for path in ("/schedules", "/schedules/exact", "/schedules/exact/edit"):
+        assert (await look(client, path)).status == 200, path
+    page = await look(client, "/schedules/exact/edit")
+    assert page.fields["callback.data.payload"] == [shown]
+    typed = {name: values[-1] for name, values in page.fields.items()} | {"when": "every", "callback.type": "http"}
+    typed["callback.data.payload"] = shown.replace("\n", "\r\n")
+    wrong = await fill(client, "/schedules/exact/edit", typed | {"every": "1,5"})
+    assert (wrong.status, Seen(wrong).fields["callback.data.payload"]) == (422, [shown])
+    target(await fill(client, "/schedules/exact/edit", typed | {"labels": "new:label"}))
+    changed = (await client.get("/schedules/exact")).body
+    assert payload.encode() in changed
+    assert b"label" in changed
+
+    target(await fill(client, "/schedules/exact/edit", typed | {"callback.data.payload": "[2.50]"}))
+    assert b'"payload":[2.50]' in (await client.get("/schedules/exact")).body

@@ -27,7 +27,6 @@ _ASKS = re.compile(r"ui\.ask\(.*[ ,(]name=|ui\.name_field\(")
 
 
 def test_what_can_be_read_is() -> None:
-    assert [read_number({"n": text}, "n") for text in ("7", " -1 ", "1,000", "0.5", "")] == [7, -1, 1_000, 0.5, None]
     three = datetime(2030, 12, 24, 15, tzinfo=UTC)
     texts = ("2030-12-24T15:00", "2030-12-24T16:00:00+01:00", "2030-12-24T15:00Z")
     assert [read_instant({"at": text}, "at") for text in texts] == [three] * 3
@@ -36,6 +35,39 @@ def test_what_can_be_read_is() -> None:
     assert (read_json({"j": "3"}, "j"), read_json({"j": ""}, "j")) != (None, None)
     assert read_lines({"l": " a \n\nb"}, "l") == ["a", "b"]
     assert read_pairs({"p": "X-Team: depot\nA:b:c"}, "p") == {"X-Team": "depot", "A": "b:c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "whole"),
+    [
+        ("7", 7, 7), (" -1 ", -1, -1), ("+5", 5, 5), ("-0", 0, 0), ("1,000", 1_000, 1_000), ("", None, None),
+        ("12,345,678", 12_345_678, 12_345_678), ("9007199254740993", 2**53 + 1, 2**53 + 1),
+        *((text, number, "refused") for text, number in (
+            ("0.5", 0.5), (".5", 0.5), ("12,345.5", 12_345.5), ("0.500", 0.5), ("1.125", 1.125), ("1.0", 1),
+            ("1e3", 1_000), ("1e-05", 0.00001), ("0.12345678901234567", 0.12345678901234567),
+        )),
+        *((text, "refused", "refused") for text in (
+            "0,5", "2,5", "1,5", ",5", "1,00", "0,500", "1,0000", "1000,000", "12,34,567", "1.000", "2.500",
+            "1.000.000", "1.234,5", "1 000", "1'000",
+            "1\u00a0000", "1\u202f000", "1_000", "\u0665", "\uff11\uff10", "\xb2",
+            "5.", "1,5e3", "inf", "nan", "1e400", "10%", "5s", "0x10", "--5", "-", ".", "x", "9" * 5_000,
+        )),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_as_any_country_writes_it_or_refused(text: str, number: Any, whole: Any) -> None:
+    for is_whole, expected in ((False, number), (True, whole)):
+        if expected != "refused":
+            assert read_number({"n": text}, "n", whole=is_whole) == expected
+            continue
+        with pytest.raises(ApiProblem) as refused:
+            read_number({"n": text}, "n", whole=is_whole)
+        assert (refused.value.status, refused.value.field, len(refused.value.detail) < 100) == (422, "n", True)
+
+
+@pytest.mark.parametrize("text", ["0,5", ",5", "-0,5"])
+def test_a_decimal_comma_is_answered_by_the_number_with_a_point(text: str) -> None:
+    with pytest.raises(ApiProblem, match=r"write -?0\.5$"):
+        read_number({"n": text}, "n")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,10 @@ async def test_a_template_shows_what_its_locales_lack(house: House) -> None:
     page = await look(house.admin, f"/templates/{app_id}/named?name=like")
     assert "The English text has {{user}}, this one does not." in page.wrong
     assert "This text has {{what}}, the English one does not." in page.wrong
-    assert any("Call it pt" in wrong for wrong in page.wrong)
+    assert not any("No device" in wrong for wrong in page.wrong)
+    await house.admin.post(f"/apps/{app_id}/templates", other | {"locale": "pt"})
+    page = await look(house.admin, f"/templates/{app_id}/named?name=like")
+    assert len([wrong for wrong in page.wrong if "another text has the same locale" in wrong]) == 1
     assert page.text.index("{{user}} likes it") < page.text.index("PT")
     shown = (await house.admin.get(f"/ui/templates/{app_id}/named?name=like")).body.decode()
     assert ('<mark class="wait">{{what}}</mark>' in shown, "<mark>{{user}}</mark>" in shown) == (True, True)
