@@ -178,10 +178,6 @@ class Audience:
         found = tally.result(highest=0, rows=0, exact=True, indexed=indexed)
         return replace(found, unknown=len(users) - found.users)
 
-    async def knows(self, table: str, user: str) -> bool:
-        """Whether this user has a device. Raises `Invalid`."""
-        return (await self.count_users(table, [user])).users > 0
-
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""
         await self.connections.fetch(statements.PING)

@@ -38,8 +38,9 @@ class FileCounting:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), aclosing(self._slices(file, slicer)) as slices:
                 async for each in slices:
-                    if not counted.scanned and await self._audience.knows(table, slicer.title):
-                        counted = replace(counted, lacks_header=True)
+                    if not counted.scanned:
+                        first = await self._audience.count_users(table, [slicer.title])
+                        counted = replace(counted, lacks_header=first.users > 0)
                     found = await self._audience.count_users(table, each.users)
                     counted = counted.with_slice(found, repeated=each.repeated, upto=each.upto)
                 counted = replace(counted, scanned=file.size, exact=True)

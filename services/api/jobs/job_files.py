@@ -61,7 +61,7 @@ class JobFiles:
         """Whether a user has this id; `False` if the table is slow: no caller waits for a warning."""
         with suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(_LOOK_UP_SECONDS):
-                return await self._audience.knows(table, title)
+                return (await self._audience.count_users(table, [title])).users > 0
         return False
 
 

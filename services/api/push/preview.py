@@ -36,7 +36,7 @@ from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ns
-from shared.domain.jobs.groups import Group
+from shared.domain.jobs.groups import Group, zone_rules
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.notices import Notice, of_push
 from shared.domain.push import notices, preview
@@ -169,7 +169,7 @@ def _zone_starts(job: Job, zones: list[tuple[str, int]], counted: Counted | None
     """The zones of a localized job with their starts."""
     if counted is None or not zones:
         return [ZoneStart(zone=zone, starts_at=start, devices=None) for zone, start in zones]
-    devices = counted.by_zone(job.zone_rules)
+    devices = counted.by_zone(zone_rules(job))
     return [
         ZoneStart(zone=zone, starts_at=start, devices=devices.get(zone, 0))
         for zone, start in zones

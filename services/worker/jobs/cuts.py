@@ -55,6 +55,6 @@ class Cuts:
             case source:
                 assert_never(source)
 
-    async def sum_up(self, job: Job, devices: int) -> tuple[int, str]:
+    async def sum_up(self, job: Job, devices: int) -> tuple[int, list[str]]:
         """As `ZoneCuts.sum_up`."""
         return await self._zones.sum_up(job, devices)

@@ -26,6 +26,7 @@ from shared.domain.audience.zones import REST, describe_rest
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.dividing import FoundDevices, find_devices, next_step
 from shared.domain.jobs.divisions import Division, Step
+from shared.domain.jobs.groups import zone_rules
 from shared.domain.jobs.jobs import Job
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -54,13 +55,13 @@ class ZoneCuts:
         for start in range(first, len(planned), self._page_batches):
             yield planned[start : start + self._page_batches]
 
-    async def sum_up(self, job: Job, devices: int) -> tuple[int, str]:
+    async def sum_up(self, job: Job, devices: int) -> tuple[int, list[str]]:
         """How many users of the group's file have no device, if this job is the one to count them, and the sentence
         about these devices, if its zone is `REST`."""
         last = await self._store.divisions.last_step(job.file_plan_id) if job.divided else None
         if last is None:
-            return 0, ""
-        about = describe_rest(devices, last.rest_values) if job.zone == REST and devices else ""
+            return 0, []
+        about = [describe_rest(devices, last.rest_values)] if job.zone == REST and devices else []
         return last.unknown if job.csv_path and job.counts_unknown else 0, about
 
     async def _plan_lists(self, job: Job) -> list[PlannedBatch]:
@@ -143,7 +144,7 @@ class Divider:
                 job.table, job.filters, after=after, upto=highest, rows=self._step_rows
             )
             after, last = divided.edge, divided.last
-            yield find_devices(after, divided.keys, job.zone_rules, last=last)
+            yield find_devices(after, divided.keys, zone_rules(job), last=last)
 
     async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
         async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
@@ -159,7 +160,7 @@ class Divider:
             found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in portion))
         keys = chain.from_iterable(divided.keys for divided in found)
         unknown = sum(lines.users for lines in cuts) - sum(divided.users for divided in found)
-        return find_devices(upto, keys, job.zone_rules, unknown=unknown)
+        return find_devices(upto, keys, zone_rules(job), unknown=unknown)
 
     async def _look_up_cut(self, job: Job, lines: ByteRange, file: File) -> DividedUsers:
         async with aclosing(self._blobs.read(file, lines.start, lines.end)) as chunks:

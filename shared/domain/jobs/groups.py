@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.audience.zones import offsets, starts
+from shared.domain.audience.zones import ZoneRules, offsets, starts
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import SEND, Event, EventState
 from shared.domain.jobs.jobs import Job, JobStatus, job_key
@@ -58,6 +58,11 @@ def make_group(job: Job, zones: Sequence[tuple[str, int]], *, published_sign: bo
         created_at=job.created_at,
         idempotency=job.idempotency,
     )
+
+
+def zone_rules(job: Job) -> ZoneRules:
+    """The rules by which the job's group divides devices; those that it would have before there is a group."""
+    return ZoneRules(job.offsets or offsets(), job.wall_clock or job.starts_at, job.next_day)
 
 
 def zone_jobs(group: Group) -> list[Job]:

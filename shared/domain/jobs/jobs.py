@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import Source
-from shared.domain.audience.zones import ZoneRules, offsets
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
 from shared.domain.jobs.events import DueMail, Event
@@ -79,8 +78,8 @@ class Job(Struct, frozen=True, kw_only=True):
     since the epoch, 0 where unset.
 
     The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
-    localized job's group, each job has those of one `zone`. The group's devices are divided by its `zone_rules`; a
-    group of 0.1.0 has no `offsets`. `control_group` is the share of users who get nothing.
+    localized job's group, each job has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day` (none
+    in 0.1.0). `control_group` is the share of users who get nothing.
 
     Only its kind knows the fields in `options`. A kind that sends by provider accounts names one: `credential_id`. Its
     table is that of the service, or of `table_kind` where there is one. `round` counts how often the job was taken up
@@ -166,11 +165,6 @@ class Job(Struct, frozen=True, kw_only=True):
     def divided(self) -> bool:
         """Whether its audience is what a division gives to its zone."""
         return bool(self.zone and self.offsets)
-
-    @property
-    def zone_rules(self) -> ZoneRules:
-        """The rules by which its group divides devices; those that it would have before there is a group."""
-        return ZoneRules(self.offsets or offsets(), self.wall_clock or self.starts_at, self.next_day)
 
     @property
     def counts_only(self) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from shared.domain.audience.counts import Counted
 from shared.domain.audience.zones import REST, describe_rest, starts, zones
+from shared.domain.jobs.groups import zone_rules
 from shared.domain.jobs.jobs import Job
 
 NAMED = 10  # how many a sentence names at most
@@ -57,7 +58,7 @@ def of_zones(
     job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
     """Notices about when each zone would get a localized push."""
-    at, devices = dict(group), None if counted is None else counted.by_zone(job.zone_rules)
+    at, devices = dict(group), None if counted is None else counted.by_zone(zone_rules(job))
     named = devices if devices is not None and counted is not None and counted.exact else zones()
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
     chosen = {

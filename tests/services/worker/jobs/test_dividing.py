@@ -308,8 +308,8 @@ async def test_a_file_is_divided_once_and_not_read_again(
     expected = {"-0300": [1], "+0000": [3], "+0100": [2], REST: [4, 5]}
     assert await divided(store, divider, audience, job) == expected
     cuts = ZoneCuts(store, divider, page_batches=2)
-    assert await cuts.sum_up(job, 2) == (2, ABOUT)
-    assert await cuts.sum_up(replace(job, counts_unknown=False), 2) == (0, ABOUT)
+    assert await cuts.sum_up(job, 2) == (2, [ABOUT])
+    assert await cuts.sum_up(replace(job, counts_unknown=False), 2) == (0, [ABOUT])
 
 
 @native
@@ -325,7 +325,7 @@ async def test_two_divide_one_file(store: Store, audience: Audience, blobs: Fold
     assert all(outcome is None or isinstance(outcome, Unavailable) for outcome in outcomes)
     expected = {"-0300": [1], "+0000": [3], "+0100": [2], REST: [4, 5, 6]}
     assert await divided(store, dividers[0], audience, job) == expected
-    assert await ZoneCuts(store, dividers[0], page_batches=2).sum_up(job, 0) == (55, "")
+    assert await ZoneCuts(store, dividers[0], page_batches=2).sum_up(job, 0) == (55, [])
 
 
 @native
