@@ -33,7 +33,8 @@ class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
 class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` are its jobs from west to east, and at the end that of users without a zone; the sums
     are those of all. `total_tokens` counts the devices of the zones that have started; `unknown` users of a file have
-    no device. `redacted` says that what went wrong is left out, because the caller is a viewer."""
+    no device. `warnings` are probable mistakes, for people. `redacted` says that what went wrong is left out, and
+    `warnings` too, because the caller is a viewer."""
 
     id: str
     app_id: str
@@ -51,6 +52,7 @@ class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     starts_at_ns: int = field(name="startsAt")
     created_at_ns: int = field(name="createdAt")
     redacted: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def starts_at(self) -> datetime | None:

@@ -137,6 +137,7 @@ def group_fields(out: Output, group: Json, *, app: str) -> Fields:
         *((name, group_digits(group[name])) for name in _SUMS if group[name]),
         ("local start", format_when(group["startsAt"], utc=True).removesuffix("Z")),
         ("zones", _describe_zones(out, group)),
+        ("warnings", list(group.get("warnings", ()))),
         ("past zones", group["pastTimeStrategy"]),
         ("made", f"{out.when(group['createdAt'])} by {group['createdBy']}"),
     ]

@@ -118,20 +118,16 @@ class Audience:
         bounds = (keys[0] - 1, keys[-1], limit)
         return devices_of(await self._tables.ask(table, conditions(filters), statements.read_keys, *bounds, keys))
 
-    async def divide(
-        self, table: str, filters: Mapping[str, str], texts: Sequence[str], *, after: int, upto: int, rows: int
-    ) -> Divided:
+    async def divide(self, table: str, filters: Mapping[str, str], *, after: int, upto: int, rows: int) -> Divided:
         """The keys of the devices that the filters keep among the next rows behind `after` and not beyond `upto`, by
-        what their `tz` is of these texts; `None` stands for all others. Raises `Invalid`."""
-        groups = await self._tables.ask(table, conditions(filters), statements.divide, after, upto, rows, texts)
+        their `tz`. Raises `Invalid`."""
+        groups = await self._tables.ask(table, conditions(filters), statements.divide, after, upto, rows)
         scanned = sum(group["rows"] for group in groups)
         keys = [(group["text"], keys_of(group["keys"])) for group in groups if group["keys"]]
         edge = max((group["upto"] for group in groups), default=upto)
         return Divided(keys, edge if scanned >= rows else upto, last=scanned < rows)
 
-    async def divide_users(
-        self, table: str, users: Sequence[str], texts: Sequence[str], *, limit: int
-    ) -> DividedUsers | None:
+    async def divide_users(self, table: str, users: Sequence[str], *, limit: int) -> DividedUsers | None:
         """The keys of these users' devices, as `divide` gives them, and how many of the users have any; `None` where
         there are more devices than `limit`. An id that the column cannot hold has none.
 
@@ -139,7 +135,7 @@ class Audience:
             Invalid: a device shares its key with another one, so that the key does not tell whose it is.
         """
         ids = await self._readable(table, users)
-        rows = await self._tables.ask(table, (), lambda known, _: statements.divide_users(known), ids, limit + 1, texts)
+        rows = await self._tables.ask(table, (), lambda known, _: statements.divide_users(known), ids, limit + 1)
         if len(rows) > limit:
             return None
         await self._check_unshared(table, [row[0] for row in rows])

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from shared.domain.audience.audiences import BEGINNING
-from shared.domain.audience.counts import Counted, frequent
+from shared.domain.audience.counts import Counted, frequent, frequent_zones
 from shared.domain.audience.distinct import Distinct
 
 FIRST_SCAN = 1 / 16
@@ -51,7 +51,7 @@ class Tally:
             self._longest_token = max(self._longest_token, group["longest_token"] or 0)
             self._longest_user = max(self._longest_user, group["longest_user"] or 0)
         self._users.add(b"".join(group["users"] or b"" for group in kept))
-        self._zones, self._locales = frequent(self._zones), frequent(self._locales)
+        self._zones, self._locales = frequent_zones(self._zones), frequent(self._locales)
 
     def result(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
         """The sums. `highest` is the greatest key, `rows` how many rows the catalogue takes the table to have, if it

@@ -11,8 +11,8 @@ from shared.domain.audience.devices import Keys
 
 
 class Divided(Struct, frozen=True):
-    """Ascending keys by `tz`, up to the key `edge`; `None` stands for every text that was not asked for. `last`:
-    nothing follows."""
+    """Ascending keys by `tz`, of which there are the first 64 characters, up to the key `edge`. `last`: nothing
+    follows."""
 
     keys: list[tuple[str | None, Keys]]
     edge: int

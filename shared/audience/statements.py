@@ -78,21 +78,21 @@ def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
 
 def divide(table: Table, conditions: Sequence[Condition]) -> str:
     """The keys that the filters keep of the first $3 rows between $1 and $2, as integers of 8 bytes: a group for each
-    text of $4 with the rows of this `tz`, and one for all other texts. Rows that the filters do not keep are a group of
-    their own, so that the groups tell how far the statement scanned.
+    `tz`. Rows that the filters do not keep are a group of their own, so that the groups tell how far the statement
+    scanned.
     """
     return f"""
 SELECT text, count(*) AS rows, max({KEY}) AS upto, string_agg(int8send({KEY}), ''::bytea) FILTER (WHERE kept) AS keys
-FROM (SELECT {KEY}, kept, CASE WHEN kept AND text = ANY($4::text[]) THEN text END AS text
-      FROM (SELECT {KEY}::bigint, tz::text AS text, coalesce({_all_clauses(table, conditions, first=5)}, false) AS kept
+FROM (SELECT {KEY}, kept, CASE WHEN kept THEN left(text, {TEXT_CHARACTERS}) END AS text
+      FROM (SELECT {KEY}::bigint, tz::text AS text, coalesce({_all_clauses(table, conditions, first=4)}, false) AS kept
             FROM {_interval(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
 GROUP BY text, kept"""
 
 
 def divide_users(table: Table) -> str:
-    """Key, user and `tz` of up to $2 devices of the users in $1; without the `tz` where it is no text of $3."""
-    text = "CASE WHEN tz::text = ANY($3::text[]) THEN tz::text END"
-    return f"SELECT {KEY}::bigint, {USER}::text, {text} AS text FROM {_rows_of_users(table)} LIMIT $2::bigint"
+    """Key, user and `tz` of up to $2 devices of the users in $1."""
+    text = f"left(tz::text, {TEXT_CHARACTERS}) AS text"
+    return f"SELECT {KEY}::bigint, {USER}::text, {text} FROM {_rows_of_users(table)} LIMIT $2::bigint"
 
 
 def shared_key(table: Table) -> str:

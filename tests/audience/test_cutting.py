@@ -202,3 +202,13 @@ async def test_rows_that_are_deleted_during_the_scan_hide_no_other_row(
     cuts = await audience.cut(TABLE, {"region": "XX"}, after=BEGINNING, upto=40, size=1_000, batches=1)
     assert cuts == [Cut(10, 1)]
     assert len(statements) > 1
+
+
+async def test_a_filter_by_a_locale_finds_both_codes_of_its_language(audience: Audience, owner: Any) -> None:
+    locales = ["iw_IL", "HE-il", "he", "in", "ID", "id-ID", None, "inh"]
+    await owner.executemany(f"INSERT INTO {TABLE} (seq_id, locale) VALUES ($1, $2)", [*enumerate(locales, 1)])
+    whole = KeyRange(BEGINNING, 9)
+    for value, keys in {"he-IL": [1, 2], "iw": [3], "in,id_ID": [4, 5, 6]}.items():
+        assert (await audience.read(TABLE, {"locale": value}, whole)).keys.tolist() == keys
+        others = [key for key in range(1, 9) if key not in {7, *keys}]
+        assert (await audience.read(TABLE, {"NOTlocale": value}, whole)).keys.tolist() == others

@@ -262,18 +262,19 @@ async def test_zones_without_devices_are_a_number_once_devices_are_divided(cli: 
     app_id = await house.app_with_template()
     job = await house.store.jobs.view(await job_of(house, app_id, localized=True, startsAt="2126-12-24T09:00:00"))
     assert job is not None
-    sizes = {"-0330": [2, 1], "+0900": [1]}
+    sizes, values = {"-0330": [2, 1], "+0900": [1], "rest": [1]}, ("Mars/Phobos", None)
     for number, last in ((0, False), (1, True)):
         step = Step(division=job.file_plan_id, number=number, attempt="a", edge=number, sizes=sizes, last=last)
-        await house.store.divisions.add_step(step)
+        await house.store.divisions.add_step(replace(step, rest_values=values))
     path = f"/apps/{app_id}/groups/{job.group_id}"
     devices = {zone["zone"]: zone["devices"] for zone in (await shown(house, path))["zones"]}
-    assert (devices["-0330"], devices["+0900"], devices["rest"]) == (6, 2, 0)
+    assert (devices["-0330"], devices["+0900"], devices["rest"]) == (6, 2, 2)
     page = (await cli.done("groups", "show", "--app", app_id, job.group_id)).out
-    assert f"2 with devices, {len(devices) - 2} without\n" in page
-    assert [line.split()[0] for line in page.splitlines()[-3:]] == ["ZONE", "-0330", "+0900"]
+    assert f"3 with devices, {len(devices) - 3} without\n" in page
+    assert "2 devices are in the zone rest, which starts with UTC, because tz names no time zone: 'Mars/" in page
+    assert [line.split()[0] for line in page.splitlines()[-4:]] == ["ZONE", "-0330", "+0900", "rest"]
     async with cli.running("groups", "watch", job.group_id, "--app", app_id) as running:
-        await running.told("0 of 2 zones with devices have ended")
+        await running.told("0 of 3 zones with devices have ended")
 
 
 async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, house: House) -> None:

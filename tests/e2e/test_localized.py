@@ -1,5 +1,7 @@
 """Localized pushes: every user once, with the job of their zone, at the time that their clocks show."""
 
+from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.native
 SECOND = 1_000_000_000
 # A user in every zone, and some whose zone nobody knows.
 SPREAD = "UPDATE {{table}} SET tz = ({zones}::text[])[1 + seq_id % {count}]"
-UNREADABLE = "UPDATE {table} SET tz = CASE seq_id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'CET' ELSE '' END WHERE tz = 'rest'"
+UNREADABLE = "UPDATE {table} SET tz = CASE seq_id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'CEST' ELSE '' END WHERE tz = 'rest'"
 
 
 async def spread(house: House, devices: int) -> None:
@@ -60,6 +62,33 @@ async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House,
     by_zone = {job.zone: job.totals.sent for job in jobs}
     assert max(by_zone.values()) - min(by_zone.values()) <= 1
     assert by_zone[REST] > 0
+
+
+@pytest.mark.parametrize("from_file", and_rarely(False, rarely=(True,)), ids=["table", "file"])
+async def test_each_device_gets_one_record_with_the_zone_that_its_text_means(house: House, from_file: bool) -> None:
+    means = {
+        "+1215": "+1200", "-0345": "-0400", "+12:15": "+1200", "+12": "+1200", "UTC+12": "+1200", "GMT+5:30": "+0530",
+        "Z": "+0000", "utc": "+0000", "Asia/Tokyo": "+0900", "america/new_york": "-0500", "Asia/Kolkata": "+0530",
+        "Europe/Paris": "+0100", "\u221205:00": "-0500", " +0300 ": "+0300", "-1300": "-1200", "+1430": "+1400",
+        "+25:99": REST, "CEST": REST, "": REST, " ": REST, "x" * 5_000: REST,
+    }  # fmt: skip
+    texts = [*means, None]
+    await house.devices(2 * len(texts))
+    named = ", ".join("NULL" if text is None else f"'{text}'" for text in texts)
+    await house.change_devices(f"UPDATE {{table}} SET tz = (ARRAY[{named}]::text[])[1 + seq_id % {len(texts)}]")
+    await house.start("scheduler")
+    await house.start("worker")
+    content = b"id\n" + b"".join(b"u%d \n" % number for number in range(1, 2 * len(texts) + 1))
+    winter = int(datetime(2023, 1, 15, 12, tzinfo=UTC).timestamp()) * SECOND
+    group = await a_group(house, starts_at=winter, csv_path=await house.file(content) if from_file else "")
+    jobs = await all_closed(house, group)
+    expected = Counter(means.get(text, REST) if text is not None else REST for text in texts)
+    assert {job.zone: job.totals.sent for job in jobs if job.totals.sent} == {
+        zone: 2 * number for zone, number in expected.items()
+    }
+    assert set((await house.sent_per_device(2 * len(texts))).values()) == {1}
+    [told] = [event.message for event in jobs[-1].events if REST in event.message]
+    assert told.startswith(f"{2 * expected[REST]} devices are in the zone rest")
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ from shared.domain.accounts.callers import check_email, check_token_name
 from shared.domain.audience.audiences import conditions
 from shared.domain.audience.csv_rows import RowReader
 from shared.domain.audience.csv_slices import Slicer
-from shared.domain.audience.zones import zone_of
+from shared.domain.audience.zones import read_zone
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.recurrence import check_cron
 from shared.domain.clock.schedules import check_key
@@ -205,7 +205,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "token name": check_token_name,
     "uuid": lambda text: read_uuid(text, field="id"),
     "filters": lambda text: conditions({"locale": text, text: "a", f"NOT{text}": "a"}),
-    "zone of a device": zone_of,
+    "zone of a device": read_zone,
     "timestamp": lambda text: read_instant(text, field="schedules[0]"),
     "cron line": lambda text: check_cron(text, "UTC"),
     "time zone": lambda text: check_cron("* * * * *", text),

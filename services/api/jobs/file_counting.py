@@ -38,10 +38,13 @@ class FileCounting:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), aclosing(self._slices(file, slicer)) as slices:
                 async for each in slices:
+                    if not counted.scanned:
+                        first = await self._audience.count_users(table, [slicer.title])
+                        counted = replace(counted, lacks_header=first.users > 0)
                     found = await self._audience.count_users(table, each.users)
                     counted = counted.with_slice(found, repeated=each.repeated, upto=each.upto)
                 counted = replace(counted, scanned=file.size, exact=True)
-        return replace(counted, lacks_header=slicer.lacks_header)
+        return replace(counted, lacks_header=counted.lacks_header or slicer.lacks_header)
 
     async def _slices(self, file: File, slicer: Slicer) -> AsyncGenerator[Slice]:
         async with aclosing(self._blobs.read(file, 0, file.size)) as chunks:

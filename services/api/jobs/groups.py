@@ -19,8 +19,10 @@ from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.doers import doer_of
 from services.api.jobs.job_view import STATUS, JobState, state_of
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
+from shared.domain.audience.zones import REST, describe_rest
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
+from shared.domain.jobs.divisions import Step
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.totals import Totals
@@ -51,7 +53,7 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` has its jobs from west to east, and at the end that of the users without a zone; the
     sums are those of all. The zone of each user is fixed when the first zone starts, and `totalTokens`
     counts a zone's devices once it starts itself. `unknown` users of a file have no device. `redacted` says that what
-    went wrong is left out, because the caller is a viewer."""
+    went wrong and `warnings` are left out, because the caller is a viewer."""
 
     id: str
     app_id: str
@@ -69,6 +71,7 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     created_by: str
     created_at: int
     redacted: bool = False
+    warnings: Annotated[list[str], Meta(description="Probable mistakes, for people: devices without a zone.")] = []
 
 
 GROUP = APP + "/groups/{group_id:str}"
@@ -150,21 +153,23 @@ class GroupsResource(Resource):
         jobs = await self._groups.jobs(group)
         measured = await self._watch.measure(jobs)
         totals = {id: each.totals for id, each in measured.items()}
-        view = _view(group, jobs, totals, await self._count_devices(jobs))
+        steps = await self._read_steps(jobs)
+        devices = {job.zone: sum(size for step in steps for size in step.sizes.get(job.zone, ())) for job in jobs}
+        view = _view(group, jobs, totals, devices if steps else {})
+        if steps and devices.get(REST):
+            view = replace(view, warnings=[describe_rest(devices[REST], steps[-1].rest_values)])
         return wire.answer(view if personal else redact(view))
 
-    async def _count_devices(self, jobs: list[Job]) -> dict[str, int]:
-        """The devices of each zone; nothing until they are divided."""
+    async def _read_steps(self, jobs: list[Job]) -> list[Step]:
+        """The steps in which devices were divided among zones; none until all are."""
         steps = await self._store.divisions.steps(jobs[0].file_plan_id) if jobs and jobs[0].divided else []
-        if not (steps and steps[-1].last):
-            return {}
-        return {job.zone: sum(size for step in steps for size in step.sizes.get(job.zone, ())) for job in jobs}
+        return steps if steps and steps[-1].last else []
 
 
 def redact(view: GroupView) -> GroupView:
     """The group for a viewer: what went wrong may name a file."""
     zones = [replace(zone, failure=wire.hide(zone.failure)) for zone in view.zones]
-    return replace(view, zones=zones, redacted=True)
+    return replace(view, zones=zones, warnings=[], redacted=True)
 
 
 def _view(group: Group, jobs: list[Job], totals: dict[str, Totals], devices: dict[str, int]) -> GroupView:

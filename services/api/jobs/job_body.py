@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from services.api.http import wire
-from shared.domain.audience.zones import NEXT_DAY, SKIP
+from shared.domain.audience.zones import NEXT_DAY, SKIP, check_strategy
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import LATEST, ns
@@ -131,7 +131,8 @@ def check(body: JobBody, *, now: int) -> None:
 
 
 def check_localized(body: JobBody) -> None:
-    """Raise `Invalid` for a localized job without a start."""
+    """Raise `Invalid` for a localized job without a start, and for an unknown `pastTimeStrategy` of any job."""
+    check_strategy(body.past_time_strategy)
     if body.localized and body.starts_at == 0:
         raise Invalid("a localized job needs a start: send `startsAt`", field="localized")
 

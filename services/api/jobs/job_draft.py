@@ -114,7 +114,8 @@ class JobDrafts:
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
         now, sign = self._clock.now_ns(), self._published_sign
-        return make_group(job, zone_starts(job.starts_at, now, job.past_time_strategy, published_sign=sign))
+        zones = zone_starts(job.starts_at, now, job.past_time_strategy, published_sign=sign)
+        return make_group(job, zones, published_sign=sign)
 
     async def _draft_by_account(
         self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None

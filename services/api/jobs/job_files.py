@@ -2,25 +2,28 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
+from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audience.csv_header import Chosen, Header
 from shared.domain.audience.csv_slices import HEADER_IS_DATA, Slicer
 from shared.domain.audience.sources import File
-from shared.domain.errors import Invalid, NotFound
+from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.kinds import JobKinds
 
 CHECKED_BYTES = 1024 * 1024
 _ROWS = 10_000
+_LOOK_UP_SECONDS = 2
 
 
 class JobFiles:
     """Finds the files of jobs, and checks their beginnings. A file may have `max_bytes`."""
 
-    def __init__(self, blobs: Blobs, kinds: JobKinds, *, max_bytes: int) -> None:
+    def __init__(self, blobs: Blobs, audience: Audience, kinds: JobKinds, *, max_bytes: int) -> None:
         self._blobs = blobs
+        self._audience = audience
         self._kinds = kinds
         self._max_bytes = max_bytes
 
@@ -50,12 +53,21 @@ class JobFiles:
         async with aclosing(self._blobs.read(file, 0, upto)) as chunks:
             content = b"".join([chunk async for chunk in chunks])
         choose = None if named is None else named.choose
-        return await asyncio.to_thread(_read_rows, content, choose, whole=upto == file.size)
+        slicer = await asyncio.to_thread(_read_rows, content, choose, whole=upto == file.size)
+        lacks_header = slicer.lacks_header or (named is None and await self._is_user(job.table, slicer.title))
+        return [HEADER_IS_DATA] if lacks_header else []
+
+    async def _is_user(self, table: str, title: str) -> bool:
+        """Whether a user has this id; `False` if the table is slow: no caller waits for a warning."""
+        with suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(_LOOK_UP_SECONDS):
+                return (await self._audience.count_users(table, [title])).users > 0
+        return False
 
 
-def _read_rows(content: bytes, choose: Callable[[Header], Chosen] | None, *, whole: bool) -> list[str]:
+def _read_rows(content: bytes, choose: Callable[[Header], Chosen] | None, *, whole: bool) -> Slicer:
     slicer = Slicer(_ROWS, choose=choose, once=False)
     slicer.feed(content)
     if whole:
         slicer.finish()
-    return [HEADER_IS_DATA] if slicer.lacks_header else []
+    return slicer

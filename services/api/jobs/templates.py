@@ -29,7 +29,7 @@ Locale = Annotated[
     str,
     Meta(
         description="For recipients of this locale. Case does not count, `_` is `-`, and `pt` serves "
-        "`pt-BR` unless that has a template. `en` serves all others.",
+        "`pt-BR` unless that has a template. A withdrawn code such as `iw` is `he`. `en` serves all others.",
         extra_json_schema={"minLength": 1, "maxLength": 10, "examples": ["en"]},
     ),
 ]

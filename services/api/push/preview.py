@@ -29,13 +29,14 @@ from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDraft, JobDrafts
 from services.api.jobs.job_parameters import TEMPLATE
 from services.api.jobs.jobs import JOBS
-from services.api.push.preview_view import JobPreview, account_preview_view, preview_view
+from services.api.push.preview_view import JobPreview, ZoneStart, account_preview_view, preview_view
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ns
+from shared.domain.jobs.groups import Group, zone_rules
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.notices import Notice, of_push
 from shared.domain.push import notices, preview
@@ -90,7 +91,8 @@ class PreviewResource(Resource):
             if body.credential:
                 return wire.answer(await self._foresee(app, names, body))
             draft = await self._draft(app, names, body)
-            group = self._group(draft.job)
+            group = self._drafts.group(draft.job) if draft.job.localized else None
+            draft = draft if group is None else replace(draft, job=group.job)
             counted, about = await self._count(draft)
             # Templates can be large, and so can what is made of them.
             told = await asyncio.to_thread(self._describe, draft, group, counted, about)
@@ -128,12 +130,6 @@ class PreviewResource(Resource):
         draft = await self._drafts.draft(app, names, body, created_by="", key=None)
         return replace(draft, job=replace(draft.with_templates, id=wire.NIL_UUID, group_id=wire.NIL_UUID))
 
-    def _group(self, job: Job) -> list[tuple[str, int]]:
-        """The zones of a localized job with their starts. Raises `Invalid`."""
-        if not job.localized:
-            return []
-        return [(each.zone, each.starts_at) for each in self._drafts.group(job).zones]
-
     async def _count(self, draft: JobDraft) -> tuple[Counted | None, list[Notice]]:
         """The audience and what there is to say of it; none where a job would fail over its file."""
         job, seconds = draft.job, self._rules.seconds
@@ -148,21 +144,34 @@ class PreviewResource(Resource):
         return counted, [*notices.of_audience(job, counted)]
 
     def _describe(
-        self, draft: JobDraft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
+        self, draft: JobDraft, group: Group | None, counted: Counted | None, about: list[Notice]
     ) -> JobPreview:
+        zones = [] if group is None else [(each.zone, each.starts_at) for each in group.zones]
         job, rules, now = draft.job, self._rules, self._clock.now_ns()
         used = preview.uses(job, (counted or Counted()).locales)
         leaves_at = from_ns(max(now, job.starts_at))
         samples = preview.samples(job, used, counted or Counted(), rules.records, leaves_at)
         about = [*about, *notices.of_templates(job, used, samples, rules.records.max_record_bytes)]
-        about += of_push(job, group, counted, published_sign=rules.published_sign, now_ns=now)
+        about += of_push(job, zones, counted, published_sign=rules.published_sign, now_ns=now)
         return preview_view(
             topic=topic_name(rules.topic_template, job.app_name, job.service),
             counted=counted,
             control_group=job.control_group,
             file_bytes=None if draft.file is None else draft.file.size,
-            group=group,
+            zones=_zone_starts(job, zones, counted),
             samples=samples,
             rules=rules.records,
             notices=about,
         )
+
+
+def _zone_starts(job: Job, zones: list[tuple[str, int]], counted: Counted | None) -> list[ZoneStart]:
+    """The zones of a localized job with their starts."""
+    if counted is None or not zones:
+        return [ZoneStart(zone=zone, starts_at=start, devices=None) for zone, start in zones]
+    devices = counted.by_zone(zone_rules(job))
+    return [
+        ZoneStart(zone=zone, starts_at=start, devices=devices.get(zone, 0))
+        for zone, start in zones
+        if zone in devices or not counted.exact
+    ]

@@ -123,7 +123,7 @@ def preview_view(
     counted: Counted | None,
     control_group: float,
     file_bytes: int | None,
-    group: list[tuple[str, int]],
+    zones: list[ZoneStart],
     samples: list[Sample],
     rules: RecordRules,
     notices: list[Notice],
@@ -133,7 +133,7 @@ def preview_view(
         topic=topic,
         audience=None if counted is None else audience_view(counted, control_group),
         file_bytes=file_bytes,
-        zones=_zone_starts(group, counted),
+        zones=zones,
         samples=[sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],
         largest_record_bytes=max((sample.size for sample in samples), default=0),
         max_record_bytes=rules.max_record_bytes,
@@ -160,17 +160,6 @@ def account_preview_view(
 
 def _show_notices(notices: list[Notice]) -> list[NoticeView]:
     return [NoticeView(code=notice.code, message=notice.message) for notice in notices[:SHOWN_WARNINGS]]
-
-
-def _zone_starts(group: list[tuple[str, int]], counted: Counted | None) -> list[ZoneStart]:
-    if counted is None:
-        return [ZoneStart(zone=zone, starts_at=start, devices=None) for zone, start in group]
-    devices = counted.by_zone()
-    return [
-        ZoneStart(zone=zone, starts_at=start, devices=devices.get(zone, 0))
-        for zone, start in group
-        if zone in devices or not counted.exact
-    ]
 
 
 def sample_view(sample: Sample) -> SampleView:

@@ -45,7 +45,7 @@ class JobsApi(Part):
     @cached_property
     def drafts(self) -> JobDrafts:
         jobs, given = self.parts.of(JobsPart), self.capabilities
-        files = JobFiles(given.blobs, jobs.kinds, max_bytes=self.settings.blobs.max_file_bytes)
+        files = JobFiles(given.blobs, given.audience, jobs.kinds, max_bytes=self.settings.blobs.max_file_bytes)
         return JobDrafts(
             self.store,
             given.audience,

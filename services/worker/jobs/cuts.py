@@ -55,6 +55,6 @@ class Cuts:
             case source:
                 assert_never(source)
 
-    async def count_unknown(self, job: Job) -> int:
-        """How many users of the group's file have no device, if this job is the one to count them."""
-        return await self._zones.count_unknown(job)
+    async def sum_up(self, job: Job, devices: int) -> tuple[int, list[str]]:
+        """As `ZoneCuts.sum_up`."""
+        return await self._zones.sum_up(job, devices)

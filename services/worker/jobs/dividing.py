@@ -22,10 +22,11 @@ from shared.domain.audience.audiences import BEGINNING
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File, PushTable
-from shared.domain.audience.zones import spellings
+from shared.domain.audience.zones import REST, describe_rest
 from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.dividing import FoundDevices, by_zone, next_step
+from shared.domain.jobs.dividing import FoundDevices, find_devices, next_step
 from shared.domain.jobs.divisions import Division, Step
+from shared.domain.jobs.groups import zone_rules
 from shared.domain.jobs.jobs import Job
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -54,12 +55,14 @@ class ZoneCuts:
         for start in range(first, len(planned), self._page_batches):
             yield planned[start : start + self._page_batches]
 
-    async def count_unknown(self, job: Job) -> int:
-        """How many users of the group's file have no device, if this job is the one to count them."""
-        if not (job.divided and job.csv_path and job.counts_unknown):
-            return 0
-        last = await self._store.divisions.last_step(job.file_plan_id)
-        return 0 if last is None else last.unknown
+    async def sum_up(self, job: Job, devices: int) -> tuple[int, list[str]]:
+        """How many users of the group's file have no device, if this job is the one to count them, and the sentence
+        about these devices, if its zone is `REST`."""
+        last = await self._store.divisions.last_step(job.file_plan_id) if job.divided else None
+        if last is None:
+            return 0, []
+        about = [describe_rest(devices, last.rest_values)] if job.zone == REST and devices else []
+        return last.unknown if job.csv_path and job.counts_unknown else 0, about
 
     async def _plan_lists(self, job: Job) -> list[PlannedBatch]:
         steps = await self._store.divisions.steps(job.file_plan_id)
@@ -135,13 +138,13 @@ class Divider:
                 return self._walk_file(job, division.id, 0 if before is None else before.edge, file)
 
     async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[FoundDevices | None]:
-        table, texts, last = job.table, spellings(job.offsets), False
+        last = False
         while not last:
             divided = await self._audience.divide(
-                table, job.filters, texts, after=after, upto=highest, rows=self._step_rows
+                job.table, job.filters, after=after, upto=highest, rows=self._step_rows
             )
             after, last = divided.edge, divided.last
-            yield FoundDevices(after, by_zone(divided.keys, job.offsets), last=last)
+            yield find_devices(after, divided.keys, zone_rules(job), last=last)
 
     async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
         async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
@@ -157,7 +160,7 @@ class Divider:
             found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in portion))
         keys = chain.from_iterable(divided.keys for divided in found)
         unknown = sum(lines.users for lines in cuts) - sum(divided.users for divided in found)
-        return FoundDevices(upto, by_zone(keys, job.offsets), unknown=unknown)
+        return find_devices(upto, keys, zone_rules(job), unknown=unknown)
 
     async def _look_up_cut(self, job: Job, lines: ByteRange, file: File) -> DividedUsers:
         async with aclosing(self._blobs.read(file, lines.start, lines.end)) as chunks:
@@ -166,8 +169,7 @@ class Divider:
 
     async def _look_up_users(self, job: Job, users: Sequence[str]) -> DividedUsers:
         """A user with more devices than any person has counts as one who has none."""
-        table, texts = job.table, spellings(job.offsets)
-        found = await self._audience.divide_users(table, users, texts, limit=DEVICES_AT_ONCE)
+        found = await self._audience.divide_users(job.table, users, limit=DEVICES_AT_ONCE)
         if found is not None:
             return found
         if len(users) == 1:

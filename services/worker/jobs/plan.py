@@ -118,9 +118,10 @@ class Planner(Stage[PlanJob]):
         """Write into the job that its plan has so many batches, and have it closed if all are settled by now."""
         now = self._clock.now_ns()
         read = [Event(READ_FILE, EventState.SUCCESS, "finished", now)] if job.csv_path else []
-        planned = Event(PLAN, EventState.SUCCESS, f"complete part {batches} of {batches}", now)
-        unknown = await self._cuts.count_unknown(job)
-        await self._store.jobs.end_plan(job.key, end=batches, unknown=unknown, events=[*read, planned])
+        unknown, about = await self._cuts.sum_up(job, await count_planned(self._store, job))
+        messages = (*about, f"complete part {batches} of {batches}")
+        planned = (Event(PLAN, EventState.SUCCESS, message, now) for message in messages)
+        await self._store.jobs.end_plan(job.key, end=batches, unknown=unknown, events=[*read, *planned])
         await self._breaker.look(job.key)
         await self._feed.feed_job(job.key)
         log.info("planned", batches=batches)

@@ -16,7 +16,7 @@ from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.devices import NOBODY, Devices
 from shared.domain.audience.ranges import ByteRange, DeviceList, KeyRange
 from shared.domain.audience.sources import File
-from shared.domain.audience.zones import zone_of
+from shared.domain.audience.zones import is_in_zone_of_0_1
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Batch, Receipt, part_limit
 from shared.domain.jobs.jobs import Job, job_key
@@ -90,7 +90,7 @@ class RecipientReader:
             return Recipients(NOBODY, (), Receipt(failed=1, reasons={TOO_MANY_DEVICES: 1}), following)
         unknown = len(taken) - len(set(devices.users)) if job.counts_unknown else 0
         if job.zone and job.counts_unknown:
-            devices = devices.pick([zone_of(zone.decode()) == job.zone for zone in devices.zones])
+            devices = devices.pick([is_in_zone_of_0_1(zone.decode(), job.zone) for zone in devices.zones])
         return Recipients(devices, (), Receipt(unknown=unknown), following)
 
     async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], Devices | None]:

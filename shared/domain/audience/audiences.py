@@ -2,7 +2,8 @@
 
 A filter's key names a column, and its value is compared with that, as in Marathon. A comma list means any of its parts,
 without the blanks around them; a key that contains `NOT` means none of them. Several keys must all hold. A NULL column
-never matches, not even `NOT`. Locales and regions are compared without regard to case, and `_` in them is `-`.
+never matches, not even `NOT`. Locales and regions are compared without regard to case, and `_` in them is `-`; a
+withdrawn code of a language, such as `iw`, is its successor.
 Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from shared.domain.accounts.apps import check_app_name
+from shared.domain.audience.column_names import strip_unseen
 from shared.domain.audience.zones import REST, texts
 from shared.domain.errors import Invalid
 
@@ -19,7 +21,11 @@ MAX_FILTERS = 64
 MAX_VALUE_BYTES = 64 * 1024
 MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names short, and could then mean another column
 
-_FOLDED = frozenset({"locale", "region"})
+LOCALE = "locale"
+
+_FOLDED = frozenset({LOCALE, "region"})
+_SUCCESSORS = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro"}  # of IANA's registry (RFC 5646, 2.2.1)
+_WITHDRAWN = {successor: code for code, successor in _SUCCESSORS.items()}
 
 BEGINNING = -(2**63)
 """The `after` of a job's first range: below every seq_id that can be addressed."""
@@ -46,6 +52,12 @@ def table_name(app_name: str, service: str) -> str:
     """
     check_app_name(app_name)
     return f"{app_name.lower()}_{service}"
+
+
+def normal_locale(written: str) -> str:
+    """The locale as it is compared: `pt_BR` and ` PT-br` are `pt-br`, `iw_IL` is `he-il`."""
+    language, dash, rest = strip_unseen(written).lower().replace("_", "-").partition("-")
+    return f"{_SUCCESSORS.get(language, language)}{dash}{rest}"
 
 
 def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
@@ -75,7 +87,15 @@ def condition(key: str, value: object) -> Condition:
     _check_text(column, "the name of a column", MAX_COLUMN_BYTES, field)
     _check_text(value, "a filter's value", MAX_VALUE_BYTES, field)
     parts = tuple(part.strip() for part in value.split(","))
+    if column == LOCALE:
+        parts = tuple(spelling for part in parts for spelling in _spellings(part))
     return Condition(column, parts, negated, field, folded=column in _FOLDED)
+
+
+def _spellings(locale: str) -> tuple[str, ...]:
+    """The locale, or both codes of a language that has a withdrawn one: columns hold either."""
+    language, dash, rest = normal_locale(locale).partition("-")
+    return (f"{language}{dash}{rest}", f"{_WITHDRAWN[language]}{dash}{rest}") if language in _WITHDRAWN else (locale,)
 
 
 def zone_condition(zone: str) -> tuple[Condition, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.audience.zones import REST, zone_of
+from shared.domain.audience.zones import REST, SHOWN_VALUES, ZoneRules, read_zone, zone_of
 
 TEXTS = 1_000
 """How many different zones and locales are told apart; what comes after the most frequent ones is only counted."""
@@ -44,14 +44,19 @@ class Counted(Struct, frozen=True, kw_only=True):
             return found
         return round(found * max(self.total, self.scanned) / self.scanned) if self.scanned else None
 
-    def by_zone(self) -> dict[str, int]:
+    def by_zone(self, rules: ZoneRules) -> dict[str, int]:
         """The devices of each zone of a localized job that has some."""
         found: Counter[str] = Counter()
         for text, devices in self.zones.items():
-            found[zone_of(text)] += devices
+            found[zone_of(text, rules)] += devices
         if unlisted := self.devices - found.total():
             found[REST] += unlisted
         return dict(found)
+
+    def rest_values(self) -> list[str | None]:
+        """The most frequent values of `tz` in the zone `REST`."""
+        rest = {text: devices for text, devices in self.zones.items() if text is None or read_zone(text) is None}
+        return [text for text, _ in Counter(rest).most_common(SHOWN_VALUES)]
 
     def with_slice(self, found: "Counted", *, repeated: int, upto: int) -> "Counted":
         """This and what was found of a file's next users, when it has been looked at up to the byte `upto`."""
@@ -60,7 +65,7 @@ class Counted(Struct, frozen=True, kw_only=True):
             devices=self.devices + found.devices,
             users=self.users + found.users,
             without_token=self.without_token + found.without_token,
-            zones=frequent(Counter(self.zones) + Counter(found.zones)),
+            zones=frequent_zones(Counter(self.zones) + Counter(found.zones)),
             locales=frequent(Counter(self.locales) + Counter(found.locales)),
             scanned=upto,
             indexed=found.indexed,
@@ -74,3 +79,11 @@ class Counted(Struct, frozen=True, kw_only=True):
 def frequent(found: Counter[str | None]) -> Counter[str | None]:
     """The most frequent texts, as many as are told apart."""
     return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))
+
+
+def frequent_zones(found: Counter[str | None]) -> Counter[str | None]:
+    """The texts of zones that are told apart, the most frequent first: those that name a zone before all others."""
+    if len(found) <= TEXTS:
+        return found
+    named = sorted(found, key=lambda text: (text is None or read_zone(text) is None, -found[text]))
+    return Counter({text: found[text] for text in named[:TEXTS]})

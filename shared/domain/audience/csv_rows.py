@@ -1,9 +1,9 @@
 """Rows of a CSV audience: the user ids of a file that comes in chunks, and where each stands.
 
 The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header. It is discarded,
-whatever it says, and the first column of every other is a user id, taken as it stands; unless whoever reads asks for
-columns by their names (`csv_header`). All records have as many columns as the first. The file is UTF-8, with or without
-a byte order mark. A file that breaks a rule is refused, by byte and line.
+whatever it says, and the first column of every other is a user id, without the blanks and zero-width characters around
+it; unless whoever reads asks for columns by their names (`csv_header`). All records have as many columns as the first.
+The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.audience.column_names import strip_unseen
 from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES, Flaw, first_flaw
 from shared.domain.audience.csv_header import FIRST, BadHeader, Chosen, Header, read_names
 from shared.domain.audience.csv_layout import Layout, Positions, lay_out
@@ -21,6 +22,8 @@ FIELD = "csvPath"
 HEADER_ONLY = "the file holds a header and nobody behind it"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BLANKS = b" \t\x0b\x0c\x1c\x1d\x1e\x1f"
+_LINE_ENDS = b"\r\n"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -153,6 +156,8 @@ class RowReader:
             self.title = str(columns[0][0], "utf-8")
             self._header_is_due = False
         ids, *others = (column[header:] for column in columns)
+        if not self._chosen.name:
+            ids = _trim(ids, layout.content)
         return Rows(ids, layout.starts[header:] + self._at, ends[header:], tuple(others))
 
     def _describe_flaw(self, layout: Layout, flaw: Flaw) -> str:
@@ -162,3 +167,10 @@ class RowReader:
         if not self._counts_lines:
             return f"{flaw.what}, at byte {byte}"
         return f"{flaw.what}, at byte {byte}, line {self._line + layout.breaks.searchsorted(flaw.where)}"
+
+
+def _trim(ids: list[bytes], content: bytes) -> list[bytes]:
+    """The ids without what people do not see around them. The content has all of them, and mostly no blank."""
+    if content.isascii() and b'"' not in content and not any(blank in content for blank in _BLANKS):
+        return ids
+    return [id.strip(_BLANKS + _LINE_ENDS) if id.isascii() else strip_unseen(str(id, "utf-8")).encode() for id in ids]

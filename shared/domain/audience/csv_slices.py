@@ -8,6 +8,7 @@ from itertools import compress
 import numpy as np
 from msgspec import Struct
 
+from shared.domain.audience.column_names import strip_unseen
 from shared.domain.audience.csv_header import Chosen, Header
 from shared.domain.audience.csv_rows import FIELD, HEADER_ONLY, RowReader, Rows
 from shared.domain.audience.repeats import Flags, Repeats, hashes_of
@@ -56,6 +57,11 @@ class Slicer:
         self.lacks_header = False  # whether the first line seems to be one more row
 
     @property
+    def title(self) -> str:
+        """The header's cell above the ids, trimmed as these are; empty before it has been read."""
+        return strip_unseen(self._reader.title)
+
+    @property
     def header(self) -> Header | None:
         """The file's header, once it has been read, if columns are chosen by it."""
         return self._reader.header
@@ -75,7 +81,7 @@ class Slicer:
         fresh = self._flag_fresh(rows)
         if self._is_empty and rows.ids:
             self._is_empty = False
-            self.lacks_header = self.header is None and _are_alike(self._reader.title, str(rows.ids[0], "utf-8"))
+            self.lacks_header = self.header is None and _are_alike(self.title, str(rows.ids[0], "utf-8"))
         for first in range(0, len(rows.ids), self._size):
             ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size].tolist()
             users = [str(id, "utf-8") for id in compress(ids, chosen)]

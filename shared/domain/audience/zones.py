@@ -1,23 +1,33 @@
-"""Time zones of a localized push: which there are, when each starts, and who belongs to it.
+"""Time zones of a localized push: which there are, when each starts, and which devices belong to it.
 
-A push table writes a user's zone as its offset from UTC, `±HHMM` ("+0545", "-0330"). A localized job becomes a group
-of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is what every user's clock shows when the push
-comes; so a zone starts at `startsAt` - offset. (Marathon has added the offset since 2019: `published_sign` does so.)
+A localized job becomes a group of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is what every
+user's clock shows when the push comes; so a zone starts at `startsAt` - offset. (Marathon has added the offset since
+2019: `published_sign` does so.)
 
 The zones are the offsets that some place of the tz database has had since 2000. They include standard and daylight
 ones, half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the
-offsets that the API made it with, so that workers with another version of the database divide the users alike.
-Everybody else is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
+offsets that the API made it with, so that workers with another version of the database divide the devices alike.
+
+A push table writes the zone of a device as an offset from UTC (`+0545`, `-03:30`, `UTC+12`) or as the name of a place
+(`Asia/Tokyo`). `read_zone` alone reads it. An offset between two zones goes with the one to the west, as in Marathon's
+documents: its clocks are past the time when the zone starts, never before it. All other devices are in `REST`, which
+starts as UTC does.
 """
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import BytesIO
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
+from shared.domain.audience.column_names import without_zero_width
 from shared.domain.errors import Invalid
-from shared.domain.time_zones import read_rules, zone_names
+from shared.domain.instants import EPOCH
+from shared.domain.time_zones import read_rules, time_zone, zone_names
 
 REST = "rest"
 UTC_ZONE = "+0000"
@@ -30,6 +40,23 @@ _STEP = timedelta(days=60)  # every offset since 2000 was in force for longer at
 _MINUTE = timedelta(minutes=1)
 _MINUTE_NS = 60 * 1_000_000_000
 _DAY_NS = 24 * 60 * _MINUTE_NS
+
+_PLACELESS = frozenset({"factory"})  # the name that means that no zone is set
+_MINUSES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\ufe63\uff0d\u2212", "-"))
+_OFFSET = re.compile(r"(?:utc|gmt|ut)? ?([+-])([0-9]{1,2}(?=:|$)|[0-9]{2})(?::?([0-5][0-9]))?")
+_MOST_HOURS = 15  # as PostgreSQL reads offsets; no place is beyond +1400 and -1200
+
+SHOWN_VALUES = 3
+
+
+class ZoneRules(Struct, frozen=True):
+    """The rules by which a group divides its devices: its offsets from west to east, and the day whose rules a place
+    goes by. `wall_clock` is what clocks show at the start of their zone, read in UTC, in ns since the epoch; those of
+    the zones `next_day` show it 24 hours later."""
+
+    offsets: tuple[str, ...]
+    wall_clock: int
+    next_day: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -45,28 +72,64 @@ def zones() -> tuple[str, ...]:
 
 
 def texts(zone: str) -> tuple[str, ...]:
-    """The texts of which the `tz` of a zone's users is one. For `REST`, those of which it is none: NULL and all other
-    texts are its."""
+    """The texts by which groups of 0.1.0, which have no rules, know the devices of a zone. For `REST`, the texts of all
+    other zones."""
     if zone == REST:
-        return tuple(spellings(offsets()))
+        return tuple(text for offset in offsets() for text in texts(offset))
     return (zone, "-0000") if zone == UTC_ZONE else (zone,)
 
 
-def zone_of(tz: str | None, among: Sequence[str] | None = None) -> str:
-    """The one zone that a user with this text belongs to. The zones are these offsets, by default all, and `REST`."""
-    offset = UTC_ZONE if tz == "-0000" else tz
-    return offset if offset is not None and offset in (offsets() if among is None else among) else REST
+def is_in_zone_of_0_1(tz: str, zone: str) -> bool:
+    """Whether a device with this text is in the zone of a group of 0.1.0."""
+    return (tz in texts(zone)) is not (zone == REST)
 
 
-def spellings(among: Sequence[str]) -> list[str]:
-    """The texts that name one of these offsets."""
-    return [text for offset in among for text in texts(offset)]
+def zone_of(tz: str | None, rules: ZoneRules) -> str:
+    """The one zone of a device with this text: one of the offsets, or `REST`."""
+    found = None if tz is None else read_zone(tz)
+    if found is None:
+        return REST
+    if isinstance(found, int):
+        return _zone_below(found, rules.offsets)
+    zone = _zone_below(_minutes_at(found, rules.wall_clock), rules.offsets)
+    if zone in rules.next_day:
+        zone = _zone_below(_minutes_at(found, rules.wall_clock + _DAY_NS), rules.offsets)
+    return zone
+
+
+@lru_cache(maxsize=4096)
+def read_zone(tz: str) -> int | str | None:
+    """The minutes east of UTC that a text says, the name of the place that it is, or `None`. Case does not count."""
+    text = without_zero_width(tz).strip().lower().translate(_MINUSES)
+    if name := _places_by_name().get(text.replace(" ", "_")):
+        return name
+    if text in {"z", "ut"}:
+        return 0
+    match = _OFFSET.fullmatch(text)
+    if match is None or int(match[2]) > _MOST_HOURS:
+        return None
+    minutes = int(match[2]) * 60 + int(match[3] or 0)
+    return -minutes if match[1] == "-" else minutes
+
+
+def describe_rest(devices: int, values: Sequence[str | None]) -> str:
+    """The sentence about the devices in `REST`, of whose `tz` these are some values."""
+    number = f"{devices:,} devices are" if devices != 1 else "1 device is"
+    shown = ", ".join("none" if value is None else repr(value) for value in values[:SHOWN_VALUES])
+    return f"{number} in the zone {REST}, which starts with UTC, because tz names no time zone: {shown}."
 
 
 def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:
     """When a zone's clocks show what UTC's show at `starts_at_ns`; both are in ns since the epoch."""
     offset_ns = _read(zone) * _MINUTE_NS
     return starts_at_ns + (offset_ns if published_sign else -offset_ns)
+
+
+def check_strategy(strategy: str) -> None:
+    """Raise `Invalid` unless this is a `pastTimeStrategy`."""
+    if strategy not in {"", SKIP, NEXT_DAY}:
+        rule = f"it must be {SKIP} or {NEXT_DAY}"
+        raise Invalid(f"invalid pastTimeStrategy: {rule}", field="pastTimeStrategy", value=strategy)
 
 
 def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign: bool) -> list[tuple[str, int]]:
@@ -79,9 +142,7 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
     Raises:
         Invalid: there is no such strategy (`pastTimeStrategy`), or the start has passed in all zones (`startsAt`).
     """
-    if strategy not in {"", SKIP, NEXT_DAY}:
-        rule = f"it must be {SKIP} or {NEXT_DAY}"
-        raise Invalid(f"invalid pastTimeStrategy: {rule}", field="pastTimeStrategy", value=strategy)
+    check_strategy(strategy)
     wanted = [(zone, starts(starts_at_ns, zone, published_sign=published_sign)) for zone in zones()]
     if strategy != SKIP:
         return [(zone, start if start > now_ns else start + _DAY_NS) for zone, start in wanted]
@@ -90,6 +151,29 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
         reason = f"invalid startsAt: it has passed in every time zone, and pastTimeStrategy is {SKIP}"
         raise Invalid(reason, field="startsAt", value=starts_at_ns)
     return ahead
+
+
+def _zone_below(minutes: int, among: tuple[str, ...]) -> str:
+    """The zone of this offset, or the next one to the west of it; west of all zones, the first one."""
+    return among[max(bisect_right(_minutes_of_all(among), minutes) - 1, 0)]
+
+
+@lru_cache(maxsize=64)
+def _minutes_of_all(among: tuple[str, ...]) -> list[int]:
+    return [*map(_read, among)]
+
+
+def _minutes_at(name: str, wall_clock_ns: int) -> int:
+    """The offset of a place when its clocks show this time; the one before a gap, and the first of two."""
+    wall = (EPOCH + timedelta(microseconds=wall_clock_ns // 1000)).replace(tzinfo=time_zone(name))
+    offset = wall.utcoffset()
+    assert offset is not None  # a place of the tz database has one for every instant
+    return offset // _MINUTE
+
+
+@cache
+def _places_by_name() -> dict[str, str]:
+    return {name.lower(): name for name in zone_names() if name.lower() not in _PLACELESS}
 
 
 def _places() -> Iterator[ZoneInfo]:

@@ -1,7 +1,7 @@
 """The steps of a division, computed over all keys at once (`shared.domain.jobs.divisions`)."""
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -9,17 +9,18 @@ from msgspec import Struct
 
 from shared.domain.audience.devices import NO_KEYS, Keys
 from shared.domain.audience.ranges import DeviceList
-from shared.domain.audience.zones import zone_of
+from shared.domain.audience.zones import REST, SHOWN_VALUES, ZoneRules, zone_of
 from shared.domain.jobs.divisions import Division, Step
 
 
 class FoundDevices(Struct, frozen=True):
-    """The devices of a part of the audience, up to its `edge`, by zone, and its `unknown` users. `last`: nothing
-    follows."""
+    """The devices of a part of the audience, up to its `edge`, by zone, its `unknown` users, and the values of `tz` in
+    the zone `REST`, the most frequent first. `last`: nothing follows."""
 
     edge: int
     keys: Mapping[str, Keys]
     unknown: int = 0
+    rest_values: Sequence[str | None] = ()
     last: bool = False
 
 
@@ -28,6 +29,7 @@ def next_step(
 ) -> tuple[Step, dict[DeviceList, Keys]]:
     """The step after this one, and its lists."""
     cut = {zone: _cut(keys, division.size, to_the_end=found.last) for zone, keys in _with_left(before, found).items()}
+    values = dict.fromkeys([*(() if before is None else before.rest_values), *found.rest_values])
     step = Step(
         division=division.id,
         number=0 if before is None else before.number + 1,
@@ -36,6 +38,7 @@ def next_step(
         sizes={zone: [keys.size for keys in lists] for zone, (lists, _) in cut.items() if lists},
         left={zone: pack_keys(left) for zone, (_, left) in cut.items() if left.size},
         unknown=found.unknown + (0 if before is None else before.unknown),
+        rest_values=tuple(values)[:SHOWN_VALUES],
         last=found.last,
     )
     lists: dict[DeviceList, Keys] = {}
@@ -52,15 +55,23 @@ def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
     return {zone: np.sort(np.concatenate(keys), kind="stable") for zone, keys in zip(zones, both, strict=True)}
 
 
-def by_zone(keys: Iterable[tuple[str | None, Keys]], offsets: Sequence[str]) -> dict[str, Keys]:
+def find_devices(
+    edge: int, keys: Iterable[tuple[str | None, Keys]], rules: ZoneRules, *, unknown: int = 0, last: bool = False
+) -> FoundDevices:
     """The keys found with each text, by zone. Rows that share a key belong together, whatever their texts: to the first
     of their zones."""
     parts: defaultdict[str, list[Keys]] = defaultdict(list)
+    rest: Counter[str | None] = Counter()
     for text, keys_of_text in keys:
-        parts[zone_of(text, offsets)].append(keys_of_text)
-    found = {zone: np.sort(np.concatenate(parts[zone])) for zone in (*offsets, zone_of(None)) if zone in parts}
+        zone = zone_of(text, rules)
+        parts[zone].append(keys_of_text)
+        if zone == REST:
+            rest[text] += keys_of_text.size
+    found = {zone: np.sort(np.concatenate(parts[zone])) for zone in (*rules.offsets, REST) if zone in parts}
     every = np.sort(np.concatenate([NO_KEYS, *found.values()]))
-    return found if (every[1:] != every[:-1]).all() else _put_together(found)
+    by_zone = found if (every[1:] != every[:-1]).all() else _put_together(found)
+    values = [text for text, _ in rest.most_common(SHOWN_VALUES)]
+    return FoundDevices(edge, by_zone, unknown, values, last)
 
 
 def _put_together(found: Mapping[str, Keys]) -> dict[str, Keys]:

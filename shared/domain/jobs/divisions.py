@@ -29,7 +29,8 @@ class Step(Struct, frozen=True, kw_only=True):
     file.
 
     `sizes` are those of its lists, and `left` the packed keys that are left over, both by zone. `unknown` counts the
-    users of the file so far who have no device. After the `last` step the division is complete.
+    users of the file so far who have no device, and `rest_values` are some values of `tz` in the zone `REST`. After the
+    `last` step the division is complete.
     """
 
     division: str
@@ -39,6 +40,7 @@ class Step(Struct, frozen=True, kw_only=True):
     sizes: dict[str, list[int]] = {}
     left: dict[str, bytes] = {}
     unknown: int = 0
+    rest_values: tuple[str | None, ...] = ()
     last: bool = False
 
     @property

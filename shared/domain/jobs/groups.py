@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.audience.zones import offsets
+from shared.domain.audience.zones import ZoneRules, offsets, starts
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import SEND, Event, EventState
 from shared.domain.jobs.jobs import Job, JobStatus, job_key
@@ -45,17 +45,24 @@ class Group(Struct, frozen=True, kw_only=True):
         return tuple(job_key(job_id, self.job.incarnation) for job_id in self.job_ids)
 
 
-def make_group(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
-    """The group that a localized job asks for; the job's own id becomes that of the group. Its devices will be divided
-    by the offsets that this process knows, whichever process divides them."""
+def make_group(job: Job, zones: Sequence[tuple[str, int]], *, published_sign: bool = False) -> Group:
+    """The group that a localized job asks for, with these zones and their starts; the job's own id becomes that of the
+    group. Its devices will be divided by the offsets that this process knows, whichever process divides them."""
+    delayed = [zone for zone, start in zones if start != starts(job.starts_at, zone, published_sign=published_sign)]
+    asked = replace(job, idempotency=None, offsets=offsets(), wall_clock=job.starts_at, next_day=tuple(delayed))
     return Group(
         id=job.group_id,
         app_id=job.app_id,
-        job=replace(job, idempotency=None, offsets=offsets()),
-        zones=tuple(ZoneJobStart(zone, start) for zone, start in starts),
+        job=asked,
+        zones=tuple(ZoneJobStart(zone, start) for zone, start in zones),
         created_at=job.created_at,
         idempotency=job.idempotency,
     )
+
+
+def zone_rules(job: Job) -> ZoneRules:
+    """The rules by which the job's group divides devices; those that it would have before there is a group."""
+    return ZoneRules(job.offsets or offsets(), job.wall_clock or job.starts_at, job.next_day)
 
 
 def zone_jobs(group: Group) -> list[Job]:

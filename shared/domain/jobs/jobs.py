@@ -78,8 +78,8 @@ class Job(Struct, frozen=True, kw_only=True):
     since the epoch, 0 where unset.
 
     The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
-    localized job's group, each job has those of one `zone`. The group's devices are divided among these `offsets` and
-    the rest; a group that an earlier version made has none. `control_group` is the share of users who get nothing.
+    localized job's group, each job has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day` (none
+    in 0.1.0). `control_group` is the share of users who get nothing.
 
     Only its kind knows the fields in `options`. A kind that sends by provider accounts names one: `credential_id`. Its
     table is that of the service, or of `table_kind` where there is one. `round` counts how often the job was taken up
@@ -115,6 +115,8 @@ class Job(Struct, frozen=True, kw_only=True):
     localized: bool = False
     zone: str = ""
     offsets: tuple[str, ...] = ()
+    wall_clock: int = 0
+    next_day: tuple[str, ...] = ()
     counts_unknown: bool = True
     expires_at: int = 0
     starts_at: int = 0

@@ -252,6 +252,8 @@ def _numbers(totals: Totals, reasons: Mapping[str, int]) -> str:
         _line("  skipped", f"{totals.skipped:,}"),
         _line("  failed", f"{totals.failed:,}"),
     ]
+    if totals.unknown:
+        lines += [_line("Users without a device", f"{totals.unknown:,}")]
     return "\n".join([*lines, *_reason_lines("Skipped and failed, by reason:", reasons)])
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from shared.domain.audience.counts import Counted
-from shared.domain.audience.zones import starts, zones
+from shared.domain.audience.zones import REST, describe_rest, starts, zones
+from shared.domain.jobs.groups import zone_rules
 from shared.domain.jobs.jobs import Job
 
 NAMED = 10  # how many a sentence names at most
@@ -57,7 +58,7 @@ def of_zones(
     job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
     """Notices about when each zone would get a localized push."""
-    at, devices = dict(group), None if counted is None else counted.by_zone()
+    at, devices = dict(group), None if counted is None else counted.by_zone(zone_rules(job))
     named = devices if devices is not None and counted is not None and counted.exact else zones()
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
     chosen = {
@@ -66,6 +67,8 @@ def of_zones(
         "zone-at-once": [zone for zone in at if at[zone] <= now_ns],
         "zone-expired": [zone for zone in at if 0 < job.expires_at <= at[zone]],
     }
+    if counted is not None and devices is not None and devices.get(REST):
+        yield Notice("zone-unknown", describe_rest(devices[REST], counted.rest_values()))
     for code, those in chosen.items():
         if found := [zone for zone in those if zone in named]:
             number = (

@@ -14,7 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.domain.audience.column_names import column_name, strip_unseen
+from shared.domain.audience.audiences import normal_locale
+from shared.domain.audience.column_names import column_name
 from shared.domain.errors import Invalid, suggest
 
 # Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
@@ -50,11 +51,6 @@ class Template(Struct, frozen=True, kw_only=True):
     created_by: str = ""
     created_at: int = 0
     updated_at: int = 0
-
-
-def normal_locale(written: str) -> str:
-    """The locale as it is compared: `pt_BR` and ` PT-br` are `pt-br`."""
-    return strip_unseen(written).lower().replace("_", "-")
 
 
 def find_locale(wanted: str, known: Container[str]) -> str | None:

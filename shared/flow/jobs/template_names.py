@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.errors import Invalid, suggest
-from shared.domain.jobs.templates import Template, check_copies, normal_locale
+from shared.domain.jobs.templates import Template, check_copies
 from shared.store import Store
 
 ENGLISH = "en"

@@ -4,6 +4,8 @@ from codecs import getincrementaldecoder
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from shared.domain.audience.column_names import strip_unseen
+
 MARK = b"\xef\xbb\xbf"
 
 Row = tuple[bytes, int, int]
@@ -115,7 +117,8 @@ class Record:
     @property
     def id(self) -> bytes:
         first = self.content[self.start : self.bounds[0]]
-        return first[1:-1].replace(b'""', b'"') if first.startswith(b'"') else first
+        held = first[1:-1].replace(b'""', b'"') if first.startswith(b'"') else first
+        return strip_unseen(held.decode()).encode()
 
 
 def line_of(content: bytes, byte: int) -> int:

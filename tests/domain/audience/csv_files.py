@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from shared.domain.audience.column_names import strip_unseen
+
 MARK = b"\xef\xbb\xbf"
 LINE_ENDS = ("\n", "\r\n", "\r")
 # Everything that str.splitlines would split at is among them.
@@ -38,7 +40,7 @@ def quoted(value: str) -> str:
 
 def oracle(text: str) -> list[str]:
     records = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
-    return [record[0] for record in records if record][1:]
+    return [strip_unseen(record[0]) for record in records if record][1:]
 
 
 def columns_of(text: str) -> int:

@@ -137,6 +137,23 @@ def test_blanks_around_the_parts_of_a_list_do_not_count() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "values"),
+    [
+        ("he", ("he", "iw")), ("iw", ("he", "iw")), ("iw_IL", ("he-il", "iw-il")),
+        ("HE-Hebr-IL", ("he-hebr-il", "iw-hebr-il")), ("in", ("id", "in")), ("ID", ("id", "in")), ("ji", ("yi", "ji")),
+        ("mo-MD", ("ro-md", "mo-md")), ("inh", ("inh",)),
+        ("de-IN", ("de-IN",)),
+    ],
+)  # fmt: skip
+def test_a_filter_by_a_locale_means_withdrawn_codes_of_its_language_too(value: str, values: tuple[str, ...]) -> None:
+    assert [one.values for one in conditions({"locale": value, "NOTlocale": value, "region": "IN"})] == [
+        values,
+        values,
+        ("IN",),
+    ]
+
+
 def test_the_rows_of_a_zone_have_one_of_its_texts_and_those_of_the_rest_none_of_any() -> None:
     assert zone_condition("") == ()
     assert zone_condition("+0000") == (Condition("tz", ("+0000", "-0000"), negated=False, field="localized"),)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shared.domain.audience.csv_cuts import MAX_CUT_BYTES, Cutter, users_in
 from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES
 from shared.domain.audience.csv_rows import RowReader
+from shared.domain.audience.csv_slices import Slicer
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.repeats import Repeats
 from shared.domain.errors import Invalid
@@ -31,6 +32,16 @@ def cut(chunks: Iterable[bytes], size: int, *, max_bytes: int = 1_000_000, limit
 
 def sent(content: bytes, cuts: Iterable[ByteRange]) -> list[list[str]]:
     return [users_in(cut, content[cut.start : cut.end]) for cut in cuts]
+
+
+@pytest.mark.parametrize(
+    "spelled", ["u1", "u1 ", "\tu1", " u1\u00a0", "\u200bu1\u200d", "\ufeffu1", '"u1 "', '"\nu1\r\n"']
+)
+def test_an_id_is_read_without_what_nobody_sees_around_it(spelled: str) -> None:
+    content = f"id\n{spelled}\nu 2\nu1\n".encode()
+    cuts = cut([content], 9)
+    assert sent(content, cuts) == [["u1", "u 2"]]
+    assert Slicer(9).feed(content)[0].users == ["u1", "u 2"]
 
 
 def flat(lists: Iterable[list[str]]) -> list[str]:

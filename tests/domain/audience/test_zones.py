@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.zones import NEXT_DAY, REST, SKIP, offsets, starts, texts, zone_of, zone_starts, zones
+from shared.domain.audience.zones import (
+    NEXT_DAY,
+    REST,
+    SKIP,
+    ZoneRules,
+    describe_rest,
+    offsets,
+    starts,
+    zone_of,
+    zone_starts,
+    zones,
+)
 from shared.domain.errors import Invalid
 from shared.domain.time_zones import time_zone
 
@@ -17,6 +28,9 @@ HOUR_NS = 3_600 * 1_000_000_000
 MINUTE_NS = HOUR_NS // 60
 DAY_NS = 24 * HOUR_NS
 NOON = 1_800_000_000 * 1_000_000_000
+WINTER = int(datetime(2030, 12, 24, 18, tzinfo=UTC).timestamp()) * 1_000_000_000
+SUMMER = int(datetime(2030, 7, 24, 18, tzinfo=UTC).timestamp()) * 1_000_000_000
+RULES = ZoneRules(offsets(), WINTER)
 NAMES = files("tzdata").joinpath("zones").read_text().split()
 
 places = st.sampled_from(NAMES).map(time_zone)
@@ -48,7 +62,7 @@ def test_half_and_quarter_hours_are_zones(offset: str) -> None:
 
 @pytest.mark.parametrize("offset", ["-0430", "+0830", "+1130"])
 def test_an_offset_that_a_place_gave_up_in_this_century_still_has_its_users(offset: str) -> None:
-    assert zone_of(offset) == offset
+    assert zone_of(offset, RULES) == offset
 
 
 def test_zones_go_from_west_to_east_and_end_with_everybody_else() -> None:
@@ -61,9 +75,7 @@ def test_zones_go_from_west_to_east_and_end_with_everybody_else() -> None:
 
 @given(st.one_of(grid, st.sampled_from(offsets()), st.none(), st.text(max_size=8)))
 def test_a_user_belongs_to_exactly_one_zone(tz: str | None) -> None:
-    named = [zone for zone in offsets() if tz in texts(zone)]
-    rest = [REST] if tz is None or tz not in texts(REST) else []
-    assert [*named, *rest] == [zone_of(tz)]
+    assert zone_of(tz, RULES) in zones()
 
 
 def test_the_words_for_zones_and_strategies_are_the_same_in_every_release() -> None:
@@ -71,14 +83,98 @@ def test_the_words_for_zones_and_strategies_are_the_same_in_every_release() -> N
     assert [REST, SKIP, NEXT_DAY] == ["rest", "skip", "nextDay"]
 
 
-def test_both_ways_to_write_zero_are_utc() -> None:
-    assert zone_of("+0000") == zone_of("-0000") == "+0000"
+@pytest.mark.parametrize(
+    "tz", ["+0000", "-0000", "+00:00", "+00", "Z", "z", "UTC", "utc", "UT", "GMT", "GMT+0", "UTC-00:00", "Etc/UTC"]
+)
+def test_all_ways_to_write_zero_are_utc(tz: str) -> None:
+    assert zone_of(tz, RULES) == "+0000"
     assert "-0000" not in zones()
 
 
-@pytest.mark.parametrize("tz", [None, "", "UTC", "+05:45", "+0546", "0545", "+0545 ", "Europe/Paris", "+9999"])
+@pytest.mark.parametrize(
+    ("tz", "zone"),
+    [
+        ("+05:45", "+0545"), ("+0545 ", "+0545"), ("\u200b+0545\u00a0", "+0545"), ("+12", "+1200"), ("UTC+12", "+1200"),
+        ("GMT+5:30", "+0530"), ("gmt-3:30", "-0330"), ("UTC -8", "-0800"), ("-5", "-0500"), ("\u221205:00", "-0500"),
+        ("\u201305:00", "-0500"), ("UTC\u22129:30", "-0930"),
+    ],
+)  # fmt: skip
+def test_an_offset_means_the_same_in_each_of_its_forms(tz: str, zone: str) -> None:
+    assert zone_of(tz, RULES) == zone
+
+
+@pytest.mark.parametrize(
+    ("tz", "zone"),
+    [
+        ("+1215", "+1200"), ("+12:15", "+1200"), ("+0546", "+0545"), ("+0015", "+0000"), ("-0015", "-0100"),
+        ("-0345", "-0400"), ("-0315", "-0330"), ("+1350", "+1345"), ("+1415", "+1400"), ("+1559", "+1400"),
+        ("-1130", "-1200"), ("-1215", "-1200"), ("-1559", "-1200"),
+    ],
+)  # fmt: skip
+def test_an_offset_between_zones_goes_with_the_zone_to_the_west(tz: str, zone: str) -> None:
+    assert zone_of(tz, RULES) == zone
+
+
+@given(grid)
+def test_no_offset_between_zones_is_sent_to_before_its_clocks_show_the_time(tz: str) -> None:
+    minutes = (int(tz[1:3]) * 60 + int(tz[3:])) * (-1 if tz[0] == "-" else 1)
+    late = starts(NOON, zone_of(tz, RULES), published_sign=False) - (NOON - minutes * MINUTE_NS)
+    assert 0 <= late < HOUR_NS or not -720 <= minutes <= 840
+
+
+@pytest.mark.parametrize(
+    ("tz", "at", "zone"),
+    [
+        ("Asia/Tokyo", WINTER, "+0900"), ("asia/tokyo", WINTER, "+0900"), ("ASIA/KOLKATA", SUMMER, "+0530"),
+        ("America/New_York", WINTER, "-0500"), ("America/New_York", SUMMER, "-0400"),
+        ("america/new york", SUMMER, "-0400"), ("Europe/Paris", WINTER, "+0100"), ("Europe/Paris", SUMMER, "+0200"),
+        ("Australia/Lord_Howe", WINTER, "+1100"), ("Australia/Lord_Howe", SUMMER, "+1030"),
+        ("Etc/GMT+5", WINTER, "-0500"), ("Japan", WINTER, "+0900"), ("EST5EDT", SUMMER, "-0400"),
+        ("Asia/Calcutta", WINTER, "+0530"), ("Pacific/Chatham", WINTER, "+1345"),
+    ],
+)  # fmt: skip
+def test_a_place_goes_by_its_offset_at_the_start(tz: str, at: int, zone: str) -> None:
+    assert zone_of(tz, ZoneRules(offsets(), at)) == zone
+
+
+@given(places, st.datetimes(datetime(2024, 1, 1), datetime(2037, 1, 1)))  # noqa: DTZ001
+def test_the_clocks_of_a_place_show_the_time_of_the_start(place: ZoneInfo, wall: datetime) -> None:
+    wall = wall.replace(microsecond=0)
+    told = int(wall.replace(tzinfo=UTC).timestamp()) * 1_000_000_000
+    zone = zone_of(place.key, ZoneRules(offsets(), told))
+    shown = datetime.fromtimestamp(starts(told, zone, published_sign=False) // 1_000_000_000, place)
+    skipped = wall.replace(tzinfo=place).astimezone(UTC).astimezone(place).replace(tzinfo=None) != wall
+    assert skipped or place.key == "Factory" or shown.replace(tzinfo=None) == wall
+
+
+def test_a_place_whose_zone_starts_a_day_later_goes_by_the_rules_of_that_day() -> None:
+    before = int(datetime(2027, 3, 27, 18, tzinfo=UTC).timestamp()) * 1_000_000_000
+    assert zone_of("Europe/Paris", ZoneRules(offsets(), before)) == "+0100"
+    assert zone_of("Europe/Paris", ZoneRules(offsets(), before, ("+0100", "+0200"))) == "+0200"
+
+
+@pytest.mark.parametrize(
+    "tz",
+    [
+        None, "", " ", "0545", "+9999", "+25:99", "+1600", "+0575", "+530", "-330", "+", "UTC+", "+5:3", "+05:45:00",
+        "PST", "Mars/Phobos", "Factory", "Europe/", "../etc/passwd", "+\u0665", "rest", "null", "\u200b",
+    ],
+)  # fmt: skip
 def test_a_missing_or_unreadable_zone_belongs_to_the_rest(tz: str | None) -> None:
-    assert zone_of(tz) == REST
+    assert zone_of(tz, RULES) == REST
+
+
+def test_a_group_with_other_offsets_takes_the_next_one_to_the_west() -> None:
+    rules = ZoneRules(("-0300", "+0000"), WINTER)
+    assert [zone_of(tz, rules) for tz in ("Asia/Tokyo", "-0100", "-0800")] == ["+0000", "-0300", "-0300"]
+
+
+def test_the_rest_is_named_with_three_values() -> None:
+    assert describe_rest(1, [None]) == (
+        "1 device is in the zone rest, which starts with UTC, because tz names no time zone: none."
+    )
+    assert describe_rest(1200, ["x", None, "", "y"]).endswith("names no time zone: 'x', none, ''.")
+    assert describe_rest(1200, ["x"]).startswith("1,200 devices are in")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import PushTable
-from shared.domain.audience.zones import REST, zone_of
-from shared.domain.jobs.dividing import FoundDevices, by_zone, next_step, pack_keys, unpack_keys
+from shared.domain.audience.zones import REST, ZoneRules, zone_of
+from shared.domain.jobs.dividing import FoundDevices, find_devices, next_step, pack_keys, unpack_keys
 from shared.domain.jobs.divisions import Division, Step
 
 OFFSETS = ("-0300", "+0000", "+0100")
+RULES = ZoneRules(OFFSETS, 1_924_365_600 * 10**9)
 SIZE = 4
 
 every_key = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -37,10 +38,10 @@ def test_a_key_belongs_to_the_first_of_its_zones(rows: list[tuple[int, str | Non
         (text, np.array(sorted(key for key, its in rows if its == text), np.int64))
         for text in {text for _, text in rows}
     ]
-    found = by_zone(by_text, OFFSETS)
+    found = find_devices(0, by_text, RULES).keys
     order = [*OFFSETS, REST]
     for key in {key for key, _ in rows}:
-        zones = sorted((zone_of(text, OFFSETS) for its, text in rows if its == key), key=order.index)
+        zones = sorted((zone_of(text, RULES) for its, text in rows if its == key), key=order.index)
         assert {zone: keys.tolist().count(key) for zone, keys in found.items() if key in keys} == {zones[0]: len(zones)}
     assert all(keys.tolist() == sorted(keys.tolist()) for keys in found.values())
 
@@ -67,8 +68,8 @@ def keys_of(*keys: int) -> Keys:
 
 
 def test_a_key_that_stands_alone_in_two_zones_belongs_to_the_first() -> None:
-    found = by_zone([("+0100", keys_of(7)), ("+0000", keys_of(7))], OFFSETS)
-    assert {zone: keys.tolist() for zone, keys in found.items()} == {"+0000": [7, 7]}
+    found = find_devices(0, [("+0100", keys_of(7)), ("+0000", keys_of(7))], RULES)
+    assert {zone: keys.tolist() for zone, keys in found.keys.items()} == {"+0000": [7, 7]}
 
 
 def test_what_is_left_over_for_a_zone_waits_until_more_is_found_for_it() -> None:
@@ -101,3 +102,13 @@ def test_steps_and_lists_are_found_again_in_every_release() -> None:
     assert [*lists] == [found for found, _ in step.lists("+0100")]
     assert step.lists(REST) == []
     assert step.unknown == 0
+
+
+def test_a_division_keeps_three_values_of_the_rest_the_most_frequent_of_a_step_first() -> None:
+    division = Division(id="d", source=PushTable(9), size=2)
+    found = find_devices(9, [("x", keys_of(1)), ("+0100", keys_of(2)), (None, keys_of(3, 4))], RULES)
+    step, _ = next_step(division, None, found, attempt="a")
+    assert step.rest_values == (None, "x")
+    more = find_devices(19, [("y", keys_of(11)), ("x", keys_of(12)), ("z", keys_of(13))], RULES, last=True)
+    step, _ = next_step(division, step, more, attempt="b")
+    assert step.rest_values == (None, "x", "y")

@@ -213,6 +213,25 @@ def test_a_locale_falls_back_to_what_it_begins_with(wanted: str, used: str) -> N
         assert MessageTexts(templates, {}, locale=wanted).render({}, 1) == [{"text": used}]
 
 
+WITHDRAWN = [("iw", "he"), ("in", "id"), ("ji", "yi"), ("jw", "jv"), ("mo", "ro")]
+
+
+@pytest.mark.parametrize(("old", "new"), WITHDRAWN)
+@pytest.mark.parametrize("written", ["{}", "{}_XX", "{}-XX", "{}-Latn-XX"])
+def test_a_withdrawn_code_means_its_successor_on_both_sides(old: str, new: str, written: str) -> None:
+    for stored in (old, new, old.upper(), f" {new}"):
+        templates = [template({"text": "en"}), template({"text": "it"}, locale=stored)]
+        texts = MessageTexts(templates, {}, locale="en")
+        wanted = [written.format(code) for code in (old, new, old.upper(), new.upper())]
+        assert texts.render({"locale": wanted}, 4) == [{"text": "it"}] * 4
+        assert MessageTexts(templates, {}, locale=wanted[0]).render({}, 1) == [{"text": "it"}]
+
+
+def test_of_two_codes_of_one_language_the_template_in_the_present_one_is_used() -> None:
+    templates = [template({"text": locale}, locale=locale) for locale in ("en", "iw", "he")]
+    assert MessageTexts(templates, {}, locale="en").render({"locale": ["iw", "he"]}, 2) == [{"text": "he"}] * 2
+
+
 def test_a_template_in_one_locale_serves_that_alone() -> None:
     assert MessageTexts([template({"text": "olá"}, locale="pt-BR")], {}, locale="pt-br").default_template.body == {
         "text": "olá"

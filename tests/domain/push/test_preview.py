@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shared.domain.audience.counts import TEXTS, Counted
 from shared.domain.audience.devices import Devices
-from shared.domain.audience.zones import REST, zone_starts, zones
+from shared.domain.audience.zones import REST, ZoneRules, offsets, zone_starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.notices import Notice, of_push, of_zones
@@ -25,6 +25,7 @@ from shared.domain.push.rendering import Renderer
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW_NS = int(NOW.timestamp()) * 1_000_000_000
 HOUR_NS = 3_600 * 1_000_000_000
+ZONE_RULES = ZoneRules(offsets(), NOW_NS)
 RULES = RecordRules()
 
 
@@ -270,9 +271,10 @@ def test_of_a_file_its_unknown_users_are_noticed_and_that_all_of_them_are() -> N
 def test_the_devices_of_all_zones_are_the_audience(found: dict[str | None, int]) -> None:
     devices = sum(found.values())
     unlisted = 3
-    by_zone = Counted(devices=devices + unlisted, zones=found).by_zone()
+    by_zone = Counted(devices=devices + unlisted, zones=found).by_zone(ZONE_RULES)
     assert sum(by_zone.values()) == devices + unlisted
-    assert by_zone.get("+0000", 0) == found.get("+0000", 0) + found.get("-0000", 0)
+    assert by_zone.get("+0000", 0) == sum(found.get(text, 0) for text in ("+0000", "-0000", "UTC"))
+    assert by_zone.get("+0545", 0) == found.get("+0545", 0) + found.get("+0546", 0)
     assert by_zone.keys() <= {*zones()}
     assert by_zone[REST] >= unlisted
 
@@ -320,7 +322,7 @@ def test_nothing_is_counted_at_first_and_an_index_is_taken_to_be_there() -> None
         devices=0, users=0, without_token=0, scanned=0, total=0, exact=False, indexed=True, longest_token=0,
         longest_user=0, unknown=0, repeated=0,
     )  # fmt: skip
-    assert counted.by_zone() == {}
+    assert counted.by_zone(ZONE_RULES) == {}
 
 
 slices = st.builds(
@@ -352,4 +354,4 @@ def test_odd_texts_of_a_file_are_told_apart_up_to_a_bound() -> None:
         whole = whole.with_slice(found, repeated=0, upto=upto)
     assert len(whole.zones) == TEXTS
     assert {whole.zones[str(text)] for text in range(500, 900)} == {2}
-    assert sum(whole.by_zone().values()) == 1_800
+    assert sum(whole.by_zone(ZONE_RULES).values()) == 1_800

@@ -376,11 +376,12 @@ def test_a_device_without_a_token_is_skipped(token: str | None, metadata: dict[s
         ("pt_BR", "pt_br"), ("pt-br", "pt_br"), ("PT", "en"), ("ES", "ES"), ("es-419", "ES"), (" es ", "ES"),
         ("\ufeffpt-BR\u200e", "pt_br"),
         ("zh-Hant-TW", "zh-hant"), ("zh-Hans-CN", "zh"), ("zhx", "en"), (None, "en"), ("", "en"), ("-", "en"),
+        ("iw_IL", "he"), ("IW", "he"), ("he", "he"), ("in", "en"), ("id-ID", "in_ID"), ("in-Latn-ID", "en"),
     ],
 )  # fmt: skip
 def test_locales(locale: str | None, used: str) -> None:
-    """The same but for case and `_`, then what it begins with, then English."""
-    stored = ("en", "pt_br", "ES", "zh", "zh-hant", "Zh_Hant")
+    """The same but for case, `_` and withdrawn codes, then what it begins with, then English."""
+    stored = ("en", "pt_br", "ES", "zh", "zh-hant", "Zh_Hant", "iw", "he", "in_ID")
     templates = tuple(a_template(locale=locale) for locale in stored)
     rendered = Renderer(a_job(plan=Plan(templates=templates))).render(Devices.of([a_row(locale=locale)]), now=NOW)
     assert rendered.receipt.locales == {used: 1}

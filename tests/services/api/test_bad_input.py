@@ -126,6 +126,7 @@ async def test_a_job_with(house: House, app_id: str, body: bytes, field: str | N
             "pastTimeStrategy",
             "skip or nextDay",
         ),
+        ({"pastTimeStrategy": "Skip"}, "pastTimeStrategy", "skip or nextDay"),
         ({"localized": True, "startsAt": 10**18, "pastTimeStrategy": "skip"}, "startsAt", "passed in every time zone"),
         ({"csvPath": "elsewhere/users.csv"}, "csvPath", "the bucket must be one of carillon"),
         ({"csvPath": "carillon/none.csv"}, "csvPath", "none.csv"),

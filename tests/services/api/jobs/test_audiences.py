@@ -4,11 +4,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.audience.sources import PushTable
 from shared.domain.audience.zones import zones
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.divisions import Division
+from shared.domain.jobs.divisions import Division, Step
 from shared.domain.jobs.totals import Totals
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
@@ -98,6 +99,22 @@ async def test_the_division_of_a_group_goes_with_its_app(house: House) -> None:
         await house.store.jobs.close(zone["jobId"], totals=Totals(), summed=Receipt(), completed_at=1)
     assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
     assert await house.store.divisions.get(division.id) is None
+
+
+async def test_the_devices_of_the_rest_are_named_with_values_of_their_zones(house: House) -> None:
+    app_id = await house.app_with_template()
+    made = await localized(house, app_id)
+    job = await house.store.jobs.view(made["id"])
+    assert job is not None
+    path, values = f"/apps/{app_id}/groups/{made['jobGroupId']}", (None, "Mars/Phobos", "<b>")
+    assert (await house.admin.get(path)).json["warnings"] == []
+    step = Step(division=job.file_plan_id, number=0, attempt="a", edge=1, sizes={"rest": [5, 2]}, rest_values=values)
+    await house.store.divisions.add_step(replace(step, last=True))
+    [warning] = (await house.admin.get(path)).json["warnings"]
+    told = "7 devices are in the zone rest, which starts with UTC, because tz names no time zone: none, 'Mars/Phobos', "
+    assert warning == f"{told}'<b>'."
+    page = await house.admin.get(f"/ui/groups/{app_id}/{made['jobGroupId']}")
+    assert "names no time zone: none, &#39;Mars/Phobos&#39;, &#39;&lt;b&gt;&#39;." in page.body.decode()
 
 
 async def test_filters_stay_as_they_were_written(house: House) -> None:

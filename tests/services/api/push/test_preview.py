@@ -12,7 +12,7 @@ from shared.domain.audience.zones import zones
 from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings, StreamSettings, WorkerSettings
 from tests.services.api.client import ADMIN, Client, Reply
-from tests.services.api.conftest import House
+from tests.services.api.conftest import House, _execute
 from tests.services.api.push.conftest import over
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -118,6 +118,24 @@ async def test_a_localized_job_is_shown_with_its_zones_that_have_devices(house: 
     assert "+0545" not in {zone["zone"] for zone in skipped.json["zones"]}
     [warning] = [each for each in skipped.json["warnings"] if each["code"] == "zone-skipped"]
     assert "300 devices" in warning["message"]
+
+
+async def test_devices_without_a_zone_are_named_in_the_preview_of_a_localized_job(
+    house: House, own_crowd: Audience, push_database: str
+) -> None:
+    texts = ["+1215", "Asia/Tokyo", "UTC+12", "soon", "", "+25:99"]
+    named = ", ".join(f"'{text}'" for text in texts)
+    await _execute(push_database, f"UPDATE game_apns SET tz = (ARRAY[{named}])[1 + seq_id % 6] WHERE seq_id < 600")
+    await _execute(push_database, "UPDATE game_apns SET tz = NULL WHERE seq_id >= 600")
+    client, app_id = over(house, own_crowd), await house.app_with_template()
+    reply = await ask(client, app_id, localized=True, startsAt=house.clock.now_ns() + 15 * HOUR)
+    assert {zone["zone"]: zone["devices"] for zone in reply.json["zones"]} == {"+0900": 100, "+1200": 200, "rest": 900}
+    [warning] = [each["message"] for each in reply.json["warnings"] if each["code"] == "zone-unknown"]
+    assert warning.startswith(
+        "900 devices are in the zone rest, which starts with UTC, because tz names no time zone: none, '"
+    )
+    assert warning.count(",") == 4
+    assert "zone-unknown" not in codes(await ask(client, app_id))
 
 
 async def test_a_large_record_is_measured_and_not_shown(house: House) -> None:

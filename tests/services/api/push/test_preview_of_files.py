@@ -10,6 +10,7 @@ import pytest
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.blobs.s3 import S3Blobs
+from shared.domain.audience.csv_slices import HEADER_IS_DATA
 from shared.domain.audience.sources import File
 from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings
@@ -283,3 +284,21 @@ async def test_a_file_in_s3_is_read(house: House, crowd: Audience, stack: Endpoi
     finally:
         owner.remove(bucket)
         await blobs.close()
+
+
+async def test_a_first_line_that_is_a_known_user_is_a_warning(house: House, crowded: Client) -> None:
+    """Trimmed, as users are; a name of a column that no user has is none."""
+    app_id = await house.app_with_template()
+    for content, warns in ((b"user-2 \nstranger\n", True), (b"id\nuser-2\n", False), (b'""\nstranger\n', False)):
+        path = await house.file("first.csv", content)
+        preview = await ask(crowded, app_id, csvPath=path)
+        assert ("no-header" in codes(preview)) is warns, preview.body
+        made = await crowded.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns", "csvPath": path})
+        assert (HEADER_IS_DATA in made.json.get("warnings", ())) is warns, made.body
+
+
+async def test_ids_are_looked_up_without_what_nobody_sees_around_them(house: House, crowded: Client) -> None:
+    content = 'id\nuser-0 \n\u200buser-1\t\n"user-3 "\nuser-0\nnobody \n'.encode()
+    reply = await ask(crowded, await house.app_with_template(), csvPath=await house.file("trimmed.csv", content))
+    audience = reply.json["audience"]
+    assert (audience["users"], audience["unknown"], audience["repeated"]) == (3, 1, 1)
