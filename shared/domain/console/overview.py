@@ -59,7 +59,7 @@ class Attention(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What is wrong, with its count."""
+        """The fault, with its count."""
         one, many = _NEEDS[self.kind]
         return f"{self.count:,} {one if self.count == 1 else many}"
 
