@@ -1,16 +1,21 @@
 """`/pulse` and `/health`, as monitors and load balancers ask."""
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from services.api.bus.routemaster import pulse
+from services.api.http import looks
 from shared.domain.errors import Unavailable
 from shared.runtime.bus_settings import BusSettings
 from tests.services.api.bus.conftest import Bus, is_empty, is_refused, subscription
 from tests.services.api.client import Client
 from tests.services.api.conftest import ROOT_KEY, DeliveringStream
+
+CLIENT_SECONDS = 5
+"""How long Routemaster's client waits for an answer."""
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -22,6 +27,13 @@ class AwayStream(DeliveringStream):
         raise Unavailable("the log is away")
 
 
+class HangingStream(DeliveringStream):
+    """Answers too late."""
+
+    async def ping(self) -> None:
+        await asyncio.sleep(3_600)
+
+
 async def test_a_well_bus_has_a_pulse(bus: Bus) -> None:
     for caller in (bus.root, await bus.client()):
         assert is_empty(await caller.get("/pulse"), 204)
@@ -30,6 +42,13 @@ async def test_a_well_bus_has_a_pulse(bus: Bus) -> None:
 async def test_without_its_log_it_has_none(bus: Bus) -> None:
     away = AwayStream.__new__(AwayStream)
     app = bus.house.build(BusSettings(root_key=ROOT_KEY), stream=away)
+    assert is_refused(await Client(app).client(ROOT_KEY).get("/pulse"), 500)
+
+
+async def test_a_log_that_hangs_has_none_before_clients_stop_waiting(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looks.PATIENCE_SECONDS <= 4 < CLIENT_SECONDS
+    monkeypatch.setattr(looks, "PATIENCE_SECONDS", 0.1)
+    app = bus.house.build(BusSettings(root_key=ROOT_KEY), stream=HangingStream.__new__(HangingStream))
     assert is_refused(await Client(app).client(ROOT_KEY).get("/pulse"), 500)
 
 
