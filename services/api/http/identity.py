@@ -10,6 +10,7 @@ Routemaster's clients show a token as the user name of basic auth, with any pass
 take nothing else. A token of the bus is known there and below `/bus` alone.
 """
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -27,6 +28,7 @@ from prometheus_client import Counter
 from services.api.http import errors
 from services.api.http.errors import BasicNeeded
 from services.api.http.ids import fresh_id
+from services.api.http.looks import PATIENCE_SECONDS
 from services.api.http.request_ids import header_values
 from services.api.http.token_uses import TokenUses
 from shared.domain.accounts.callers import (
@@ -41,7 +43,7 @@ from shared.domain.accounts.callers import (
     token_namespace,
     user_caller,
 )
-from shared.domain.errors import Conflict, Unauthorized
+from shared.domain.errors import Conflict, Unauthorized, Unavailable
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import LINGER_SECONDS, Coalescer
@@ -253,7 +255,11 @@ class IdentifyCaller:
     async def _identify_client(self, scope: Scope) -> None:
         readings = read_basic(header_values(scope, b"authorization"))
         scope["state"][_LOOK] = self._directory, time.monotonic()
-        scope["state"][_CALLER], scope["state"][_SHOWN] = await self._directory.client(readings)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                scope["state"][_CALLER], scope["state"][_SHOWN] = await self._directory.client(readings)
+        except TimeoutError:
+            raise Unavailable(f"the store has not answered within {PATIENCE_SECONDS:g} s", server="store") from None
 
 
 def _is_shown_rightly(token: Token, shown: str, digest: str) -> bool:

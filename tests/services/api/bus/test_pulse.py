@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from services.api.bus.routemaster import pulse
-from services.api.http import looks
+from services.api.http import identity, looks
+from shared.domain.accounts.callers import Token
 from shared.domain.errors import Unavailable
 from shared.runtime.bus_settings import BusSettings
 from tests.services.api.bus.conftest import Bus, is_empty, is_refused, subscription
@@ -50,6 +52,20 @@ async def test_a_log_that_hangs_has_none_before_clients_stop_waiting(bus: Bus, m
     monkeypatch.setattr(looks, "PATIENCE_SECONDS", 0.1)
     app = bus.house.build(BusSettings(root_key=ROOT_KEY), stream=HangingStream.__new__(HangingStream))
     assert is_refused(await Client(app).client(ROOT_KEY).get("/pulse"), 500)
+
+
+async def test_a_store_that_hangs_is_told_before_clients_stop_waiting(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(digests: Sequence[str]) -> dict[str, Token]:
+        await asyncio.sleep(3_600)
+        return {}
+
+    client = await bus.client()
+    monkeypatch.setattr(bus.house.store.tokens, "with_digests", hang)
+    monkeypatch.setattr(identity, "PATIENCE_SECONDS", 0.1)
+    for path in ("/pulse", "/topics", "/subscribers"):
+        assert is_refused(await client.get(path), 503), path
 
 
 async def test_scaling_tells_batches_that_are_due(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
