@@ -5,7 +5,8 @@ broker cannot be told, it comes due again soon; if nobody takes it, the lease en
 which three workers in a row have died rests for a while first, and longer after each further death.
 
 The clock may see too late what comes due within its tick. So the process that has set such a moment holds a timer, and
-hands the wake-up over then, if it still rests and is due. If the process dies, the clock does it.
+hands the wake-up over then, if it still rests and is due, and the clock does not hold it. If the process dies, the
+clock does it.
 """
 
 import asyncio

@@ -134,15 +134,16 @@ class WakeUps:
     async def hand_over_due(
         self, ids: Sequence[str], token: str, *, now: datetime, until: datetime
     ) -> tuple[list[HandedWakeUp], dict[str, datetime]]:
-        """Hand over those of these that rest and are due, though the clock may have claimed them; returns them, and
-        when each of the others that rest is due."""
+        """Hand over those of these that rest and are due, but for what the clock has claimed and holds; returns them,
+        and when each of the others that rest is due."""
         is_due = _and(_IS_RESTING, {"$lte": ["$fires_at", now]})
+        is_due = _and(is_due, {"$eq": [{"$ifNull": ["$token", ""]}, ""]})
         await self._change(ids, _where(is_due, _handover_fields(token, until)))
         with translate_errors():
             found = await self._wake_ups.find({"_id": {"$in": list(ids)}}, _READ | {"fires_at": 1}).to_list()
         handed = [_read_taken(document) for document in found if document.get("token") == token]
-        resting = {each["_id"]: each["fires_at"] for each in found if each["of"]["stage"] == WakeStage.RESTING.value}
-        return list(map(_read_handed, handed)), resting
+        free = (each for each in found if "token" not in each and each["of"]["stage"] == WakeStage.RESTING.value)
+        return list(map(_read_handed, handed)), {each["_id"]: each["fires_at"] for each in free}
 
     async def hand_on(self, taken: Sequence[TakenWakeUp], token: str, *, until: datetime) -> list[HandedWakeUp]:
         """Give these back for others, or ourselves, to take in their turn; returns what was still ours."""

@@ -96,10 +96,17 @@ async def test_what_is_due_within_a_tick_is_handed_over_then_and_once(store: Sto
     due = await store.now() + timedelta(milliseconds=300)
     for waker in wakers:
         await waker.wake([Wake(subscription.queue, due, 1)])
-    claimed = await claim(store, [subscription])
     assert await told(wakers) == 0
     await until(lambda: not any(waker._timers or waker._rung for waker in wakers))
     assert (await told(wakers), await store.now() >= due) == (1, True)
+
+
+async def test_what_the_clock_holds_is_left_to_it(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a")
+    await wakers[0].wake([Wake(subscription.queue, await store.now() + timedelta(milliseconds=200), 1)])
+    claimed = await claim(store, [subscription])
+    await until(lambda: not (wakers[0]._timers or wakers[0]._rung))
+    assert await told(wakers) == 0
     await wakers[0].hand_over(claimed)
     assert await told(wakers) == 1
 

@@ -31,6 +31,7 @@ _wake = WakeUps.wake
 _rest = WakeUps.rest
 _take = WakeUps.take
 _hand_over = WakeUps.hand_over
+_hand_over_due = WakeUps.hand_over_due
 
 
 def begin_many_calls(self: QueueCalls, in_flight: int) -> None:
@@ -113,6 +114,14 @@ async def hand_over_for_ever(
     self: WakeUps, claimed: Sequence[Occurrence], token: str, *, until: datetime
 ) -> list[HandedWakeUp]:
     return await _hand_over(self, claimed, token, until=FAR_AHEAD)
+
+
+async def hand_over_busy_ones(
+    self: WakeUps, ids: Sequence[str], token: str, *, now: datetime, until: datetime
+) -> tuple[list[HandedWakeUp], dict[str, datetime]]:
+    at_rest = {"$set": {"of.stage": WakeStage.RESTING.value}}
+    await self._wake_ups.update_many({"_id": {"$in": list(ids)}, "of.stage": WakeStage.BUSY.value}, at_rest)
+    return await _hand_over_due(self, ids, token, now=now, until=until)
 
 
 async def take_for_anybody(
