@@ -57,8 +57,10 @@ async def test_a_log_that_hangs_has_none_before_clients_stop_waiting(bus: Bus, m
 async def test_a_store_that_hangs_is_told_before_clients_stop_waiting(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    answers = asyncio.Event()
+
     async def hang(digests: Sequence[str]) -> dict[str, Token]:
-        await asyncio.sleep(3_600)
+        await answers.wait()
         return {}
 
     client = await bus.client()
@@ -66,6 +68,7 @@ async def test_a_store_that_hangs_is_told_before_clients_stop_waiting(
     monkeypatch.setattr(identity, "PATIENCE_SECONDS", 0.1)
     for path in ("/pulse", "/topics", "/subscribers"):
         assert is_refused(await client.get(path), 503), path
+    answers.set()
 
 
 async def test_scaling_tells_batches_that_are_due(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
