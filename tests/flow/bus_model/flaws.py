@@ -116,12 +116,10 @@ async def hand_over_for_ever(
     return await _hand_over(self, claimed, token, until=FAR_AHEAD)
 
 
-async def hand_over_busy_ones(
+async def hand_over_due_for_ever(
     self: WakeUps, ids: Sequence[str], token: str, *, now: datetime, until: datetime
 ) -> tuple[list[HandedWakeUp], dict[str, datetime]]:
-    at_rest = {"$set": {"of.stage": WakeStage.RESTING.value}}
-    await self._wake_ups.update_many({"_id": {"$in": list(ids)}, "of.stage": WakeStage.BUSY.value}, at_rest)
-    return await _hand_over_due(self, ids, token, now=now, until=until)
+    return await _hand_over_due(self, ids, token, now=now, until=FAR_AHEAD)
 
 
 async def take_for_anybody(

@@ -119,11 +119,12 @@ MUTANTS = {
         (WakeUps, "hand_over", flaws.hand_over_for_ever),
         weather=BusWeather(length=300, purged=0.3),
     ),
-    "blind timers": _mutant(
-        "a timer hands over what a worker is busy with",
-        "CROWDED REPEATED",
-        (WakeUps, "hand_over_due", flaws.hand_over_busy_ones),
-        weather=BusWeather(length=400, uneven=True, slow=0.5),
+    "endless timers": _mutant(
+        "what a timer hands over never comes back",
+        "NEVER",
+        (WakeUps, "hand_over_due", flaws.hand_over_due_for_ever),
+        seed=1,
+        weather=BusWeather(length=300, purged=0.3, refuses=0.3),
     ),
     "take without token": _mutant(
         "whoever hears of a wake-up takes it",

@@ -1,7 +1,7 @@
 """A flush is stored whole or not at all, whoever else flushes, subscribes or dies at the same time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake
 from shared.domain.positions import Position
 from shared.store import Store
-from shared.store.bus import replays
+from shared.store.bus import flushes, replays
 from shared.store.bus.flushes import BusFlush, FlushResult, LogPosition, PositionMove
 from shared.store.transactions import OwnSession
 from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
@@ -112,7 +112,7 @@ async def test_of_a_flush_and_a_suspension_at_the_same_time_one_is_refused_and_b
     refused, tasks = asyncio.Event(), dict[str, asyncio.Task[Any]]()
 
     def begin(name: str) -> None:
-        work = {
+        work: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "flush": partial(store.bus_flushes.flush, made, session),
             "suspension": partial(change, store, subscription, state=SubscriptionStatus.SUSPENDED),
         }
@@ -136,7 +136,7 @@ async def test_of_a_flush_and_a_suspension_at_the_same_time_one_is_refused_and_b
         return noted
 
     monkeypatch.setattr(store.bus_flushes, "_move", note("flush", "suspension", store.bus_flushes._move))
-    monkeypatch.setattr(replays, "hold_all_positions", note("suspension", "flush", replays.hold_all_positions))
+    monkeypatch.setattr(replays, "hold_all_positions", note("suspension", "flush", flushes.hold_all_positions))
     begin(first)
     await until(lambda: len(tasks) == 2)
     suspended, result = await tasks["suspension"], await tasks["flush"]
