@@ -3,11 +3,11 @@ without its secret."""
 
 from collections.abc import Mapping
 from typing import Annotated, assert_never
-from urllib.parse import urlsplit
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from services.api.http.wire import hide_path
 from shared.domain.clock.callbacks import (
     HEADER_BYTES,
     HEADERS,
@@ -142,7 +142,7 @@ def redact(callback: Callback) -> Callback:
     bare = replace(callback, payload="null", headers={})
     match bare:
         case HttpCallback():
-            return replace(bare, url=urlsplit(bare.url)._replace(path="/…", query="", fragment="").geturl())
+            return replace(bare, url=hide_path(bare.url))
         case KafkaCallback():
             return replace(bare, key=None)
         case RabbitCallback():

@@ -10,6 +10,7 @@ Routemaster's clients show a token as the user name of basic auth, with any pass
 take nothing else. A token of the bus is known there and below `/bus` alone.
 """
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -27,6 +28,7 @@ from prometheus_client import Counter
 from services.api.http import errors
 from services.api.http.errors import BasicNeeded
 from services.api.http.ids import fresh_id
+from services.api.http.looks import PATIENCE_SECONDS
 from services.api.http.request_ids import header_values
 from services.api.http.token_uses import TokenUses
 from shared.domain.accounts.callers import (
@@ -41,7 +43,7 @@ from shared.domain.accounts.callers import (
     token_namespace,
     user_caller,
 )
-from shared.domain.errors import Conflict, Unauthorized
+from shared.domain.errors import Conflict, Unauthorized, Unavailable
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import LINGER_SECONDS, Coalescer
@@ -150,19 +152,24 @@ class Directory:
             raise Unauthorized("this token is not known")
         return token_caller(self._admit(token, digest))
 
-    async def client(self, shown: str) -> Caller:
-        """The caller that shows this token by basic auth: a service, or the bus's root, who is an admin and no service.
+    async def client(self, readings: Sequence[str]) -> tuple[Caller, str]:
+        """The caller that shows a token by basic auth: a service, or the bus's root, who is an admin and no service;
+        and the first of these readings of the token that is known.
 
         Raises:
-            BasicNeeded: there is none, or nobody knows it.
+            BasicNeeded: no reading is known.
         """
-        try:
-            caller = await self._client(shown)
-        except Unauthorized as error:
-            _sign_ins(_BASIC, "refused").inc()
-            raise BasicNeeded(error.reason) from None
-        _sign_ins(_BASIC, "known").inc()
-        return caller
+        reason = ""
+        for shown in readings:
+            try:
+                caller = await self._client(shown)
+            except Unauthorized as error:
+                reason = error.reason
+            else:
+                _sign_ins(_BASIC, "known").inc()
+                return caller, shown
+        _sign_ins(_BASIC, "refused").inc()
+        raise BasicNeeded(reason)
 
     async def _client(self, shown: str) -> Caller:
         if self._root_key and hmac.compare_digest(shown.encode(), self._root_key):
@@ -246,9 +253,13 @@ class IdentifyCaller:
         await self._app(scope, receive, send)
 
     async def _identify_client(self, scope: Scope) -> None:
-        shown = read_basic(header_values(scope, b"authorization"))
+        readings = read_basic(header_values(scope, b"authorization"))
         scope["state"][_LOOK] = self._directory, time.monotonic()
-        scope["state"][_CALLER], scope["state"][_SHOWN] = await self._directory.client(shown), shown
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                scope["state"][_CALLER], scope["state"][_SHOWN] = await self._directory.client(readings)
+        except TimeoutError:
+            raise Unavailable(f"the store has not answered within {PATIENCE_SECONDS:g} s", server="store") from None
 
 
 def _is_shown_rightly(token: Token, shown: str, digest: str) -> bool:
@@ -256,19 +267,19 @@ def _is_shown_rightly(token: Token, shown: str, digest: str) -> bool:
     return (token.scope is TokenScope.BUS) == (digest == bus_digest(shown))
 
 
-def read_basic(credentials: Sequence[str]) -> str:
-    """The user name of basic auth in these headers `Authorization`. Raises `BasicNeeded` where there is not exactly
-    one."""
+def read_basic(credentials: Sequence[str]) -> Sequence[str]:
+    """The tokens that the user name of basic auth in these headers `Authorization` may be. Raises `BasicNeeded` where
+    there is not exactly one user name."""
     scheme, _, encoded = (credentials[0] if len(credentials) == 1 else "").partition(" ")
     try:
         user = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == _BASIC else ""
     except (binascii.Error, UnicodeDecodeError, ValueError):
         user = ""
-    # A token may hold a colon, and then the password of `token:x` is what stands behind the last one.
-    token = user.rpartition(":")[0] or user
-    if not token:
+    # The password follows the first colon (RFC 7617). But a token may have a colon: then it ends before the last one.
+    readings = [reading for reading in (user.rpartition(":")[0], user.partition(":")[0]) if reading]
+    if not readings:
         raise BasicNeeded("a token is needed, as the user name of basic auth")
-    return token
+    return list(dict.fromkeys(readings))
 
 
 def count_sign_in(way: str, *, known: bool) -> None:
@@ -316,7 +327,7 @@ async def look_again(connection: Connection) -> None:
     if directory is None or time.monotonic() - looked_at <= _TRUSTED_SECONDS:
         return
     if shown := shown_by(connection):
-        await directory.client(shown)
+        await directory.client([shown])
     else:
         peer = connection.client
         await directory.caller(connection.headers, peer.host if peer else None, on_bus=True)

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from shared.domain.errors import Unavailable
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 4.0
+"""Clients of Routemaster, and many a load balancer, wait for five seconds."""
 FRESH_SECONDS = 1.0
 
 
 class SharedLook:
-    """Looks whether these checks pass. One that raises `Unavailable`, or takes over five seconds, does not."""
+    """Looks whether these checks pass. One that raises `Unavailable`, or takes over four seconds, does not."""
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Response
@@ -102,6 +103,12 @@ class _Ready(Response[bytes]):
             await send({"type": "http.response.body", "body": self.content, "more_body": False})
 
         return send_all
+
+
+def hide_path(url: str) -> str:
+    """The URL without its path and its query, which may be a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/…"
 
 
 def hide(text: str) -> str:

@@ -16,6 +16,7 @@ from shared.flow.bus.replays import BusReplayFlow
 from shared.flow.bus.standing import QueueStandings
 from shared.flow.bus.topics import TopicFlow
 from shared.flow.bus.waking import Waker
+from shared.runtime.lifecycle import Closing, Component
 from shared.stream import TopicSpec
 
 if TYPE_CHECKING:  # these bring cryptography along, and not every process needs it
@@ -52,7 +53,11 @@ class BusPart(Part):
         clock, given = self.settings.scheduler, self.capabilities
         # The clock claims what comes due a little ahead of its time.
         handed_for = timedelta(seconds=clock.call_lease_seconds + clock.lookahead_seconds)
-        return Waker(self.store, given.broker, given.time, handed_for=handed_for)
+        tick = timedelta(seconds=clock.tick_seconds)
+        return Waker(self.store, given.broker, given.time, handed_for=handed_for, tick=tick)
+
+    def components(self, process: str) -> Sequence[Component]:
+        return (Closing("wake-ups due soon", self.waker.close),)
 
     @cached_property
     def dead_letters(self) -> BusDeadLetterFlow:

@@ -162,6 +162,7 @@ class GroupedStore:
     async def _rest(self, rests: Sequence[Rest]) -> Sequence[TakenWakeUp | None]:
         """Each as it is now, where it wants another look."""
         woken = await self._store.bus_wake_ups.rest(rests)
+        self._waker.expect({rest.taken.id: rest.fires_at for rest in rests if rest.taken.claim not in woken})
         return [woken.get(rest.taken.claim) for rest in rests]
 
     async def _hand_on(self, taken: Sequence[TakenWakeUp]) -> Sequence[None]:

@@ -37,8 +37,8 @@ class QueueFilling:
     async def fill(self, most: int, now: datetime) -> DeliveriesInHand:
         """Up to so many deliveries. Raises `WakeUpLost`, and `Unavailable`."""
         held, opened, next_open = self._held, list[EventDelivery](), FAR_AHEAD
+        found, is_in_turn = list[EventDelivery](), most == 1 and not self._is_ordered
         if held.cursor.open_deliveries:
-            is_in_turn = most == 1 and not self._is_ordered
             found = await held.tools.store.read_open(OpenAsked(held.queue, is_in_turn))
             is_other_asked = is_in_turn and found and held.cursor.asks_another(found[0])
             if is_other_asked and (fresh := await self._cut(1, now)).deliveries:
@@ -48,6 +48,9 @@ class QueueFilling:
         if wanted <= 0:
             return DeliveriesInHand(opened, held.taken.of.waiting, now if opened else next_open)
         made = await self._cut(wanted, now)
+        if is_in_turn and found and not opened and not made.deliveries and found[0].failures == 1:
+            # Nothing has succeeded beside it, and its receiver's pause is over: there is nothing else to ask by.
+            opened, next_open = await self._take_open(found, most, found[0].retry_at or now)
         return DeliveriesInHand([*opened, *made.deliveries], made.left, min(next_open, made.next_moment))
 
     async def _take_open(

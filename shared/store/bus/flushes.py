@@ -296,6 +296,13 @@ async def read_all_positions(database: AsyncDatabase[Document], session: AsyncCl
     return {document["_id"]: _position(document).position for document in found}
 
 
+async def hold_all_positions(database: AsyncDatabase[Document], session: AsyncClientSession) -> dict[str, Position]:
+    """The same, written to, so that this transaction and a flush that is under way exclude each other: neither may be
+    stored beside the other by what it has only read."""
+    await database[POSITIONS].update_many({}, {"$inc": {"held": 1}}, session=session)
+    return await read_all_positions(database, session)
+
+
 def _position(document: Document) -> LogPosition:
     position = Position(document["position"], document["log"], tuple(document["left"]))
     return LogPosition(position, document["order"], document["flush"], document.get("upto", ""))

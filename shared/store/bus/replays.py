@@ -33,7 +33,7 @@ from shared.domain.instants import EPOCH
 from shared.domain.transitions import sources
 from shared.store.bus.cursors import CURSORS
 from shared.store.bus.dead_letters import LETTERS
-from shared.store.bus.flushes import FlushResult, bring_to_queues, read_all_positions
+from shared.store.bus.flushes import FlushResult, bring_to_queues, hold_all_positions
 from shared.store.bus.notices import add_loss
 from shared.store.bus.registry import SUBSCRIPTIONS
 from shared.store.documents import BSON_TYPES, Codec, Document, Page, forget_some, make, read_page, translate_errors
@@ -277,7 +277,7 @@ async def move_replays(
     if after.state is SubscriptionStatus.SUSPENDED:
         last = replays.find(_of_queue(after.queue), {"number": 1}, session=session).sort("_id", DESCENDING).limit(1)
         number = max([document["number"] for document in await last.to_list()], default=0) + 1
-        waiting = replay_of_suspension(after, number, await read_all_positions(database, session), after.updated_at)
+        waiting = replay_of_suspension(after, number, await hold_all_positions(database, session), after.updated_at)
         await replays.insert_one(_codec.document(waiting), session=session)
     elif after.state is SubscriptionStatus.REMOVED:
         changes = _cancel_open(after.queue, "its subscription is removed", after.updated_at)

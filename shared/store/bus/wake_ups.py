@@ -109,7 +109,7 @@ class WakeUps:
         due = {"$max": [_if({"$gte": [added, "$of.full"]}, now, asked), "$of.not_before"]}
         change: list[Document] = [
             {"$set": {"of.waiting": added, "of.due": due}},
-            {"$set": {"of.moves": _and({"$eq": ["$of.stage", "resting"]}, {"$lt": ["$of.due", "$fires_at"]})}},
+            {"$set": {"of.moves": _and(_IS_RESTING, {"$lt": ["$of.due", "$fires_at"]})}},
             {"$set": {"of.now": _and("$of.moves", {"$lte": ["$of.due", now]})}},
             {
                 "$set": {
@@ -130,6 +130,20 @@ class WakeUps:
         died = {"$add": ["$of.deaths", _if({"$eq": ["$of.stage", "busy"]}, 1, 0)]}
         change = {"of.deaths": died} | _handover_fields(token, until)
         return await self._change_and_read_handover_fields(ids, _where(is_ours, change), token)
+
+    async def hand_over_due(
+        self, ids: Sequence[str], token: str, *, now: datetime, until: datetime
+    ) -> tuple[list[HandedWakeUp], dict[str, datetime]]:
+        """Hand over those of these that rest and are due, but for what the clock has claimed and holds; returns them,
+        and when each of the others that rest is due."""
+        is_due = _and(_IS_RESTING, {"$lte": ["$fires_at", now]})
+        is_due = _and(is_due, {"$eq": [{"$ifNull": ["$token", ""]}, ""]})
+        await self._change(ids, _where(is_due, _handover_fields(token, until)))
+        with translate_errors():
+            found = await self._wake_ups.find({"_id": {"$in": list(ids)}}, _READ | {"fires_at": 1}).to_list()
+        handed = [_read_taken(document) for document in found if document.get("token") == token]
+        free = (each for each in found if "token" not in each and each["of"]["stage"] == WakeStage.RESTING.value)
+        return list(map(_read_handed, handed)), {each["_id"]: each["fires_at"] for each in free}
 
     async def hand_on(self, taken: Sequence[TakenWakeUp], token: str, *, until: datetime) -> list[HandedWakeUp]:
         """Give these back for others, or ourselves, to take in their turn; returns what was still ours."""
@@ -235,10 +249,7 @@ class WakeUps:
         self, ids: Sequence[str], change: list[Document], token: str
     ) -> list[HandedWakeUp]:
         await self._change(ids, change)
-        taken = await self._read(ids, token)
-        return [
-            HandedWakeUp(found.id, found.token, found.of.slow, found.of.deaths, found.of.has_to_part) for found in taken
-        ]
+        return list(map(_read_handed, await self._read(ids, token)))
 
     async def _change(self, ids: Sequence[str], change: list[Document]) -> int:
         with translate_errors():
@@ -260,6 +271,7 @@ class WakeUps:
 
 
 _READ = {"owner": 1, "token": 1, "of": 1}
+_IS_RESTING = {"$eq": ["$of.stage", WakeStage.RESTING.value]}
 # What is forgotten when somebody lays a wake-up down who was alive.
 _LAID_DOWN = {"of.deaths": 0, "of.parted": 0, "of.faults": 0, "of.sessions": [], "of.left": []}
 
@@ -286,6 +298,10 @@ def _read_taken(document: Mapping[str, Any]) -> TakenWakeUp:
     return TakenWakeUp(id=document["_id"], queue=queue, token=document["token"], of=_read_of(document))
 
 
+def _read_handed(found: TakenWakeUp) -> HandedWakeUp:
+    return HandedWakeUp(found.id, found.token, found.of.slow, found.of.deaths, found.of.has_to_part)
+
+
 def _read_of(document: Mapping[str, Any]) -> WakeUp:
     return msgspec.convert(document["of"], WakeUp, builtin_types=BSON_TYPES)
 
@@ -302,13 +318,12 @@ def _ids_and_condition(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], Doc
 
 
 def _looked_at(now: datetime) -> Document:
-    resting = {"$eq": ["$of.stage", WakeStage.RESTING.value]}
     return {
         "of.waiting": {"$add": ["$of.waiting", 1]},
         "of.not_before": None,
         "fires_at": now,
-        "visible_at": _if(resting, now, "$visible_at"),
-        "token": _if(resting, "$$REMOVE", "$token"),  # of an early claim of the clock
+        "visible_at": _if(_IS_RESTING, now, "$visible_at"),
+        "token": _if(_IS_RESTING, "$$REMOVE", "$token"),  # of an early claim of the clock
     }
 
 

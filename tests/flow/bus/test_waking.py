@@ -1,5 +1,7 @@
 """A worker dies of one wake-up, and takes along whatever else it has in hand: these must not meet for ever."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -14,6 +16,7 @@ from shared.flow.time import DatabaseTime
 from shared.store import Store
 from shared.store.clock.occurrences import fresh_token
 from tests.store.bus.made_subscriptions import add
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -68,3 +71,81 @@ async def test_from_the_third_death_on_they_rest_for_different_times(store: Stor
     await waker.hand_over(await claim(store, subscriptions))
     stand = await wake_ups(store, subscriptions)
     assert {(each.deaths, each.stage) for each in stand} == {(3, WakeStage.HANDED)}
+
+
+@pytest.fixture
+async def wakers(store: Store) -> AsyncIterator[list[Waker]]:
+    """Two processes with one broker, each with a timer for what comes due within a minute; the clock is away."""
+    broker = MemoryBroker()
+    await broker.setup((DELIVER_QUEUE, SLOW_QUEUE))
+    made = [Waker(store, broker, DatabaseTime(store), handed_for=LEASE, tick=LEASE) for _ in "ab"]
+    for waker in made:
+        await waker._time.now()
+    yield made
+    for waker in made:
+        await waker.close()
+
+
+async def told(wakers: list[Waker]) -> int:
+    """How many messages workers have got."""
+    return await wakers[0]._broker.depth(DELIVER_QUEUE)
+
+
+async def test_what_is_due_within_a_tick_is_handed_over_then_and_once(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a")
+    due = await store.now() + timedelta(milliseconds=300)
+    for waker in wakers:
+        await waker.wake([Wake(subscription.queue, due, 1)])
+    assert await told(wakers) == 0
+    await until(lambda: not any(waker._timers or waker._rung for waker in wakers))
+    assert (await told(wakers), await store.now() >= due) == (1, True)
+
+
+async def test_what_the_clock_holds_is_left_to_it(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a")
+    await wakers[0].wake([Wake(subscription.queue, await store.now() + timedelta(milliseconds=200), 1)])
+    claimed = await claim(store, [subscription])
+    await until(lambda: not (wakers[0]._timers or wakers[0]._rung))
+    assert await told(wakers) == 0
+    await wakers[0].hand_over(claimed)
+    assert await told(wakers) == 1
+
+
+async def test_a_timer_follows_a_wake_up_that_was_moved(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a")
+    now = await store.now()
+    await wakers[0].wake([Wake(subscription.queue, now + timedelta(milliseconds=100), 1)])
+    later = now + timedelta(milliseconds=600)
+    await store._database["occurrences"].update_many({}, {"$set": {"fires_at": later, "visible_at": later}})
+    await until(lambda: told(wakers))
+    assert await store.now() >= later
+
+
+async def test_an_earlier_moment_moves_the_timer_and_a_full_queue_needs_none(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a", max_events=3)
+    now, waker = await store.now(), wakers[0]
+    for seconds in (40, 20, 30):
+        await waker.wake([Wake(subscription.queue, now + timedelta(seconds=seconds), 0)])
+    (timer,) = waker._timers.values()
+    assert timer.when() <= asyncio.get_running_loop().time() + 20
+    await waker.wake([Wake(subscription.queue, now + timedelta(seconds=20), 3)])
+    assert (waker._timers, await told(wakers)) == ({}, 1)
+
+
+async def test_what_is_behind_the_tick_is_left_to_the_clock(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a")
+    await wakers[0].wake([Wake(subscription.queue, await store.now() + 2 * LEASE, 1)])
+    assert wakers[0]._timers == {}
+
+
+async def test_a_process_that_stops_leaves_its_moments_to_the_clock(store: Store, wakers: list[Waker]) -> None:
+    subscription = await add(store, "a")
+    due = await store.now() + timedelta(milliseconds=100)
+    await wakers[0].wake([Wake(subscription.queue, due, 1)])
+    await wakers[0].close()
+    await wakers[0].wake([Wake(subscription.queue, due, 1)])
+    assert (wakers[0]._timers, wakers[0]._rung, await told(wakers)) == ({}, set(), 0)
+    (found,) = await store.occurrences.find_upcoming(queue_owner(subscription.queue), 1)
+    assert found.visible_at == found.fires_at == due
+    await wakers[1].hand_over(await claim(store, [subscription]))
+    assert await told(wakers) == 1

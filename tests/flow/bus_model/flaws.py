@@ -31,6 +31,7 @@ _wake = WakeUps.wake
 _rest = WakeUps.rest
 _take = WakeUps.take
 _hand_over = WakeUps.hand_over
+_hand_over_due = WakeUps.hand_over_due
 
 
 def begin_many_calls(self: QueueCalls, in_flight: int) -> None:
@@ -113,6 +114,12 @@ async def hand_over_for_ever(
     self: WakeUps, claimed: Sequence[Occurrence], token: str, *, until: datetime
 ) -> list[HandedWakeUp]:
     return await _hand_over(self, claimed, token, until=FAR_AHEAD)
+
+
+async def hand_over_due_for_ever(
+    self: WakeUps, ids: Sequence[str], token: str, *, now: datetime, until: datetime
+) -> tuple[list[HandedWakeUp], dict[str, datetime]]:
+    return await _hand_over_due(self, ids, token, now=now, until=FAR_AHEAD)
 
 
 async def take_for_anybody(

@@ -119,6 +119,13 @@ MUTANTS = {
         (WakeUps, "hand_over", flaws.hand_over_for_ever),
         weather=BusWeather(length=300, purged=0.3),
     ),
+    "endless timers": _mutant(
+        "what a timer hands over never comes back",
+        "NEVER",
+        (WakeUps, "hand_over_due", flaws.hand_over_due_for_ever),
+        seed=1,
+        weather=BusWeather(length=300, purged=0.3, refuses=0.3),
+    ),
     "take without token": _mutant(
         "whoever hears of a wake-up takes it",
         "CROWDED REPEATED",

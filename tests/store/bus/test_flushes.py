@@ -1,18 +1,24 @@
 """A flush is stored whole or not at all, whoever else flushes, subscribes or dies at the same time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from pymongo.errors import OperationFailure
 
+from shared.domain.bus.subscriptions import SubscriptionStatus
 from shared.domain.bus.wake_ups import Wake
 from shared.domain.positions import Position
 from shared.store import Store
+from shared.store.bus import flushes, replays
 from shared.store.bus.flushes import BusFlush, FlushResult, LogPosition, PositionMove
 from shared.store.transactions import OwnSession
-from tests.store.bus.made_subscriptions import NOON, add, chunk, flush_of, version
+from tests.store.bus.made_subscriptions import NOON, add, change, chunk, flush_of, version
+from tests.waiting import until
 
 pytestmark = pytest.mark.native
 
@@ -94,6 +100,53 @@ async def test_a_change_of_subscriptions_outdates_what_was_folded_before(store: 
     assert await store.bus_flushes.flush(folded, session) is FlushResult.OUTDATED
     assert await store.bus_flushes.read_positions([P0]) == {P0: START}
     assert await chunks_of(store, "q.1") == []
+
+
+@pytest.mark.parametrize("first", ["flush", "suspension"])
+async def test_of_a_flush_and_a_suspension_at_the_same_time_one_is_refused_and_begins_anew(
+    store: Store, session: OwnSession, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Else the flush brings events that the replay of the suspension brings once more."""
+    subscription = await add(store, "k", "a")
+    made = flush_of(await version(store), {P0: (START, 5)}, chunk(subscription.queue, (P0, 4)))
+    refused, tasks = asyncio.Event(), dict[str, asyncio.Task[Any]]()
+
+    def begin(name: str) -> None:
+        work: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "flush": partial(store.bus_flushes.flush, made, session),
+            "suspension": partial(change, store, subscription, state=SubscriptionStatus.SUSPENDED),
+        }
+        if name not in tasks:
+            tasks[name] = asyncio.create_task(work[name]())
+
+    def note(name: str, other: str, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """The same write; the other transaction runs behind it as far as it can."""
+
+        async def noted(*args: Any) -> Any:
+            try:
+                written = await write(*args)
+            except OperationFailure:
+                refused.set()
+                raise
+            begin(other)
+            if name == first:
+                await until(lambda: refused.is_set() or tasks[other].done())
+            return written
+
+        return noted
+
+    monkeypatch.setattr(store.bus_flushes, "_move", note("flush", "suspension", store.bus_flushes._move))
+    monkeypatch.setattr(replays, "hold_all_positions", note("suspension", "flush", flushes.hold_all_positions))
+    begin(first)
+    await until(lambda: len(tasks) == 2)
+    suspended, result = await tasks["suspension"], await tasks["flush"]
+    (replay,) = await store.bus_replays.page(subscription.queue, limit=2)
+    begins = {span.partition: span.begins for span in replay.spans}
+    assert (refused.is_set(), suspended.state) == (True, SubscriptionStatus.SUSPENDED)
+    assert (result, begins[P0], len(await chunks_of(store, subscription.queue))) == {
+        "flush": (FlushResult.STORED, 5, 1),
+        "suspension": (FlushResult.OUTDATED, 0, 0),
+    }[first]
 
 
 async def test_of_two_that_flush_the_same_one_wins(store: Store, session: OwnSession, ready_database: str) -> None:

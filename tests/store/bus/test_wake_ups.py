@@ -117,6 +117,23 @@ async def test_a_claim_of_the_clock_that_came_too_early_is_lost(store: Store) ->
     assert len(await take(store, [(handed.id, handed.token)])) == 1
 
 
+async def test_by_its_moment_only_what_rests_and_is_due_is_handed_over(store: Store) -> None:
+    await add(store, *QUEUES)
+    due, busy, later, claimed = QUEUES
+    taken = await in_hand(store, busy)
+    await wake(store, Wake(due, NOON + SECOND, 1), Wake(later, NOON + 2 * SECOND, 1), Wake(claimed, NOON + SECOND, 1))
+    await store.occurrences.claim((await stored(store, claimed)).shard, "clock", Visible(LEASE), leased_until=LEASE)
+    ids = list(map(wake_up_id, QUEUES))
+    for expected in ({due}, set[str]()):
+        token = fresh_token()
+        handed, resting = await store.bus_wake_ups.hand_over_due(ids, token, now=NOON + SECOND, until=LEASE)
+        assert {(each.id, each.token) for each in handed} == {(wake_up_id(queue), token) for queue in expected}
+        assert resting == {wake_up_id(later): NOON + 2 * SECOND}
+    assert await store.bus_wake_ups.renew([taken], until=LEASE) == {taken.claim}
+    (held,) = await store.bus_wake_ups.hand_over(await store.occurrences.read("clock", limit=9), "t", until=LEASE)
+    assert held.id == wake_up_id(claimed)
+
+
 async def test_only_one_takes_it(store: Store) -> None:
     await add(store, ONE)
     handed = await wake(store, Wake(ONE, NOON, 1))

@@ -1,12 +1,10 @@
 """Subscriptions of the bus as its own API shows them. Instants are RFC 3339 in UTC."""
 
-from urllib.parse import urlsplit
-
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from services.api.bus.native.subscription_body import ConditionBody, FilterBody
-from services.api.http.wire import Timestamp
+from services.api.http.wire import Timestamp, hide_path
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.instants import format_instant
@@ -49,7 +47,7 @@ def subscription_view(
     return EventSubscriptionView(
         id=subscription.id,
         key=subscription.key,
-        callback=subscription.callback if personal else _hide_path(subscription.callback),
+        callback=subscription.callback if personal else hide_path(subscription.callback),
         topics=subscription.topics,
         filter=show_filter(subscription.filter),
         max_events=subscription.max_events,
@@ -75,9 +73,3 @@ def show_filter(wanted: EventFilter) -> FilterBody:
     """A filter as a body names it."""
     conditions = tuple(ConditionBody(each.path, each.op, msgspec.json.decode(each.value)) for each in wanted.data)
     return FilterBody(wanted.types, wanted.url_prefix, conditions)
-
-
-def _hide_path(url: str) -> str:
-    """Whom a URL calls: its path and query may be a secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}/{HIDDEN}"

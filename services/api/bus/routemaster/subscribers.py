@@ -16,6 +16,7 @@ from services.api.bus.routemaster.topics import SEGMENTS
 from services.api.http.identity import caller_of, look_again
 from services.api.http.rights import OnBus
 from services.api.http.routes import Resource, Route
+from services.api.http.wire import hide_path
 from shared.domain.accounts.callers import Caller
 from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventSubscription, share_topics
 from shared.domain.errors import NotFound
@@ -39,8 +40,8 @@ class PublishedEvents(Struct, frozen=True):
 
 
 class PublishedSubscription(Struct, frozen=True):
-    """A client's subscription. `subscriber` is the caller's own token, or the name of another's. `uuid` is shown to its
-    owner and to the bus's root."""
+    """A client's subscription. `subscriber` is the caller's own token, or the name of another's. `uuid` and the path of
+    `callback` are shown to their owner and to the bus's root."""
 
     subscriber: str
     uuid: str | None
@@ -159,7 +160,7 @@ def _show(subscription: EventSubscription, name: str, standing: QueueStanding, c
     return PublishedSubscription(
         subscriber=name,
         uuid=(subscription.uuid or None) if is_shown else None,
-        callback=subscription.callback,
+        callback=subscription.callback if is_shown else hide_path(subscription.callback),
         max_events=subscription.max_events,
         timeout=subscription.timeout_ms,
         topics=subscription.topics,

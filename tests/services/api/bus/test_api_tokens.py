@@ -1,12 +1,14 @@
 """`/api_tokens`: tokens of the bus, which open the bus and nothing else, and are kept as digests."""
 
 import re
+from base64 import b64encode
 
 import pytest
 from structlog.testing import capture_logs
 
 from shared.domain.accounts.callers import bus_digest, secret_digest
 from tests.services.api.bus.conftest import Bus, event, is_empty, is_refused, subscription
+from tests.services.api.client import Client
 from tests.services.api.conftest import ROOT_KEY
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -37,6 +39,30 @@ async def test_a_given_token_is_taken_and_making_it_again_changes_nothing(bus: B
     assert (await bus.root.get("/api_tokens")).json == listed
     assert is_refused(await bus.root.post("/api_tokens", given | {"name": "bob"}), 400)
     assert (await bus.root.client(given["token"]).get("/pulse")).status == 204
+
+
+async def test_a_password_may_have_colons_and_so_may_a_token(bus: Bus) -> None:
+    plain = bus.topic()
+    colon = f"{plain}:more"
+    for token in (plain, colon):
+        assert (await bus.root.post("/api_tokens", {"name": token, "token": token})).status == 201
+
+    def show(user_pass: str) -> Client:
+        return Client(bus.root.app, {"authorization": f"Basic {b64encode(user_pass.encode()).decode()}"})
+
+    for token, password in (
+        (plain, ":pass:word"),
+        (plain, "::"),
+        (plain, ":"),
+        (plain, ""),
+        (colon, ":x"),
+        (colon, ":"),
+    ):
+        caller = show(token + password)
+        assert is_empty(await caller.post("/subscriber", subscription(bus.topic())), 204), password
+        assert token in [each["subscriber"] for each in (await caller.get("/subscribers")).json], password
+    for user_pass in ("nobody:pass:word", ":", ":x", f":{plain}:x", f"x:{plain}:x"):
+        assert is_refused(await show(user_pass).get("/subscribers"), 401), user_pass
 
 
 @pytest.mark.parametrize(
@@ -141,7 +167,6 @@ async def test_a_token_of_everything_is_a_client_too(bus: Bus) -> None:
 
 async def test_without_a_root_key_none_opens_anything(bus: Bus) -> None:
     from shared.runtime.bus_settings import BusSettings
-    from tests.services.api.client import Client
 
     closed = Client(bus.house.build(BusSettings()))
     for key in (ROOT_KEY, "", "x"):

@@ -1,16 +1,23 @@
 """`/pulse` and `/health`, as monitors and load balancers ask."""
 
+import asyncio
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from services.api.bus.routemaster import pulse
+from services.api.http import identity, looks
+from shared.domain.accounts.callers import Token
 from shared.domain.errors import Unavailable
 from shared.runtime.bus_settings import BusSettings
 from tests.services.api.bus.conftest import Bus, is_empty, is_refused, subscription
 from tests.services.api.client import Client
 from tests.services.api.conftest import ROOT_KEY, DeliveringStream
+
+CLIENT_SECONDS = 5
+"""How long Routemaster's client waits for an answer."""
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -22,6 +29,13 @@ class AwayStream(DeliveringStream):
         raise Unavailable("the log is away")
 
 
+class HangingStream(DeliveringStream):
+    """Answers too late."""
+
+    async def ping(self) -> None:
+        await asyncio.sleep(3_600)
+
+
 async def test_a_well_bus_has_a_pulse(bus: Bus) -> None:
     for caller in (bus.root, await bus.client()):
         assert is_empty(await caller.get("/pulse"), 204)
@@ -31,6 +45,30 @@ async def test_without_its_log_it_has_none(bus: Bus) -> None:
     away = AwayStream.__new__(AwayStream)
     app = bus.house.build(BusSettings(root_key=ROOT_KEY), stream=away)
     assert is_refused(await Client(app).client(ROOT_KEY).get("/pulse"), 500)
+
+
+async def test_a_log_that_hangs_has_none_before_clients_stop_waiting(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looks.PATIENCE_SECONDS <= 4 < CLIENT_SECONDS
+    monkeypatch.setattr(looks, "PATIENCE_SECONDS", 0.1)
+    app = bus.house.build(BusSettings(root_key=ROOT_KEY), stream=HangingStream.__new__(HangingStream))
+    assert is_refused(await Client(app).client(ROOT_KEY).get("/pulse"), 500)
+
+
+async def test_a_store_that_hangs_is_told_before_clients_stop_waiting(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = asyncio.Event()
+
+    async def hang(digests: Sequence[str]) -> dict[str, Token]:
+        await answers.wait()
+        return {}
+
+    client = await bus.client()
+    monkeypatch.setattr(bus.house.store.tokens, "with_digests", hang)
+    monkeypatch.setattr(identity, "PATIENCE_SECONDS", 0.1)
+    for path in ("/pulse", "/topics", "/subscribers"):
+        assert is_refused(await client.get(path), 503), path
+    answers.set()
 
 
 async def test_scaling_tells_batches_that_are_due(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

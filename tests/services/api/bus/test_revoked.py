@@ -1,5 +1,6 @@
 """Whose token is revoked has nothing delivered any more."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -41,12 +42,12 @@ async def test_who_was_taken_out_while_its_body_came_is_refused(
     client, topic, looks = await bus.client(), bus.topic(), 0
     look_up = identity.Directory.client
 
-    async def look_up_and_lose(directory: identity.Directory, shown: str) -> Caller:
+    async def look_up_and_lose(directory: identity.Directory, readings: Sequence[str]) -> tuple[Caller, str]:
         nonlocal looks
         looks += 1
         if looks == 2:
             await bus.house.store._database["tokens"].delete_many({"scope": "bus"})
-        return await look_up(directory, shown)
+        return await look_up(directory, readings)
 
     monkeypatch.setattr(identity, "_TRUSTED_SECONDS", -1.0)  # as if the body had taken longer
     monkeypatch.setattr(identity.Directory, "client", look_up_and_lose)

@@ -120,19 +120,21 @@ async def test_no_delivery_has_over_ten_thousand_events(bus: Bus) -> None:
         assert (await shown_of(client))["max_events"] == 10_000
 
 
-async def test_a_uuid_is_for_its_owner_and_root(bus: Bus) -> None:
+async def test_a_uuid_and_the_path_of_a_callback_are_for_their_owner_and_root(bus: Bus) -> None:
     client, other, topic = await bus.client("alice"), await bus.client("bob"), bus.topic()
-    assert is_empty(await client.post("/subscriber", subscription(topic, uuid="s3cr3t")), 204)
-    for caller, uuid, name in (
-        (client, "s3cr3t", token_of(client)),
-        (bus.root, "s3cr3t", "alice"),
-        (other, None, "alice"),
+    callback = "https://me:pw@app.example.com:8443/hooks/s3cr3t"
+    assert is_empty(await client.post("/subscriber", subscription(topic, uuid="s3cr3t", callback=callback)), 204)
+    whole = "https://app.example.com:8443/hooks/s3cr3t"
+    for caller, uuid, name, callback in (
+        (client, "s3cr3t", token_of(client), whole),
+        (bus.root, "s3cr3t", "alice", whole),
+        (other, None, "alice", "https://app.example.com:8443/…"),
     ):
         for path in ("/subscribers", "/subscriptions"):
             reply = await caller.get(path)
             assert reply.headers["content-type"] == "application/json"
             [shown] = [each for each in reply.json if each["topics"] == [topic]]
-            assert (shown["uuid"], shown["subscriber"]) == (uuid, name)
+            assert (shown["uuid"], shown["subscriber"], shown["callback"]) == (uuid, name, callback)
 
 
 async def test_what_is_left_is_left(bus: Bus) -> None:

@@ -121,11 +121,12 @@ async def delivering(
     call_seconds: float = 5.0,
     in_flight: int = 200,
     outgoing: Outgoing | None = None,
+    ticks: bool = True,
 ) -> AsyncIterator[Delivering]:
-    """A worker at work; whoever else wakes queues has the same broker."""
+    """A worker at work; whoever else wakes queues has the same broker. `ticks` tells whether there is a clock."""
     broker, time, stopping = broker or MemoryBroker(), DatabaseTime(store), asyncio.Event()
     await broker.setup((DELIVER_QUEUE, SLOW_QUEUE))
-    waker = Waker(store, broker, time, handed_for=LEASE)
+    waker = Waker(store, broker, time, handed_for=LEASE, tick=timedelta(seconds=1))
     ring = KeyRing([msgspec.json.decode(b'"' + b"A" * 43 + b'="')])
     outgoing = outgoing or local_outgoing(call_seconds)
     made = Delivering(store, time, waker, ring, receiver)
@@ -146,7 +147,8 @@ async def delivering(
         DeliverSlowQueues(tools, in_flight=in_flight // 4),
     )
     tasks = [asyncio.create_task(Consumer(broker, stage, name="test").run(stopping)) for stage in stages]
-    tasks.append(asyncio.create_task(_tick(store, time, DueQueues(waker), stopping)))
+    if ticks:
+        tasks.append(asyncio.create_task(_tick(store, time, DueQueues(waker), stopping)))
     try:
         yield made
     finally:
@@ -156,6 +158,7 @@ async def delivering(
         done, pending = await asyncio.wait(tasks, timeout=10)
         for task in pending:
             task.cancel()
+        await waker.close()
         await outgoing.close()
         for task in done:
             task.result()

@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ from shared.store import Store
 from shared.store.bus.deliveries import BusDeliveries
 from shared.store.bus.moves import CursorWrites
 from shared.store.clock.occurrences import fresh_token
-from tests.receivers import HANG
-from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering, now_ns, seconds_between
+from tests.receivers import HANG, receiver
+from tests.services.worker.bus.delivering import LEASE, NAMESPACE, Delivering, delivering, now_ns, seconds_between
 from tests.waiting import until
 
 pytestmark = pytest.mark.native
@@ -99,6 +100,23 @@ async def test_a_failure_is_tried_again_with_the_same_id_and_body(bus: Deliverin
     assert (cursor.health.failures, cursor.health.failing_since) == (0, None)
 
 
+async def test_moments_and_pauses_within_a_tick_need_no_clock(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery that nothing has succeeded beside goes when its receiver's pause is over, whatever its own is."""
+    monkeypatch.setattr("shared.domain.bus.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
+    async with receiver(tmp_path / "arrivals") as at, delivering(store, at, ticks=False) as bus:
+        subscription = await bus.subscribe(max_events=10, timeout_ms=200)
+        await bus.receiver.answer("/k", 200, 500)
+        began = now_ns()
+        await bus.publish(subscription, 1, 2)
+        cursor = await bus.sent(subscription, 2)
+        first, second = bus.receiver.arrivals()
+        assert (first.id, cursor.health.failures) == (second.id, 0)
+        assert seconds_between(began, first.at) >= 0.15
+        assert seconds_between(first.at, second.at) >= 0.5
+
+
 @pytest.mark.slow
 async def test_a_dead_receiver_gets_one_probe_at_a_time_and_holds_up_nobody(bus: Delivering) -> None:
     dead = await bus.subscribe("dead", max_events=1)
@@ -140,6 +158,7 @@ async def test_bad_bodies_hold_up_nothing_that_comes_behind_them(
     """While all that are open have failed, nobody can tell whether these are at fault or the receiver: every second
     probe is another delivery."""
     monkeypatch.setattr("shared.domain.bus.health.OWN_PAUSES", (timedelta(minutes=5), timedelta(minutes=5)))
+    monkeypatch.setattr("shared.domain.bus.health._FIRST_PAUSE", timedelta(seconds=2))
     subscription = await bus.subscribe(max_events=1)
     await bus.receiver.answer("/k", 200, 422, 422)
     await bus.publish(subscription, "bad")
