@@ -28,6 +28,15 @@ Json = dict[str, Any]
 
 _GONE = frozenset({404})
 _any = cast("msgspec.json.Decoder[Any]", SimpleNamespace(decode=decode_but))
+_list_of_any = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _decode_page(content: bytes) -> Any:
+    _list_of_any.decode(content)  # refuses an answer that is no list
+    return decode_but(content)
+
+
+_page = cast("msgspec.json.Decoder[list[Json]]", SimpleNamespace(decode=_decode_page))
 
 
 class _Routes(Resource[Sync]):
@@ -49,7 +58,7 @@ class _Routes(Resource[Sync]):
 
     @listing
     async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
-        async for item in items(self._transport, path, query, _any, limit=limit, page_size=PAGE):
+        async for item in items(self._transport, path, query, _page, limit=limit, page_size=PAGE):
             yield item
 
 

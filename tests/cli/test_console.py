@@ -68,9 +68,9 @@ async def test_a_minute_tells_pushes_messages_and_the_calls_that_arrived(bare: P
     async with answering(http([MINUTE])) as url:
         head, row, *_ = (await bare.done("minutes", "list", "--utc", CARILLON_TARGET=url)).out.splitlines()
     assert head.split() == [
-        "FROM", "PUSHES", "MESSAGES", "CALLS", "FAILED", "RETRIES", "DEAD", "REQUESTS", "5XX", "FEEDBACK",
+        "FROM", "PUSHES", "MESSAGES", "CALLS", "DELIVERIES", "FAILED", "RETRIES", "DEAD", "REQUESTS", "5XX", "FEEDBACK",
     ]  # fmt: skip
-    assert row.split()[-9:] == ["700", "41", "19", "5", "90", "1", "5", "0", "0"]
+    assert row.split()[-10:] == ["700", "41", "19", "0", "5", "90", "1", "5", "0", "0"]
 
 
 @pytest.mark.parametrize("verdict", ["ailing", "unknown"])
