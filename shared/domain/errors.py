@@ -25,6 +25,7 @@ from itertools import islice
 from typing import Any
 
 _COMPARED_NAMES, _COMPARED_CHARACTERS = 1_000, 64
+_NEAR = 0.75
 
 
 class CarillonError(Exception):
@@ -103,8 +104,14 @@ class Poisoned(CarillonError):
 
 
 def suggest(written: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near."""
+    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near. Case, `_`
+    and `-` make no difference."""
     # To compare long names takes long, and callers choose how long and how many they are.
-    known = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
-    near = get_close_matches(written, known, n=1) if len(written) <= _COMPARED_CHARACTERS else []
-    return f"; did you mean {near[0]}?" if near else ""
+    names = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
+    folded = {_fold(name): name for name in reversed(names)}
+    near = get_close_matches(_fold(written), folded, 1, _NEAR) if len(written) <= _COMPARED_CHARACTERS else []
+    return f"; did you mean {folded[near[0]]}?" if near else ""
+
+
+def _fold(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold()

@@ -17,7 +17,7 @@ from services.api.jobs.job_view import JobView
 from services.api.jobs.jobs import JOB, job_of
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.removal import REQUEST_SECONDS, JobRemoval
 from shared.store import Store
@@ -62,7 +62,7 @@ class JobMovesResource(Resource):
             return await answer_figures(self._store, [job], RESUMABLE)
         resumed = await self._flow.resume(job.key, by=doer_of(request))
         if resumed is None:
-            raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
+            raise await self._explain_unresumable(job)
         return await self._answers.show(resumed, app, exact=True)
 
     @_move(
@@ -97,6 +97,14 @@ class JobMovesResource(Resource):
     async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)
         return job if job is not None and job.standing.stopped else None
+
+    async def _explain_unresumable(self, job: Job) -> Forbidden:
+        status = (await self._store.jobs.view(job.id) or job).status
+        # Marathon's clients know this sentence.
+        reason = "cannot resume job with status other than paused/circuitbreak"
+        if job.credential_id and status is JobStatus.STOPPED:
+            reason = 'cannot resume stopped job: POST …/retry with {"states": ["unsent"]} sends what is left of it'
+        return Forbidden(reason, field="status", value=status.value)
 
     async def _explain_forbidden(self, move: str, job: Job) -> Forbidden:
         now = await self._store.jobs.view(job.id) or job

@@ -69,6 +69,13 @@ def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:
     return starts_at_ns + (offset_ns if published_sign else -offset_ns)
 
 
+def check_strategy(strategy: str) -> None:
+    """Raise `Invalid` for a `pastTimeStrategy` that there is not."""
+    if strategy not in {"", SKIP, NEXT_DAY}:
+        rule = f"it must be {SKIP} or {NEXT_DAY}"
+        raise Invalid(f"invalid pastTimeStrategy: {rule}", field="pastTimeStrategy", value=strategy)
+
+
 def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign: bool) -> list[tuple[str, int]]:
     """The jobs of a group: each zone with its start, in ns since the epoch, in the order of `zones`.
 
@@ -79,9 +86,7 @@ def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign
     Raises:
         Invalid: there is no such strategy (`pastTimeStrategy`), or the start has passed in all zones (`startsAt`).
     """
-    if strategy not in {"", SKIP, NEXT_DAY}:
-        rule = f"it must be {SKIP} or {NEXT_DAY}"
-        raise Invalid(f"invalid pastTimeStrategy: {rule}", field="pastTimeStrategy", value=strategy)
+    check_strategy(strategy)
     wanted = [(zone, starts(starts_at_ns, zone, published_sign=published_sign)) for zone in zones()]
     if strategy != SKIP:
         return [(zone, start if start > now_ns else start + _DAY_NS) for zone, start in wanted]
