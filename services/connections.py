@@ -169,7 +169,7 @@ class Capabilities:
         chosen = self.settings.api
         return OwnApi(chosen.host, chosen.port, public_url=chosen.public_url)
 
-    @cached_property
+    @property
     def check_callback_url(self) -> CheckUrl:
         """The check of a callback's URL before it is stored."""
         return partial(check_url, allowed_networks=self.settings.callbacks.allowed_networks, own=self.own_api)
