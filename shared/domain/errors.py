@@ -25,7 +25,6 @@ from itertools import islice
 from typing import Any
 
 _COMPARED_NAMES, _COMPARED_CHARACTERS = 1_000, 64
-_NEAR = 0.75
 
 
 class CarillonError(Exception):
@@ -109,9 +108,22 @@ def suggest(written: str, known: Iterable[str]) -> str:
     # To compare long names takes long, and callers choose how long and how many they are.
     names = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
     folded = {_fold(name): name for name in reversed(names)}
-    near = get_close_matches(_fold(written), folded, 1, _NEAR) if len(written) <= _COMPARED_CHARACTERS else []
-    return f"; did you mean {folded[near[0]]}?" if near else ""
+    alike = get_close_matches(_fold(written), folded) if len(written) <= _COMPARED_CHARACTERS else []
+    near = [folded[name] for name in alike if _count_edits(_fold(written), name) <= max(1, len(written) // 3)]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _count_edits(one: str, other: str) -> int:
+    """How many letters must be put in, left out, changed or swapped with the next to make one text of the other."""
+    before, row = list[int](), [*range(len(other) + 1)]
+    for i, letter in enumerate(one):
+        last, before, row = before, row, [i + 1]
+        for j, known in enumerate(other):
+            edits = min(before[j] + (letter != known), before[j + 1] + 1, row[j] + 1)
+            is_swap = i > 0 and j > 0 and (letter, one[i - 1]) == (other[j - 1], known)
+            row.append(min(edits, last[j - 1] + 1) if is_swap else edits)
+    return row[-1]
 
 
 def _fold(name: str) -> str:
-    return name.replace("_", "").replace("-", "").casefold()
+    return name.strip().replace("_", "").replace("-", "").casefold()

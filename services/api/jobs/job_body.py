@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from services.api.http import wire
-from services.api.http.dry_runs import DRY_RUN_NAME, means_dry_run
-from shared.domain.audience.zones import NEXT_DAY, SKIP, check_strategy
+from services.api.http.dry_runs import check_metadata
+from shared.domain.audience.zones import NEXT_DAY, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import LATEST, ns
@@ -118,35 +118,22 @@ def check(body: JobBody, *, now: int) -> None:
         raise _invalid("startsAt", "it must lie before the year 2201", body.starts_at)
     if 0 < body.expires_at <= body.starts_at:
         raise _invalid("expiresAt", "it must lie after startsAt", body.expires_at)
-    check_strategy(body.past_time_strategy)
     if not 0 <= body.control_group < 1:
         raise _invalid("controlGroup", "it must be at least 0 and less than 1", body.control_group)
     if body.filters and body.csv_path:
         raise Invalid("invalid filters: send filters or csvPath, not both", field="filters")
     if _PROTOCOL in body.csv_path:
-        reason = "invalid csvPath: leave out s3://, as in bucket/folder/users.csv"
-        raise Invalid(reason, field="csvPath", value=body.csv_path)
-    _check_metadata(body.metadata)
+        raise _invalid("csvPath", "leave out s3://, as in bucket/folder/users.csv", body.csv_path)
+    check_metadata(body.metadata)
     for key, value in body.filters.items():
         if not isinstance(value, str):
-            reason = f"invalid filters: the value of {key!r} must be a string"
-            raise Invalid(reason, field=f"filters.{key}", value=value)
+            raise _invalid(f"filters.{key}", "it must be a string", value)
 
 
 def check_localized(body: JobBody) -> None:
     """Raise `Invalid` for a localized job without a start."""
     if body.localized and body.starts_at == 0:
         raise Invalid("a localized job needs a start: send `startsAt`", field="localized")
-
-
-def _check_metadata(metadata: dict[str, Any]) -> None:
-    """Raise `Invalid` for a dry run that would send: `dryRun` in another spelling, or neither true nor false."""
-    for key, value in metadata.items():
-        if means_dry_run(key) and key != DRY_RUN_NAME:
-            reason = f"invalid metadata: write {DRY_RUN_NAME} in place of {key!r}"
-            raise Invalid(reason, field=f"metadata.{key}", value=value)
-        if key == DRY_RUN_NAME and not isinstance(value, bool):
-            raise Invalid(f"invalid metadata: {key} must be true or false", field=f"metadata.{key}", value=value)
 
 
 def _check_unit(field: str, value: int) -> None:

@@ -17,7 +17,7 @@ from shared.audience import KEY, USER, Audience
 from shared.domain.accounts.apps import App
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import File
-from shared.domain.audience.zones import zone_starts
+from shared.domain.audience.zones import check_strategy, zone_starts
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.filling import check_filled, check_tags
@@ -141,6 +141,7 @@ class JobDrafts:
     def _make_job(
         self, app: App, names: tuple[str, ...], body: JobBody, created_by: str, key: Idempotency | None
     ) -> Job:
+        check_strategy(body.past_time_strategy)
         now = self._clock.now_ns()
         own_id = job_body.read_id(body.id) or fresh_id(now)
         return Job(

@@ -17,7 +17,7 @@ from services.api.jobs.job_view import JobView
 from services.api.jobs.jobs import JOB, job_of
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.removal import REQUEST_SECONDS, JobRemoval
 from shared.store import Store
@@ -99,12 +99,12 @@ class JobMovesResource(Resource):
         return job if job is not None and job.standing.stopped else None
 
     async def _explain_unresumable(self, job: Job) -> Forbidden:
-        status = (await self._store.jobs.view(job.id) or job).status
-        # Marathon's clients know this sentence.
-        reason = "cannot resume job with status other than paused/circuitbreak"
-        if job.credential_id and status is JobStatus.STOPPED:
+        now = await self._store.jobs.view(job.id) or job
+        if now.credential_id and now.standing.stopped:
             reason = 'cannot resume stopped job: POST …/retry with {"states": ["unsent"]} sends what is left of it'
-        return Forbidden(reason, field="status", value=status.value)
+        else:
+            reason = "cannot resume job with status other than paused/circuitbreak"  # as Marathon says it
+        return Forbidden(reason, field="status", value=now.status.value)
 
     async def _explain_forbidden(self, move: str, job: Job) -> Forbidden:
         now = await self._store.jobs.view(job.id) or job
