@@ -23,6 +23,7 @@ from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail, MailSender
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
+from shared.outgoing.checks import CheckUrl, check_url
 from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.measured import measure_calls
@@ -167,6 +168,11 @@ class Capabilities:
         """The address of our own API, which our calls must not reach."""
         chosen = self.settings.api
         return OwnApi(chosen.host, chosen.port, public_url=chosen.public_url)
+
+    @property
+    def check_callback_url(self) -> CheckUrl:
+        """The check of a callback's URL before it is stored."""
+        return partial(check_url, allowed_networks=self.settings.callbacks.allowed_networks, own=self.own_api)
 
     @cached_property
     def time(self) -> DatabaseTime:

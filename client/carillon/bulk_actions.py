@@ -35,16 +35,16 @@ class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     several, joined by commas, all are needed). Jobs: of the `app` with this id, in a `status`, with exactly these
     `template` names (joined by commas), made `by` somebody."""
 
-    namespace: str = ""
-    key: str = ""
-    error: str = ""
-    prefix: str = ""
-    state: str = ""
-    label: str = ""
-    app: str = ""
-    status: str = ""
-    template: str = ""
-    by: str = ""
+    namespace: str | None = None
+    key: str | None = None
+    error: str | None = None
+    prefix: str | None = None
+    state: str | None = None
+    label: str | None = None
+    app: str | None = None
+    status: str | None = None
+    template: str | None = None
+    by: str | None = None
 
 
 class BulkFigures(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -91,10 +91,10 @@ class BusDeadLetters(Resource[M]):
         await self._transport.call("POST", f"{_one(id)}/retry", query=query, reason=reason, done_before=_GONE)
 
     @call
-    async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> BusRetried:
+    async def retry_all(self, *, key: str | None = None, namespace: str = "", reason: str = "") -> BusRetried:
         """Deliver them again, or those of one key: about 500 a call. None is delivered twice by it; but after an
         attempt whose answer was lost, those that it dealt with are not counted."""
-        content = encode({"key": key} if key else {})
+        content = encode({} if key is None else {"key": key})
         query = query_of(namespace=namespace)
         answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
         return answer.read(_retried)

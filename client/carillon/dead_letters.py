@@ -96,7 +96,7 @@ class DeadLetters(Resource[M]):
         await self._transport.call("POST", f"{_one(id)}/discard", query=query, reason=reason, done_before=_GONE)
 
     @call
-    async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> int:
+    async def retry_all(self, *, key: str | None = None, namespace: str = "", reason: str = "") -> int:
         """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
 
         Over 500 are tried by a bulk action of the server, one page after the other: `client.bulk_actions.list` shows
@@ -105,7 +105,7 @@ class DeadLetters(Resource[M]):
 
         None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
         """
-        content = encode({"key": key} if key else {})
+        content = encode({} if key is None else {"key": key})
         query = query_of(namespace=namespace)
         answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
         return answer.read(_retried).retried

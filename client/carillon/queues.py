@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
-from carillon.paging import items
 
 _EVERY = "/queues"
 
@@ -61,9 +60,10 @@ class Queues(Resource[M]):
     queue, and `Forbidden` for who is no admin."""
 
     @listing
-    def list(self) -> AsyncGenerator[Queue]:
+    async def list(self) -> AsyncGenerator[Queue]:
         """All queues."""
-        return items(self._transport, _EVERY, {}, _page)
+        for queue in (await self._transport.call("GET", _EVERY)).read(_page):
+            yield queue
 
     @call
     async def peek(self, name: str, *, limit: int | None = None) -> DeadTasks:

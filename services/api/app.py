@@ -4,7 +4,6 @@ The server in front must not rewrite the peer's address from `x-forwarded-for` (
 may name a person is decided by the address that the connection really comes from.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,14 +26,8 @@ from services.api.http.pages.sessions import HTTPS, Visitors
 from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
 from services.api.http.paging import PUBLIC_PATH, public_path
 from services.api.http.rights import basic_paths, protected_paths
-from services.api.http.routes import Resource
+from services.api.http.routes import LENIENT_JOBS, OF_MARATHON, Resource
 from shared.runtime.settings import ApiSettings
-
-# The paths of Marathon's published routes; `render` and `preview` are ours.
-_OF_MARATHON = re.compile(
-    r"/apps(/[^/]+(/templates(/(?!render$)[^/]+)?|/jobs(/(?!preview$)[^/]+(/(pause|resume|stop))?)?)?)?"
-    r"|/users(/[^/]+)?|/uploadurl"
-)
 
 Application = Litestar
 """The ASGI application that `create` makes."""
@@ -70,6 +63,7 @@ def create(
         logging_config=None,
     )
     app.state[ACTS] = acts
+    app.state[LENIENT_JOBS] = settings.lenient_jobs
     app.state[PUBLIC_PATH] = public_path(settings.public_url)
     app.state[HTTPS] = settings.public_url.startswith("https:")
     limited = Limited(app.asgi_handler, settings)
@@ -83,5 +77,5 @@ def create(
 
 def _refuse_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[bytes]:
     """Marathon's and Routemaster's published routes answer 404 to a method that they do not know."""
-    is_published = bool(shown_by(request) or _OF_MARATHON.fullmatch(request.scope["path"].rstrip("/")))
+    is_published = bool(shown_by(request) or OF_MARATHON.fullmatch(request.scope["path"].rstrip("/")))
     return errors.refuse(request, NotFoundException() if is_published else error)

@@ -108,8 +108,27 @@ class Poisoned(CarillonError):
 
 
 def suggest(written: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near."""
+    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near. Case, `_`
+    and `-` make no difference."""
     # To compare long names takes long, and callers choose how long and how many they are.
-    known = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
-    near = get_close_matches(written, known, n=1) if len(written) <= _COMPARED_CHARACTERS else []
+    names = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
+    folded = {_fold(name): name for name in reversed(names)}
+    alike = get_close_matches(_fold(written), folded) if len(written) <= _COMPARED_CHARACTERS else []
+    near = [folded[name] for name in alike if _count_edits(_fold(written), name) <= max(1, len(written) // 3)]
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _count_edits(one: str, other: str) -> int:
+    """How many letters must be put in, left out, changed or swapped with the next to make one text of the other."""
+    before, row = list[int](), [*range(len(other) + 1)]
+    for i, letter in enumerate(one):
+        last, before, row = before, row, [i + 1]
+        for j, known in enumerate(other):
+            edits = min(before[j] + (letter != known), before[j + 1] + 1, row[j] + 1)
+            is_swap = i > 0 and j > 0 and (letter, one[i - 1]) == (other[j - 1], known)
+            row.append(min(edits, last[j - 1] + 1) if is_swap else edits)
+    return row[-1]
+
+
+def _fold(name: str) -> str:
+    return name.strip().replace("_", "").replace("-", "").casefold()

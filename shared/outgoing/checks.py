@@ -6,10 +6,11 @@ about the host, one of them could be led past the guard.
 
 import ipaddress
 import re
+from collections.abc import Callable
 
 from shared.domain.clock.callbacks import HEADER_BYTES, HEADERS
 from shared.domain.errors import Invalid
-from shared.outgoing.guard import OUR_API, Guard, guard_of
+from shared.outgoing.guard import NO_API, OUR_API, Guard, OwnApi, guard_of
 
 URL_CHARACTERS = 2_048
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -44,6 +45,10 @@ CALLBACK_NETWORKS, PROVIDER_NETWORKS = "callbacks.allowed_networks", "providers.
 """The settings that open networks to callbacks, and to providers."""
 
 
+CheckUrl = Callable[..., None]
+"""`check_url` by the settings of a deployment: it takes a URL, and the `field` that has it."""
+
+
 class BadUrl(ValueError):
     """The text breaks the rule that the error tells."""
 
@@ -56,11 +61,18 @@ class GuardedUrl(BadUrl):
         return f"{self}; the setting {setting} can allow its network"
 
 
-def check_url(url: str, *, allowed_networks: tuple[str, ...], field: str, setting: str = CALLBACK_NETWORKS) -> None:
+def check_url(
+    url: str,
+    *,
+    allowed_networks: tuple[str, ...],
+    field: str,
+    setting: str = CALLBACK_NETWORKS,
+    own: OwnApi = NO_API,
+) -> None:
     """Raise `Invalid` unless this is a URL that may be called, as far as can be told without asking DNS. `setting` is
-    the name of `allowed_networks`."""
+    the name of `allowed_networks`, and `own` our own API."""
     try:
-        authority_of(url, guard_of(allowed_networks))
+        authority_of(url, guard_of(allowed_networks, own))
     except BadUrl as error:
         told = error.advise(setting) if isinstance(error, GuardedUrl) else error
         raise Invalid(f"invalid URL: {told}", field=field, value=url) from None

@@ -142,9 +142,9 @@ class Guard:
 
 
 @lru_cache(maxsize=8)
-def guard_of(allowed_networks: tuple[str, ...]) -> Guard:
+def guard_of(allowed_networks: tuple[str, ...], own: OwnApi = NO_API) -> Guard:
     """The guard of a deployment's setting; a bulk of 10,000 URLs reads its networks once."""
-    return Guard(allowed_networks)
+    return Guard(allowed_networks, own)
 
 
 def _network(text: str) -> Network:

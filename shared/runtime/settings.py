@@ -124,7 +124,10 @@ class ApiSettings(Section, frozen=True):
     ] = "subtracted"
     lenient_jobs: Annotated[
         bool,
-        rarely("As Marathon does, ignore unknown fields of jobs, send unfilled tags as nothing, and take any {{tag}}."),
+        rarely(
+            "As Marathon does, ignore unknown fields of jobs and query parameters, send unfilled tags as nothing, and "
+            "take any {{tag}}."
+        ),
     ] = False
     requests_per_second: Annotated[
         Count,

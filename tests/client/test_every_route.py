@@ -55,6 +55,12 @@ FOR_NO_CLIENT = {
     ("POST", "/callbacks/{credentialId}"),
     ("POST", "/callbacks/{credentialId}/{messageId}"),
 }
+OF_THE_CALLER = {
+    ("POST", "/schedules"),
+    ("POST", "/schedules/bulk"),
+    ("PUT", "/schedules/{key}"),
+    ("PUT", "/bus/subscriptions/{key}"),
+}
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
 LEFT_OUT = re.compile(
     r"(^|\.)(app|dbPageSize|totalUsers|completedUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"
@@ -202,7 +208,9 @@ async def test_methods_take_all_that_their_route_takes(house: House) -> None:
             assert not changes or "x-carillon-reason" in request.headers, name
             assert (request.method == "POST") == ("Idempotency-Key" in request.headers), name
     for route, operation in routes.items():
-        assert route in FOR_NO_CLIENT or query_of(operation) - {"cursor", "limit"} <= taken[route], route
+        # Things are made in the caller's own namespace, which needs no name.
+        needless = {"cursor", "limit"} | ({"namespace"} if route in OF_THE_CALLER else set())
+        assert route in FOR_NO_CLIENT or query_of(operation) - needless <= taken[route], route
 
 
 def fields(schema: dict[str, Any], components: dict[str, Any], path: str = "") -> dict[str, Any]:

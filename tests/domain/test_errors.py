@@ -24,6 +24,9 @@ def test_a_lost_lane_is_named() -> None:
 def test_the_nearest_known_name_is_suggested() -> None:
     assert suggest("nmae", ["city", "name"]) == "; did you mean name?"
     assert suggest("zebra", ["city", "name"]) == ""
+    assert suggest("DRY-run", ["name", "dryRun"]) == "; did you mean dryRun?"
+    assert suggest("ulr", ["url"]) == "; did you mean url?"
+    assert suggest("rate", ["createdBy", "share", "state", "template"]) == ""
 
 
 def test_a_suggestion_takes_no_time_however_many_and_long_the_names_are() -> None:

@@ -7,6 +7,7 @@ import pytest
 from services import assembly, connections
 from services.connections import Capabilities
 from services.parts import Parts
+from shared.domain.errors import Invalid
 from shared.outgoing import Blocked, Call
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
@@ -48,4 +49,22 @@ async def test_the_address_and_the_public_name_of_the_settings_are_not_called(tm
     for url in ("http://10.1.2.3:8080/users", "https://push.example.com/carillon/users"):
         with pytest.raises(Blocked, match="own API"):
             await capabilities.outgoing.call(a_call(url))
+    await capabilities.close()
+
+
+async def test_a_callback_to_it_is_refused_before_it_is_stored(tmp_path: Path) -> None:
+    capabilities = await opened(
+        tmp_path, CARILLON_API_PORT="8080", CARILLON_API_PUBLIC_URL="https://push.example.com/carillon"
+    )
+    for url in (
+        "http://127.0.0.1:8080/users",
+        "http://localhost:8080/users",
+        "http://[::1]:8080/users",
+        "https://push.example.com/carillon/users",
+        "https://PUSH.example.com./users",
+    ):
+        with pytest.raises(Invalid, match="this deployment's own API") as refused:
+            capabilities.check_callback_url(url, field="callback.data.url")
+        assert refused.value.field == "callback.data.url"
+    capabilities.check_callback_url("http://127.0.0.1:9090/hook", field="callback.data.url")
     await capabilities.close()

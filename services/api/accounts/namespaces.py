@@ -27,6 +27,12 @@ NAMESPACES = Parameter(
     schema=NAMESPACE.schema,
 )
 
+CALLERS_NAMESPACE = Parameter(
+    name=rights.NAMESPACE,
+    description="The caller's own, in which things are made. Another's is refused.",
+    schema=NAMESPACE.schema,
+)
+
 
 def namespaces_of(request: Request[Any, Any, Any]) -> str:
     """The namespace that a request looks at, `""` for all. Raises `Invalid` as `namespace_of`."""

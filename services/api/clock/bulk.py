@@ -14,7 +14,7 @@ import msgspec
 from litestar import Request, Response
 from msgspec import Struct
 
-from services.api.accounts.namespaces import own_namespace
+from services.api.accounts.namespaces import CALLERS_NAMESPACE, own_namespace
 from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
@@ -74,7 +74,7 @@ class BulkResource(Resource):
         summary="Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson).",
         act="schedule.create-many", who=KNOWN,
         body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
-        answers={HTTPStatus.OK: list[BulkItemView]}, parameters=(KEY,),
+        answers={HTTPStatus.OK: list[BulkItemView]}, parameters=(KEY, CALLERS_NAMESPACE),
     )  # fmt: skip
     async def create_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         own_namespace(request)

@@ -22,7 +22,7 @@ from shared.domain.clock.callbacks import (
     check_topic_target,
 )
 from shared.domain.errors import Invalid
-from shared.outgoing.checks import check_headers, check_method, check_url
+from shared.outgoing.checks import check_headers, check_method
 from shared.outgoing.signing import PREFIX, check_secret
 
 FIELD = "callback"
@@ -171,7 +171,7 @@ def _rabbit(data: RabbitData, targets: Targets) -> RabbitCallback:
 
 def _http(data: HttpData, targets: Targets) -> HttpCallback:
     headers = data.headers or {}
-    check_url(data.url, allowed_networks=targets.networks, field=f"{FIELD}.data.url")
+    targets.check_url(data.url, field=f"{FIELD}.data.url")
     check_method(data.method, f"{FIELD}.data.method")
     check_headers(headers, f"{FIELD}.data.headers")
     if data.secret is not None:

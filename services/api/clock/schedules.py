@@ -11,7 +11,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
 
-from services.api.accounts.namespaces import NAMESPACE, namespace_of, own_namespace
+from services.api.accounts.namespaces import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
 from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
@@ -66,8 +66,10 @@ _FILTERS = (
     ),
     Parameter(
         name="label",
-        description="Only those with this label, such as `team:billing`. Several, joined by commas, are all needed.",
+        description="Only those with this label, such as `team:billing`. Several, joined by commas or given one by "
+        "one, are all needed.",
         schema={"type": "string"},
+        repeated=True,
     ),
 )
 
@@ -115,7 +117,7 @@ class SchedulesResource(Resource):
     @_route(
         "POST", SCHEDULES, summary="Make a schedule; what is there already with the same content stays as it is.",
         act="schedule.create", who=KNOWN,
-        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY,),
+        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY, CALLERS_NAMESPACE),
     )  # fmt: skip
     async def create_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)
@@ -160,7 +162,7 @@ class SchedulesResource(Resource):
     @_route(
         "PUT", SCHEDULE,
         summary="Make a schedule, or replace all that is pending of it; the same content changes nothing.",
-        act="schedule.replace", who=KNOWN, body=ScheduleBody, answers=_MADE,
+        act="schedule.replace", who=KNOWN, body=ScheduleBody, answers=_MADE, parameters=(CALLERS_NAMESPACE,),
     )  # fmt: skip
     async def replace_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace = own_namespace(request)

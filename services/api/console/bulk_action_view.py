@@ -1,10 +1,10 @@
 """Bulk actions as the API takes and shows them."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from services.api.http.wire import Timestamp, hide
@@ -13,24 +13,27 @@ from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, 
 from shared.domain.instants import format_instant
 from shared.domain.jobs.jobs import JobStatus
 
+# An empty text is refused: a filter that was meant must not match everything.
+_Text = Annotated[str, Meta(min_length=1)] | UnsetType
 
-class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+
+class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
     with keys that begin with `prefix`, in a `state`, with a `label` (`team:billing`; of several, joined by commas, all
     are needed); only those that fire are paused, and only paused ones resumed.
     Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` somebody. Without a
     namespace, the caller's own. At least one of these is needed."""
 
-    namespace: str = ""
-    key: str = ""
-    error: str = ""
-    prefix: str = ""
-    state: ScheduleState | None = None
-    label: str = ""
-    app: str = ""
-    status: JobStatus | None = None
-    template: str = ""
-    by: str = ""
+    namespace: _Text = UNSET
+    key: _Text = UNSET
+    error: _Text = UNSET
+    prefix: _Text = UNSET
+    state: ScheduleState | UnsetType = UNSET
+    label: _Text = UNSET
+    app: _Text = UNSET
+    status: JobStatus | UnsetType = UNSET
+    template: _Text = UNSET
+    by: _Text = UNSET
 
 
 class BulkActionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -93,17 +96,12 @@ body_decoder = msgspec.json.Decoder(BulkActionBody)
 
 def filter_of(body: BulkFilterBody) -> BulkFilter:
     """The filter that is meant."""
-    fields: dict[str, Any] = asdict(body)
-    return BulkFilter(**fields | {"state": body.state or "", "status": body.status or ""})
+    return BulkFilter(**{name: value for name, value in asdict(body).items() if value is not UNSET})
 
 
 def filter_view(filter: BulkFilter) -> BulkFilterBody:
     """The filter as it was asked for."""
-    fields: dict[str, Any] = asdict(filter)
-    state, status = fields.pop("state"), fields.pop("status")
-    return BulkFilterBody(
-        **fields, state=ScheduleState(state) if state else None, status=JobStatus(status) if status else None
-    )
+    return msgspec.convert({name: value for name, value in asdict(filter).items() if value}, BulkFilterBody)
 
 
 def bulk_action_view(action: BulkAction, *, personal: bool = True) -> BulkActionView:

@@ -3,11 +3,11 @@ many, a bulk action is made, which workers do."""
 
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from services.api.accounts.namespaces import NAMESPACE, namespace_of
 from services.api.clock.dead_letters import LETTERS
@@ -30,9 +30,9 @@ _REASON = f"POST {LETTERS}/retry"
 
 
 class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters: those of one key, or all of the namespace's."""
+    """Which dead letters: those of one key, or, without a key, all of the namespace's."""
 
-    key: str | None = None
+    key: Annotated[str, Meta(min_length=1)] | UnsetType = UNSET
 
 
 class RetriedView(Struct, frozen=True):
@@ -70,7 +70,7 @@ class LetterRetriesResource(Resource):
     async def retry_all_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace, content = namespace_of(request), await request.body()
         wanted = decode_body(content, _filter_decoder) if content.strip() else RetryFilter()
-        filter = BulkFilter(namespace=namespace, key=wanted.key or "")
+        filter = BulkFilter(namespace=namespace, key="" if wanted.key is UNSET else wanted.key)
         if await self._count_some(filter) <= RETRIED_AT_ONCE:
             return wire.answer(RetriedView(await self._retry_now(filter)))
         action = await self._retry_later(filter, caller_of(request), reason_of(request))

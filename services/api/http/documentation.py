@@ -7,6 +7,7 @@ host.
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -59,6 +60,8 @@ d="M8 1a1.2 1.2 0 0 0-1.2 1.3C4.9 2.8 4 4.4 4 6.5c0 3-.8 4-1.6 5v.7h11.2v-.7c-.8
 
 _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _KEPT = {"cache-control": "max-age=86400"}
+# Browsers and tools add parameters against caches.
+_route = partial(Route, "GET", who=EVERYBODY, answers={HTTPStatus.OK: None}, any_query=True)
 _VENDORED = ("swagger-ui-bundle.js", "swagger-ui.css")
 
 
@@ -76,22 +79,19 @@ class DocumentationResource(Resource):
         assets = files("services.api.http") / "assets"
         self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
 
-    @Route("GET", "/openapi.json", summary="The OpenAPI document.", who=EVERYBODY, answers={HTTPStatus.OK: None})
+    @_route("/openapi.json", summary="The OpenAPI document.")
     async def openapi(self) -> Response[bytes]:
         async with self._describing:
             if not self._document:  # it takes as long as all else at the start, and few ask for it
                 self._document = await asyncio.to_thread(self._describe)
         return Response(self._document, media_type=JSON)
 
-    @Route("GET", "/docs", summary="The page that shows it.", who=EVERYBODY, answers={HTTPStatus.OK: None})
+    @_route("/docs", summary="The page that shows it.")
     async def page(self) -> Response[str]:
         headers = {"content-security-policy": POLICY}
         return Response(self._page, media_type="text/html", headers=headers)
 
-    @Route(
-        "GET", "/docs/{name:str}", summary="A file that the page needs.",
-        who=EVERYBODY, answers={HTTPStatus.OK: None},
-    )  # fmt: skip
+    @_route("/docs/{name:str}", summary="A file that the page needs.")
     async def asset(self, name: FromPath[str]) -> Response[Any]:
         kind = _TYPES.get(name.rpartition(".")[2], "")
         if name in self._written_here:

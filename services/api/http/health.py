@@ -38,6 +38,7 @@ class HealthResource(Resource):
     @Route(
         "GET", "/healthcheck", summary="Tell whether the API and its databases are well.",
         who=EVERYBODY, answers={HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health},
+        any_query=True,  # probes add parameters against caches
     )  # fmt: skip
     async def check_health(self) -> Response[bytes]:
         healthy = await self._look.is_well()

@@ -19,10 +19,11 @@ DESCRIPTION = (
     "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
     "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules, dead letters, "
     "credentials and suppressions are read strictly: case matters, and a field that nobody knows is refused by its "
-    "name. An operation's `security` names the role that it needs: `app/viewer` over the path's app, "
-    "`namespace/operator` over the namespace that `?namespace=` names (everybody is the admin of their own), `admin` "
-    "over the deployment. A caller is the admin of each app in their `allowedApps`, and an admin of the deployment "
-    "may do everything. A viewer's answers leave personal data out. `x-act` names the act that the audit records."
+    "name. So is a query parameter that the operation does not list, that has no value, or that comes twice. An "
+    "operation's `security` names the role that it needs: `app/viewer` over the path's app, `namespace/operator` over "
+    "the namespace that `?namespace=` names (everybody is the admin of their own), `admin` over the deployment. A "
+    "caller is the admin of each app in their `allowedApps`, and an admin of the deployment may do everything. A "
+    "viewer's answers leave personal data out. `x-act` names the act that the audit records."
 )
 VERSION = "1"
 SECURITY: Json = {
@@ -97,7 +98,7 @@ def _operation(name: str, route: Route, schemas: Schemas) -> Json:
         "description": _describe(route),
         "security": _security(route.who),
         "parameters": named + [_parameter(parameter, schemas) for parameter in route.all_parameters],
-        "responses": _responses(route, schemas, takes_input=bool(named or route.all_parameters or route.body)),
+        "responses": _responses(route, schemas, takes_input=bool(not route.any_query or named or route.body)),
     }
     if route.act:
         described["x-act"] = route.act
@@ -113,6 +114,8 @@ def _describe(route: Route) -> str:
     sentences = [_describe_who(route.who)]
     if route.act:
         sentences.append(f"The audit calls it `{route.act}`.")
+    if route.ignores_unknown:
+        sentences.append("Ignores other query parameters.")
     if route.paged:
         sentences.append("The answer is a page; the header `Link` leads to the next one.")
     return " ".join(sentences)

@@ -77,7 +77,7 @@ def read_flag(request: ASGIConnection[Any, Any, Any, Any], name: str, *, default
     """A query parameter that is true or false, or the default without one. Raises `Invalid` for anything else."""
     text = first(request, name)
     if text not in {"", "true", "false"}:
-        raise Invalid(f"{name} is true or false", field=name, value=text)
+        raise Invalid(f"{name} must be true or false", field=name, value=text)
     return text == "true" if text else default
 
 

@@ -10,11 +10,12 @@ problems. Besides, an Idempotency-Key stands for the bytes of a body, so a metho
 app is there is told before what is wrong with a body.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
 
-from litestar import Response
+from litestar import Request, Response
 from litestar.connection import ASGIConnection
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
@@ -22,22 +23,37 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.http.acts import record_act, remember_request
-from services.api.http.dry_runs import DRY_RUN_NAME
-from services.api.http.rights import Who, permit
+from services.api.http.dry_runs import DRY_RUN_NAME, contains_dry_run, means_dry_run
+from services.api.http.errors import BadInput
+from services.api.http.identity import Connection
+from services.api.http.rights import OnBus, Who, permit
+from shared.domain.errors import Invalid, suggest
 
 JSON = "application/json"
+LENIENT_JOBS = "lenient_jobs"
+"""The key in the application's state of `api.lenient_jobs`: Marathon's routes ignore unknown query parameters."""
+
+# The paths of Marathon's published routes; `render` and `preview` are ours.
+OF_MARATHON = re.compile(
+    r"/apps(/[^/]+(/templates(/(?!render$)[^/]+)?|/jobs(/(?!preview$)[^/]+(/(pause|resume|stop))?)?)?)?"
+    r"|/users(/[^/]+)?|/uploadurl"
+)
 _ROUTE = "route"
+_SHOWN_CHARACTERS = 64
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Response[Any]]])
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A query parameter or a header. `schema` is its JSON schema."""
+    """A query parameter or a header. `schema` is its JSON schema. A query may have one that is `repeated` several
+    times, and one that `may_be_empty` without a value. A route itself refuses a `required` one without a value."""
 
     name: str
     description: str
     schema: dict[str, Any]
     required: bool = False
+    repeated: bool = False
+    may_be_empty: bool = False
     place: Literal["query", "header"] = "query"
 
 
@@ -74,7 +90,8 @@ class Route(Struct, frozen=True):
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
     `segments` has the JSON schemas of what stands in the path, but for the usual ids; those that nobody is to read in
     the audit have `masks`. A route that is no GET names its `act`, `job.stop` for instance, which is written down
-    (`acts`), or `UNRECORDED`.
+    (`acts`), or `UNRECORDED`. A query parameter that is not among its own is refused, except by a route that takes
+    `any_query`.
     """
 
     method: Method
@@ -94,6 +111,7 @@ class Route(Struct, frozen=True):
     max_body_bytes: int | Callable[[Any], int] | None = None
     streams: bool = False
     exports: tuple[str, ...] = ()
+    any_query: bool = False
 
     def __call__(self, function: Function) -> Function:
         setattr(function, _ROUTE, self)
@@ -110,6 +128,16 @@ class Route(Struct, frozen=True):
     def all_parameters(self) -> tuple[Parameter, ...]:
         """Its own, and those of every route with pages."""
         return (*self.parameters, LIMIT, CURSOR) if self.paged else self.parameters
+
+    @property
+    def ignores_unknown(self) -> bool:
+        """Whether it ignores query parameters that it does not know, as Routemaster, which reads none."""
+        return self.any_query or isinstance(self.who, OnBus)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether Marathon or Routemaster published it: their clients may send more than we read."""
+        return isinstance(self.who, OnBus) or OF_MARATHON.fullmatch(self.path) is not None
 
 
 class Resource:
@@ -153,3 +181,43 @@ class _Handler(HTTPRouteHandler):
         remember_request(connection)
         for guard in self.resolve_guards():
             await guard(connection, self)  # type: ignore[misc] # Litestar runs all guards as coroutines
+        route: Route = self.opt["route"]
+        try:
+            _check_query(connection, route)
+            await _check_body(connection, route)
+        except Invalid as error:
+            if isinstance(route.who, OnBus):
+                raise BadInput(error.reason, field=error.field, value=error.value) from None
+            raise
+
+
+def _check_query(connection: Connection, route: Route) -> None:
+    """Raise `Invalid` for a query parameter that the route does not know, or that has no value or several. An act that
+    was meant as a dry run never runs, whatever else the route ignores."""
+    if not connection.scope["query_string"]:
+        return
+    known = {each.name: each for each in route.all_parameters if each.place == "query"}
+    is_lenient = route.ignores_unknown or (route.is_published and bool(connection.app.state.get(LENIENT_JOBS)))
+    for name, values in connection.query_params.dict().items():
+        parameter = known.get(name)
+        if parameter is None:
+            if is_lenient and not (route.act and means_dry_run(name)):
+                continue
+            hint = suggest(name, known) or f"; this route takes {', '.join(known) or 'none'}"
+            raise Invalid(f"unknown query parameter {name[:_SHOWN_CHARACTERS]!r}{hint}", field=name)
+        if len(values) > 1 and not parameter.repeated:
+            raise Invalid(f"the query has {name} {len(values)} times, and it takes one value", field=name)
+        if "" in values and not (parameter.may_be_empty or parameter.required):
+            raise Invalid(f"{name} is empty: give it a value, or leave it out", field=name)
+
+
+async def _check_body(connection: Connection, route: Route) -> None:
+    """Raise `Invalid` for an act with a body that it does not read. Published routes ignore such a body, unless it asks
+    for a dry run."""
+    if not route.act or route.body is not None or route.streams or not isinstance(connection, Request):
+        return
+    if connection.headers.get("content-length", "0") == "0" and "transfer-encoding" not in connection.headers:
+        return
+    content = (await connection.body()).strip()
+    if contains_dry_run(content) if route.is_published else content not in {b"", b"{}", b"null"}:
+        raise Invalid(f"{route.method} on this path reads no body: leave the body out", field="body")

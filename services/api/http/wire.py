@@ -23,6 +23,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
 from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
+from services.api.http.dry_runs import means_dry_run
 from shared.domain.errors import Invalid, suggest
 from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
 from shared.domain.plain_words import describe_json_fault, read_mistake
@@ -52,9 +53,9 @@ def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | N
     return object_of(first_value(body), kind, amend)
 
 
-def check_keys(raw: Any, known: Collection[str]) -> None:
-    """Raise `Invalid` for a key of an object in JSON that no known one equals without regard to case."""
-    folded = {name.casefold() for name in known}
+def check_keys(raw: Any, known: Collection[str], ignored: Collection[str] = ()) -> None:
+    """Raise `Invalid` for a key of an object in JSON that no known or ignored one equals without regard to case."""
+    folded = {name.casefold() for name in (*known, *ignored)}
     for key in raw if isinstance(raw, dict) else ():
         if key.casefold() not in folded:
             raise Invalid(f"unknown field {key!r}{suggest(key, known)}", field=key)
@@ -187,6 +188,8 @@ def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
     for key, value in raw.items():
         name = names.get(key.casefold())
         if name is None:
+            if means_dry_run(key):
+                raise Invalid(f"unknown field {key!r}: nothing here is a dry run by its body", field=key)
             continue
         if name in fields:
             raise Invalid(f"the key {name!r} stands twice: case makes no difference", field=name)

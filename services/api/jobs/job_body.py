@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from services.api.http import wire
+from services.api.http.dry_runs import check_metadata
 from shared.domain.audience.zones import NEXT_DAY, SKIP, check_strategy
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
@@ -122,12 +123,11 @@ def check(body: JobBody, *, now: int) -> None:
     if body.filters and body.csv_path:
         raise Invalid("invalid filters: send filters or csvPath, not both", field="filters")
     if _PROTOCOL in body.csv_path:
-        reason = "invalid csvPath: leave out s3://, as in bucket/folder/users.csv"
-        raise Invalid(reason, field="csvPath", value=body.csv_path)
+        raise _invalid("csvPath", "leave out s3://, as in bucket/folder/users.csv", body.csv_path)
+    check_metadata(body.metadata)
     for key, value in body.filters.items():
         if not isinstance(value, str):
-            reason = f"invalid filters: the value of {key!r} must be a string"
-            raise Invalid(reason, field=f"filters.{key}", value=value)
+            raise _invalid(f"filters.{key}", "it must be a string", value)
 
 
 def check_localized(body: JobBody) -> None:

@@ -12,7 +12,12 @@ TEMPLATE = Parameter(
     schema={"type": "string", "minLength": 1},
     required=True,
 )
-NAMED = Parameter(name="template", description="Only jobs with exactly these names.", schema={"type": "string"})
+NAMED = Parameter(
+    name="template",
+    description="Only jobs with exactly these names.",
+    schema={"type": "string"},
+    may_be_empty=True,  # as in Marathon: no filter
+)
 KEY = Parameter(
     name="Idempotency-Key",
     description="A repeated request with the same key is answered with the job that the first one made.",

@@ -113,7 +113,7 @@ class JobsResource(Resource):
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
-        exact = paging.first(request, EXACT.name) == "true"
+        exact = paging.read_flag(request, EXACT.name)
         return await self._answers.show(job, app, personal=sees_personal_data(request), exact=exact)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:

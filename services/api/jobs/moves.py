@@ -62,7 +62,7 @@ class JobMovesResource(Resource):
             return await answer_figures(self._store, [job], RESUMABLE)
         resumed = await self._flow.resume(job.key, by=doer_of(request))
         if resumed is None:
-            raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
+            raise await self._explain_unresumable(job)
         return await self._answers.show(resumed, app, exact=True)
 
     @_move(
@@ -97,6 +97,14 @@ class JobMovesResource(Resource):
     async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)
         return job if job is not None and job.standing.stopped else None
+
+    async def _explain_unresumable(self, job: Job) -> Forbidden:
+        now = await self._store.jobs.view(job.id) or job
+        if now.credential_id and now.standing.stopped:
+            reason = 'cannot resume stopped job: POST …/retry with {"states": ["unsent"]} sends what is left of it'
+        else:
+            reason = "cannot resume job with status other than paused/circuitbreak"  # as Marathon says it
+        return Forbidden(reason, field="status", value=now.status.value)
 
     async def _explain_forbidden(self, move: str, job: Job) -> Forbidden:
         now = await self._store.jobs.view(job.id) or job

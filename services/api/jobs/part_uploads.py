@@ -56,6 +56,7 @@ _UPLOAD = Parameter(
     description="Which upload it belongs to. The first part may choose the id: then it can be repeated without a "
     "second upload.",
     schema={"type": "string", "format": "uuid"},
+    may_be_empty=True,  # begins an upload
 )
 
 

@@ -45,7 +45,7 @@ def read_body(content: bytes, whole: type[JobBody], *, lenient: bool) -> JobBody
     if lenient:
         body = wire.object_of(raw, JobBody, _read_instants)
         return wire.object_of(raw, whole, _read_instants) if body.credential else body
-    wire.check_keys(raw, wire.names_of(whole) | _ANSWERED)
+    wire.check_keys(raw, wire.names_of(whole), _ANSWERED)
     body = wire.object_of(raw, whole, _read_instants)
     if not body.credential:
         _check_push(body)

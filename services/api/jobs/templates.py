@@ -140,7 +140,7 @@ class TemplatesResource(Resource):
     async def create_template(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         wanted = read_uuid(app_id, field="appId")
         content = await request.body()
-        several = paging.first(request, "multiple") == "true"
+        several = paging.read_flag(request, MULTIPLE.name)
         bodies = await asyncio.to_thread(_read_many if several else _read_alone, content, lenient=self._lenient)
         app = await self._store.apps.get(wanted)
         if app is None:

@@ -36,6 +36,7 @@ _route = partial(
     Route, act=UNRECORDED, who=EVERYBODY, body=str, body_media=("*/*",), answers={HTTPStatus.NO_CONTENT: None},
     problems=(HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
     segments=_SEGMENTS, max_body_bytes=MOST_BYTES,
+    any_query=True,  # providers add parameters of their own, and sign them
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from services.api.http.dry_runs import DRY_RUN_NAME
 from services.api.jobs.account_jobs import (
     AccountFigures,
     AccountJobs,
@@ -40,8 +41,6 @@ from shared.flow.messages.references import find_credential
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
-DRY_RUN = "dryRun"
-
 
 class MessageAccountJobs(AccountJobs):
     """Jobs that send messages."""
@@ -69,7 +68,7 @@ class MessageAccountJobs(AccountJobs):
         credential = await find_credential(self._store, app.id, body.credential)
         channel = self._credentials.channel_of(credential.kind)
         fields = cast(MessageJobFields, body)
-        options = replace(read_options(fields, credential, channel), dry_run=body.metadata.get(DRY_RUN, False))
+        options = replace(read_options(fields, credential, channel), dry_run=body.metadata.get(DRY_RUN_NAME, False))
         check_sends(credential)
         templates = await find_templates(self._store, app.id, names)
         texts = await asyncio.to_thread(self._compile, templates, body.context, credential, options)
@@ -181,5 +180,3 @@ def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
     if body.control_group:
         reason = "a job with a credential has no control group"
         raise Invalid(reason, field="controlGroup", value=body.control_group)
-    if not isinstance(dry_run := body.metadata.get(DRY_RUN, False), bool):
-        raise Invalid(f"invalid metadata: {DRY_RUN} must be true or false", field=f"metadata.{DRY_RUN}", value=dry_run)

@@ -54,6 +54,7 @@ class UnsubscribeResource(Resource):
     @Route(
         "GET", LINK, summary="Show a recipient whether they get messages of a list. Changes nothing.",
         who=EVERYBODY, answers=_ANSWERS, problems=_PROBLEMS, segments=_TOKEN,
+        any_query=True,  # trackers add parameters such as utm_source to links
     )  # fmt: skip
     async def show_subscription(self, request: Request[Any, Any, Any], token: FromPath[str]) -> Response[str]:
         return await _answer(request, self._flow.look, token)
@@ -62,7 +63,7 @@ class UnsubscribeResource(Resource):
         "POST", LINK,
         summary="Unsubscribe a recipient (`List-Unsubscribe=One-Click`), or take that back (`Come-Back`).",
         act=UNRECORDED, who=EVERYBODY, body=UnsubscribeForm, body_media=(_FORM, _MULTIPART),
-        max_body_bytes=BODY_BYTES, answers=_ANSWERS, problems=_PROBLEMS, segments=_TOKEN,
+        max_body_bytes=BODY_BYTES, answers=_ANSWERS, problems=_PROBLEMS, segments=_TOKEN, any_query=True,
     )  # fmt: skip
     async def change_subscription(self, request: Request[Any, Any, Any], token: FromPath[str]) -> Response[str]:
         wish = _read_wish(request.headers.get("content-type", ""), await request.body())

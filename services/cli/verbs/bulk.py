@@ -56,7 +56,7 @@ def list_actions(session: Session, limit: int | None) -> None:
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
     """Start an act on all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
-    wanted = {name: find_app(session, value) if name == "app" else value for name, value in filters}
+    wanted = {name: find_app(session, value) if name == "app" and value else value for name, value in filters}
     body: Json = {"act": act, "filter": wanted, "reason": session.require_reason()}
     figures = session.api.post(PATH, body=body, dryRun="true")
     matched, devices = figures["matched"], figures.get("devicesNotReached") or 0

@@ -1,6 +1,7 @@
 """Subscriptions as they are brought, held to the rules that hold for their clients' own requests."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -16,6 +17,7 @@ from shared.domain.errors import Invalid, Refused
 from shared.domain.plain_words import read_mistake
 from shared.flow.bus.published_wishes import LONGEST_TIMEOUT_MS, read_published_wish
 from shared.flow.bus.subscribing import Subscribing
+from shared.outgoing.checks import check_url
 from shared.runtime.settings import Settings
 from shared.store import Store
 
@@ -118,7 +120,7 @@ class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
             uuid=shown.uuid,
             timeout_ms=shown.timeout,
             max_events=shown.max_events,
-            allowed_networks=self._settings.callbacks.allowed_networks,
+            check_url=partial(check_url, allowed_networks=self._settings.callbacks.allowed_networks),
             allow_http=self._settings.bus.allow_http,
         )
 

@@ -40,15 +40,13 @@ class BusApi(Part):
                 bus.subscribing,
                 bus.standings,
                 settings,
-                allowed_networks=self.settings.callbacks.allowed_networks,
+                check_url=given.check_callback_url,
             ),
             ApiTokensResource(self.store, self.parts.of(AccountsPart).revocations, bus.subscribing, given.clock),
             BusTopicsResource(bus.topics),
             BusEventsResource(bus.topics, bus.publisher, settings),
             BusPressureResource(bus.pressure),
-            BusSubscriptionsResource(
-                bus.subscribing, settings, allowed_networks=self.settings.callbacks.allowed_networks
-            ),
+            BusSubscriptionsResource(bus.subscribing, settings, check_url=given.check_callback_url),
             BusHealthResource(bus.subscribing, bus.standings),
             BusTrialsResource(self._trials),
             BusDeliveriesResource(self._deliveries),

@@ -31,7 +31,7 @@ class ClockApi(Part):
             streams=self.capabilities.stream.delivers,
             exchanges=frozenset(chosen.exchanges),
             topics=frozenset(chosen.topics),
-            networks=chosen.allowed_networks,
+            check_url=self.capabilities.check_callback_url,
         )
 
     def resources(self) -> Sequence[Resource]:

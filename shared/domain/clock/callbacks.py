@@ -4,6 +4,7 @@ A payload is any JSON, kept and sent as the text that it came as.
 """
 
 import re
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -53,14 +54,19 @@ class KafkaCallback(Struct, frozen=True, kw_only=True, tag="kafka"):
 Callback = RabbitCallback | HttpCallback | KafkaCallback
 
 
+def _refuse_url(url: str, *, field: str) -> None:
+    raise Invalid("this deployment calls no URLs", field=field, value=url)
+
+
 class Targets(Struct, frozen=True, kw_only=True):
-    """The targets that callbacks may reach. `queues` and `streams` tell whether a deployment has such servers."""
+    """The targets that callbacks may reach. `queues` and `streams` tell whether a deployment has such servers;
+    `check_url` raises `Invalid` for a URL that must not be called, with the name of its field."""
 
     queues: bool = True
     streams: bool = True
     exchanges: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
-    networks: tuple[str, ...] = ()
+    check_url: Callable[..., None] = _refuse_url
 
 
 def host_of(callback: HttpCallback) -> str:

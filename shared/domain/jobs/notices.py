@@ -13,7 +13,6 @@ from shared.domain.jobs.groups import zone_rules
 from shared.domain.jobs.jobs import Job
 
 NAMED = 10  # how many a sentence names at most
-DRY_RUN = "dryRun"
 
 _ZONES = {
     "zone-skipped": "their start has passed, and they get nothing",
@@ -35,10 +34,6 @@ def of_push(
 ) -> Iterator[Notice]:
     """Notices about a push job. Once all devices are counted, zones without any are left out; `group` is what
     `zone_starts` made of a localized job."""
-    if not isinstance(job.metadata.get(DRY_RUN, False), bool):
-        yield Notice(
-            "dry-run-ignored", f"metadata.{DRY_RUN} is neither true nor false: real devices would be addressed."
-        )
     if job.localized:
         yield from of_zones(job, group, counted, published_sign=published_sign, now_ns=now_ns)
 

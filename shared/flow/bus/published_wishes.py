@@ -10,7 +10,7 @@ from shared.domain.bus.subscriptions import LONGEST_TIMEOUT, MOST_EVENTS, PUBLIS
 from shared.domain.bus.topics import check_published_name
 from shared.domain.bus.wishes import SubscriptionWish
 from shared.domain.errors import Invalid
-from shared.outgoing.checks import check_url
+from shared.outgoing.checks import CheckUrl
 
 UUID_CHARACTERS = 255
 LONGEST_TIMEOUT_MS = int(LONGEST_TIMEOUT.total_seconds() * 1e3)
@@ -27,7 +27,7 @@ def read_published_wish(
     uuid: str | None,
     timeout_ms: int | None,
     max_events: int | None,
-    allowed_networks: tuple[str, ...],
+    check_url: CheckUrl,
     allow_http: bool,
 ) -> SubscriptionWish:
     """The published subscription that a client wishes for its namespace. A user in the callback stands for a missing
@@ -43,7 +43,7 @@ def read_published_wish(
     if not url.lower().startswith(schemes) or "?" in url:
         rule = f"must be an https{' or http' if allow_http else ''} URL without a query"
         raise Invalid(rule, field="callback", value=url)
-    check_url(url, allowed_networks=allowed_networks, field="callback")
+    check_url(url, field="callback")
     return SubscriptionWish(
         namespace=namespace,
         key=PUBLISHED_KEY,

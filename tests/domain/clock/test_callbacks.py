@@ -67,7 +67,8 @@ def test_who_says_nothing_of_targets_has_both_servers_and_no_lists() -> None:
         to_queue(exchange="events", targets=Targets())
     with pytest.raises(Invalid, match="not in the deployment's list"):
         to_topic("orders", Targets())
-    assert Targets().networks == ()
+    with pytest.raises(Invalid, match="calls no URLs"):
+        Targets().check_url("https://example.com", field="url")
 
 
 @pytest.mark.parametrize("queue", ["orders", "q", "pushes", "schedule", "my.push.queue", "dlq", "a.dlq.b", "é" * 127])

@@ -15,7 +15,7 @@ from shared.domain.audience.devices import Devices
 from shared.domain.audience.zones import REST, ZoneRules, offsets, zone_starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, Plan
-from shared.domain.jobs.notices import Notice, of_push, of_zones
+from shared.domain.jobs.notices import Notice, of_zones
 from shared.domain.jobs.templates import Template
 from shared.domain.push import notices, preview
 from shared.domain.push.preview import Sample
@@ -184,14 +184,6 @@ def test_of_two_templates_in_one_locale_one_is_never_picked() -> None:
     assert codes(about_templates(job)) == ["never-picked"]
     assert [sample.locale for sample in sampled(job)] == ["en", "pt-br"]
     assert codes(about_templates(draft(template("like", "en"), template("like", "pt_BR")))) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "noticed"), [(True, []), (False, []), ("true", ["dry-run-ignored"]), (1, ["dry-run-ignored"])]
-)
-def test_a_dry_run_that_is_none_is_noticed(value: Any, noticed: list[str]) -> None:
-    job = draft(template("like", "en"), metadata={"dryRun": value})
-    assert codes(of_push(job, [], None, published_sign=False, now_ns=NOW_NS)) == noticed
 
 
 def test_devices_that_get_english_for_want_of_their_own_are_noticed() -> None:

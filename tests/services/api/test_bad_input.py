@@ -80,6 +80,7 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":"apns","expiresAt":4102444800000000}', "expiresAt", "this looks like microseconds"),
         (b'{"service":"apns","expiresAt":12}', "expiresAt", "lie in the future, in nanoseconds since 1970"),
         (b'{"service":"apns","localized":true,"startsAt":-1}', "startsAt", "nanoseconds since 1970"),
+        (b'{"service":"apns","pastTimeStrategy":"tomorrow"}', "pastTimeStrategy", "it must be skip or nextDay"),
         (b'{"service":"apns","startsAt":1.5}', "startsAt", "startsAt must be an integer, not a number"),
         (b'{"service":"apns","startsAt":7289654400000000000}', "startsAt", "before the year 2201"),
         (b'{"service":"apns","startsAt":2000000000000000000,"expiresAt":1900000000000000000}', "expiresAt", "after st"),

@@ -3,12 +3,12 @@ namespace, over which the caller needs a role."""
 
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from services.api.accounts.namespaces import NAMESPACE, namespace_of
 from services.api.bus.native.dead_letter_view import (
@@ -36,9 +36,9 @@ _route = partial(
 
 
 class BusRetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters are retried: all of a namespace, or those of the subscription with this key."""
+    """Which dead letters are retried: those of the subscription with this key; without one, all of a namespace."""
 
-    key: str = ""
+    key: Annotated[str, Meta(min_length=1)] | UnsetType = UNSET
 
 
 class BusRetryView(Struct, frozen=True):
@@ -103,7 +103,8 @@ class BusDeadLettersResource(Resource):
     async def retry_bus_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         content = await request.body()
         wanted = decode_body(content, _filter_decoder) if content.strip() else BusRetryFilter()
-        retried = await self._flow.retry_all(namespace_of(request), key=wanted.key)
+        key = "" if wanted.key is UNSET else wanted.key
+        retried = await self._flow.retry_all(namespace_of(request), key=key)
         return wire.answer(BusRetriedView(retried.retried, retried.more))
 
     @_route(

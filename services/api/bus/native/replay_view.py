@@ -24,7 +24,7 @@ class ReplayBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     since: Annotated[str, Meta(examples=["2026-12-24T14:00:00Z"])] = msgspec.field(name="from")
     until: Annotated[str, Meta(examples=["2026-12-24T15:00:00Z"])] | UnsetType = msgspec.field(name="to", default=UNSET)
-    topics: Annotated[tuple[str, ...], Meta(max_length=MOST_TOPICS)] = ()
+    topics: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_TOPICS)] | UnsetType = UNSET
     filter: FilterBody | UnsetType = UNSET
 
 
@@ -56,7 +56,8 @@ _replay = msgspec.json.Decoder(ReplayBody)
 def read_replay_wish(content: bytes) -> ReplayWish:
     """The replay that a body asks for. Raises `Invalid`."""
     body = decode_body(content, _replay)
-    for name in body.topics:
+    topics = () if isinstance(body.topics, UnsetType) else body.topics
+    for name in topics:
         check_topic_name(name, field="topics")
     since = read_instant(body.since, field="from")
     until = None if isinstance(body.until, UnsetType) else read_instant(body.until, field="to")
@@ -66,7 +67,7 @@ def read_replay_wish(content: bytes) -> ReplayWish:
     return ReplayWish(
         since=since,
         until=until,
-        topics=tuple(sorted(set(body.topics))),
+        topics=tuple(sorted(set(topics))),
         filter=None if isinstance(wanted, UnsetType) else wanted,
     )
 

@@ -20,7 +20,7 @@ from shared.domain.bus.subscriptions import (
 from shared.domain.bus.topics import check_published_name, check_topic_name
 from shared.domain.bus.wishes import SubscriptionWish
 from shared.domain.errors import Invalid
-from shared.outgoing.checks import check_headers, check_url
+from shared.outgoing.checks import CheckUrl, check_headers
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 MOST_ATTEMPTS = 1_000
@@ -78,16 +78,14 @@ _subscription = msgspec.json.Decoder(EventSubscriptionBody)
 _rotation = msgspec.json.Decoder(SecretRotationBody)
 
 
-def read_wish(
-    content: bytes, namespace: str, key: str, *, allowed_networks: tuple[str, ...], allow_http: bool
-) -> SubscriptionWish:
+def read_wish(content: bytes, namespace: str, key: str, *, check_url: CheckUrl, allow_http: bool) -> SubscriptionWish:
     """The body's wish for the subscription of this key. Raises `Invalid`."""
     if KEY.fullmatch(key) is None or key in {".", ".."}:  # of a path, clients leave these out
         rule = "a key has 1 to 255 of letters, digits and - _ . ~ :, and is neither . nor .."
         raise Invalid(rule, field="key", value=key)
     body, is_published = decode_body(content, _subscription), key == PUBLISHED_KEY
     if body.callback is not UNSET:
-        _check_callback(body.callback, allowed_networks, allow_http=allow_http, is_published=is_published)
+        _check_callback(body.callback, check_url, allow_http=allow_http, is_published=is_published)
     check_name = check_published_name if is_published else check_topic_name
     for name in body.topics or ():
         check_name(name, field="topics")
@@ -104,12 +102,12 @@ def read_keep_hours(content: bytes) -> int:
     return decode_body(content or b"{}", _rotation).keep_hours
 
 
-def _check_callback(url: str, networks: tuple[str, ...], *, allow_http: bool, is_published: bool) -> None:
+def _check_callback(url: str, check_url: CheckUrl, *, allow_http: bool, is_published: bool) -> None:
     schemes = ("https://", "http://") if allow_http else ("https://",)
     if not url.lower().startswith(schemes) or (is_published and "?" in url):
         rule = f"must be an https{' or http' if allow_http else ''} URL" + (" without a query" if is_published else "")
         raise Invalid(rule, field="callback", value=url)
-    check_url(url, allowed_networks=networks, field="callback")
+    check_url(url, field="callback")
 
 
 def _check_texts(body: EventSubscriptionBody) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.params import FromPath
 
-from services.api.accounts.namespaces import NAMESPACE, namespace_of, own_namespace
+from services.api.accounts.namespaces import CALLERS_NAMESPACE, NAMESPACE, namespace_of, own_namespace
 from services.api.bus.native.subscription_body import (
     KEY,
     EventSubscriptionBody,
@@ -26,6 +26,7 @@ from services.api.http.routes import Resource, Route
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.errors import Forbidden, Invalid
 from shared.flow.bus.subscribing import MadeSubscription, Subscribing
+from shared.outgoing.checks import CheckUrl
 from shared.runtime.bus_settings import BusSettings
 
 BUS_SUBSCRIPTIONS = "/bus/subscriptions"
@@ -42,10 +43,10 @@ _route = partial(
 class BusSubscriptionsResource(Resource):
     """The routes of native subscriptions."""
 
-    def __init__(self, subscribing: Subscribing, settings: BusSettings, *, allowed_networks: tuple[str, ...]) -> None:
+    def __init__(self, subscribing: Subscribing, settings: BusSettings, *, check_url: CheckUrl) -> None:
         self._subscribing = subscribing
         self._settings = settings
-        self._allowed_networks = allowed_networks
+        self._check_url = check_url
 
     @_route(
         "GET", BUS_SUBSCRIPTIONS, summary="List the subscriptions of a namespace by key.",
@@ -64,7 +65,8 @@ class BusSubscriptionsResource(Resource):
     @_route(
         "PUT", BUS_SUBSCRIPTION,
         summary="Make a subscription (its secret is shown this once), or change it: what the body does not name stays.",
-        act="subscription.replace", who=KNOWN, body=EventSubscriptionBody, problems=(_CONFLICT,), parameters=(),
+        act="subscription.replace", who=KNOWN, body=EventSubscriptionBody, problems=(_CONFLICT,),
+        parameters=(CALLERS_NAMESPACE,),
         answers={HTTPStatus.OK: EventSubscriptionView, HTTPStatus.CREATED: EventSubscriptionView},
     )  # fmt: skip
     async def put_bus_subscription(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
@@ -74,7 +76,7 @@ class BusSubscriptionsResource(Resource):
             content,
             namespace,
             key,
-            allowed_networks=self._allowed_networks,
+            check_url=self._check_url,
             allow_http=self._settings.allow_http,
         )
         stands = await self._subscribing.find(namespace, key)

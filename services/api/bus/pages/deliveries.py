@@ -150,7 +150,7 @@ class BusDeadLetterPages(PageSet):
     async def retry_dead_letters(self, visit: Visit) -> Moved:
         """Retry those of a subscription, or all: as many as one request of the API does."""
         key, about = visit.query("key"), {"namespace": read_namespace(visit)}
-        done = await visit.send("POST", _LETTERS + "/retry", body={"key": key}, query=about)
+        done = await visit.send("POST", _LETTERS + "/retry", body={"key": key} if key else {}, query=about)
         said = "retried-of-more" if done["more"] else "retried-some"
         return Moved(below(visit, _LETTERS, key=key), said, done["retried"])
 

@@ -84,6 +84,7 @@ class PulseResource(Resource):
     @Route(
         "GET", "/health", summary="Tell that the API answers.",
         who=EVERYBODY, answers={HTTPStatus.OK: Nothing}, problems=(HTTPStatus.UNAUTHORIZED,),
+        any_query=True,  # as Routemaster, and probes add parameters against caches
     )  # fmt: skip
     async def show_bus_health(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         _refuse_credentials(request)
@@ -92,6 +93,7 @@ class PulseResource(Resource):
     @Route(
         "GET", "/health/ping", summary="Tell when the API answered.",
         who=EVERYBODY, answers={HTTPStatus.OK: Pong}, problems=(HTTPStatus.UNAUTHORIZED,),
+        any_query=True,
     )  # fmt: skip
     async def ping_bus(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         _refuse_credentials(request)
@@ -100,6 +102,7 @@ class PulseResource(Resource):
     @Route(
         "GET", "/health/ping.json", summary="The same, by its other name.",
         who=EVERYBODY, answers={HTTPStatus.OK: Pong}, problems=(HTTPStatus.UNAUTHORIZED,),
+        any_query=True,
     )  # fmt: skip
     async def ping_bus_file(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         return await self.ping_bus(request)

@@ -22,6 +22,7 @@ from shared.domain.bus.subscriptions import PUBLISHED_KEY, EventSubscription, sh
 from shared.domain.errors import NotFound
 from shared.flow.bus.standing import QueueStanding, QueueStandings
 from shared.flow.bus.subscribing import Subscribing
+from shared.outgoing.checks import CheckUrl
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
@@ -62,12 +63,12 @@ class PublishedSubscribersResource(Resource):
         standings: QueueStandings,
         settings: BusSettings,
         *,
-        allowed_networks: tuple[str, ...],
+        check_url: CheckUrl,
     ) -> None:
         self._subscribing = subscribing
         self._standings = standings
         self._settings = settings
-        self._allowed_networks = allowed_networks
+        self._check_url = check_url
         self._names = OwnerNames(store)
         self._list = Coalescer[None, PublishedQueues](self._find_all)
 
@@ -102,7 +103,7 @@ class PublishedSubscribersResource(Resource):
             wish = read_subscription(
                 content,
                 caller_of(request).namespace,
-                allowed_networks=self._allowed_networks,
+                check_url=self._check_url,
                 allow_http=self._settings.allow_http,
             )
             await self._subscribing.subscribe(wish)

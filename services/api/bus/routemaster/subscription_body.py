@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from services.api.http.strict_bodies import decode_body
 from shared.domain.bus.wishes import SubscriptionWish
 from shared.flow.bus.published_wishes import LONGEST_TIMEOUT_MS, read_published_wish
+from shared.outgoing.checks import CheckUrl
 
 
 class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,9 +37,7 @@ class PublishedSubscriptionBody(Struct, frozen=True, forbid_unknown_fields=True)
 _decoder = msgspec.json.Decoder(PublishedSubscriptionBody)
 
 
-def read_subscription(
-    content: bytes, namespace: str, *, allowed_networks: tuple[str, ...], allow_http: bool
-) -> SubscriptionWish:
+def read_subscription(content: bytes, namespace: str, *, check_url: CheckUrl, allow_http: bool) -> SubscriptionWish:
     """The body's wish for the namespace's published subscription.
 
     Raises:
@@ -52,6 +51,6 @@ def read_subscription(
         uuid=body.uuid,
         timeout_ms=body.timeout,
         max_events=body.max,
-        allowed_networks=allowed_networks,
+        check_url=check_url,
         allow_http=allow_http,
     )

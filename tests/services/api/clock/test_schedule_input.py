@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from shared.broker.memory import MemoryBroker
+from shared.outgoing import OwnApi
 from shared.stream.local import LocalStream
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
@@ -335,3 +336,20 @@ async def test_a_bulk_request_may_be_large_but_not_endless(house: House) -> None
     large = changed(callback={"type": "rabbitmq", "data": {"queue": "push.x", "payload": "x" * 200_000}})
     reply = await house.admin.post("/schedules/bulk", [large] * 20)
     assert [item["status"] for item in reply.json] == [422] * 20
+
+
+async def test_a_callback_to_our_own_api_is_refused_at_once(house: House) -> None:
+    own = OwnApi("127.0.0.1", 8080, public_url="https://push.example.com")
+    client = Client(house.build(own_api=own), house.admin.headers)
+    url = "https://push.example.com/users"
+    refused = [
+        (await client.post("/schedules", http(url=url)), "callback.data.url"),
+        (await client.put("/schedules/k", http(url=url)), "callback.data.url"),
+        (await client.post("/schedules/preview", http(url=url)), "callback.data.url"),
+        (await client.put("/bus/subscriptions/k", {"callback": url, "topics": ["t"]}), "callback"),
+    ]
+    for reply, field in refused:
+        is_problem(reply, 422, field)
+        assert "own API" in reply.json["reason"]
+    [item] = (await client.post("/schedules/bulk", [http(url=url)])).json
+    assert (item["status"], item["error"]["field"]) == (422, "callback.data.url")

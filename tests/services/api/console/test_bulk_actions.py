@@ -87,7 +87,7 @@ async def test_more_than_expected_is_a_409_with_the_figure(house: House) -> None
     ("change", "field"),
     [
         ({"filter": {}}, "filter"),
-        ({"filter": {"key": ""}}, "filter"),
+        ({"filter": {"key": ""}}, "filter.key"),
         ({"filter": {"prefix": "a"}}, "filter.prefix"),
         ({"filter": {"keys": "a"}}, "filter.keys"),
         ({"filter": {"namespace": "nobody"}}, "filter.namespace"),

@@ -90,6 +90,12 @@ async def test_a_field_that_nobody_knows_is_refused_with_the_nearest(house: Hous
     assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
 
 
+async def test_no_field_is_named_that_is_not_near(house: House) -> None:
+    for field in ("rate", "speed", "text"):
+        reply = await _post(house, await house.app_with_template(), JOB | {field: 1})
+        assert reply.json["reason"] == f"unknown field {field!r}"
+
+
 async def test_a_field_of_messages_is_refused_in_a_push(house: House) -> None:
     app_id = await house.app_with_template()
     reply = await _post(house, app_id, JOB | {"maxRecipients": 10})

@@ -46,6 +46,15 @@ async def jobs_of(store: Store, campaign: Campaign) -> list[Job]:
     return [*await store.job_lists.page_of_app(campaign.app_id, template="", after=None, limit=100)]
 
 
+async def test_who_resumes_a_stopped_job_is_told_of_its_retry(desk: Desk, campaign: Campaign) -> None:
+    job = await campaign.made()
+    path = f"{campaign.jobs}/{job.id}"
+    assert (await desk.admin.put(f"{path}/stop")).status == 200
+    refused = await desk.admin.put(f"{path}/resume")
+    assert (refused.status, refused.json["field"]) == (403, "status")
+    assert "/retry" in refused.json["reason"]
+
+
 async def test_a_job_over_a_file_is_stored_with_what_is_usual(desk: Desk, campaign: Campaign) -> None:
     path = await campaign.file()
     answer = await campaign.post(csvPath=path, context={"when": "today"}, metadata={"campaign": 7})
