@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from shared.domain.bus.topics import NOTIFIER, RESERVED_PREFIX, Topic, is_own
 from shared.domain.errors import Conflict, Forbidden, NotFound, Unavailable
+from shared.flow.bus.registry import ReadEnds
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
 from shared.store.bus.topics import TopicSubscribed
@@ -37,12 +38,13 @@ class BeyondTopicQuota(Forbidden):
 
 
 class TopicFlow:
-    """Looks topics up and moves them. `now` tells the database's time; a namespace owns `most` topics. All raise
-    `Unavailable`."""
+    """Looks topics up and moves them. `now` tells the database's time, `ends` where the log ends; a namespace owns
+    `most` topics. All raise `Unavailable`."""
 
-    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], *, most: int) -> None:
+    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], ends: ReadEnds, *, most: int) -> None:
         self._store = store
         self._now = now
+        self._ends = ends
         self._most = most
         self._find = Coalescer[str, Topic | None](self.find_all)
         self._list = Coalescer[None, Sequence[TopicWithCount]](self._list_all)
@@ -148,8 +150,9 @@ class TopicFlow:
         return (await self._count([topic]))[0]
 
     async def remove(self, name: str, *, namespace: str | None, of_others: bool) -> None:
-        """Remove a topic and take it from every subscription. `namespace` is who asks, `None` for whoever may remove
-        any; `of_others` says whether it is taken from the subscriptions of others too.
+        """Remove a topic and take it from every subscription, for events that are accepted later. `namespace` is who
+        asks, `None` for whoever may remove any; `of_others` says whether it is taken from the subscriptions of others
+        too.
 
         Raises:
             NotFound: there is none.
@@ -164,8 +167,9 @@ class TopicFlow:
                 raise _no_topic(name)
             if namespace is not None and topic.owner != namespace:
                 raise Forbidden(f"the topic {name} is not yours", field="topic", value=name)
+            ends, now = await self._ends(), await self._now()
             try:
-                if await self._store.bus_topics.remove(name, topic.owner, of_others=of_others, now=await self._now()):
+                if await self._store.bus_topics.remove(name, topic.owner, ends, of_others=of_others, now=now):
                     return
             except TopicSubscribed as error:
                 raise _still_wanted(name, error.others) from None

@@ -266,11 +266,11 @@ def test_collectors_learn_what_has_changed() -> None:
     ]
     collectors.learn(5, changed, is_whole=False)
     assert collectors.version == 5
-    assert [found.queue for found in collectors.find(event)] == [subscription(3).queue]
+    assert [found.queue for found in collectors.find(event, "0", 0)] == [subscription(3).queue]
     collectors.learn(6, [subscription(4, "a")], is_whole=True)
-    assert [found.queue for found in collectors.find(event)] == [subscription(4).queue]
+    assert [found.queue for found in collectors.find(event, "0", 0)] == [subscription(4).queue]
     collectors.learn(7, [subscription(4, "a", state=SubscriptionStatus.REMOVED)], is_whole=False)
-    assert collectors.find(event) == []
+    assert collectors.find(event, "0", 0) == []
 
 
 @pytest.mark.parametrize(
