@@ -19,7 +19,7 @@ ReadEnds = Callable[[], Awaitable[LogEnds]]
 
 
 async def read_log_ends(stream: Stream, log_topic: str, seconds: float) -> LogEnds:
-    """Where the log ends now: all events that were accepted before lie before that. It comes in time. Raises
+    """The ends of the log now: all events that were accepted before lie before these. The answer comes in time. Raises
     `Unavailable`."""
     try:
         async with asyncio.timeout(seconds):

@@ -275,7 +275,7 @@ class BusSubscriptions:
         if not await self._put(write.before, after, session) or await self._is_beyond(write, session):
             raise _Overtaken
         if write.new_topics:
-            await add_missing_topics(self._database, write.new_topics, now, session)
+            await add_missing_topics(self._database, write.new_topics, after.namespace, now, session)
         await forget_free_topics(self._database, write.left_topics, session)
         await self._change_queue(write.before, after, session)
         if write.changes_wake_up:

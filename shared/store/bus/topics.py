@@ -75,12 +75,24 @@ class BusTopics:
             moved = await self._topics.update_one({"_id": name, "owner": ""}, {"$set": {"owner": namespace}})
         return moved.matched_count == 1
 
-    async def replace(self, before: Topic, after: Topic) -> bool:
-        """Change the owner and the description of a topic; `False` when these are not as they were, or it is gone."""
-        stands = {"_id": before.id, "owner": before.owner, "description": before.description}
-        change = {"$set": {"owner": after.owner, "description": after.description}}
-        with translate_errors():
-            return (await self._topics.update_one(stands, change)).matched_count == 1
+    async def replace(self, before: Topic, after: Topic, *, now: datetime) -> bool:
+        """Change the owner, the description and the privacy of a topic; `False` when these are not as they were, or it
+        is gone. Raises `TopicSubscribed` where it is to be private and subscriptions of others have it."""
+        private = {"$eq": True} if before.private else {"$ne": True}
+        stands = {"_id": before.id, "owner": before.owner, "description": before.description, "private": private}
+        change = {"$set": {"owner": after.owner, "description": after.description, "private": after.private}}
+        if not after.private:
+            with translate_errors():
+                return (await self._topics.update_one(stands, change)).matched_count == 1
+
+        async def transact(session: AsyncClientSession) -> bool:
+            if not (await self._topics.update_one(stands, change, session=session)).matched_count:
+                return False
+            await raise_version(self._database, session)  # no subscription is made meanwhile
+            await self._check_subscribers(after.id, after.owner, session)
+            return True
+
+        return await self._writer.write(transact, now=now)
 
     async def count_owned(self, namespace: str) -> int:
         """How many topics a namespace owns."""
@@ -138,13 +150,16 @@ class BusTopics:
 
 
 async def add_missing_topics(
-    database: AsyncDatabase[Document], names: Sequence[str], now: datetime, session: AsyncClientSession
+    database: AsyncDatabase[Document], names: Sequence[str], namespace: str, now: datetime, session: AsyncClientSession
 ) -> None:
-    """Make those that are missing, without an owner, in this transaction. Raises the driver's errors, which belong to
-    the transaction: somebody else may make one at the same time."""
+    """Make those that are missing, without an owner, in the transaction in which this namespace subscribes to them.
+    Raises the driver's errors, which belong to the transaction: somebody else may make one at the same time; and
+    `PrivateTopic` for another's."""
     topics = database["bus_topics"]
-    found = await topics.find({"_id": {"$in": list(names)}}, {"_id": 1}, session=session).to_list()
+    found = await topics.find({"_id": {"$in": list(names)}}, session=session).to_list()
     present = {document["_id"] for document in found}
+    for topic in map(_codec.value, found):
+        topic.check_subscriber(namespace, field="topics")
     missing = [_codec.document(Topic(id=name, created_at=now)) for name in names if name not in present]
     if missing:
         await topics.insert_many(missing, session=session)

@@ -62,7 +62,8 @@ class Promises:
     def accept(self, event_id: str) -> None:
         """A publisher had its answer: who collects by now gets the event, whatever is asked for later."""
         logs = self._servers.event_log.partitions.values()
-        topic = next(event.topic for log in logs for record in log if (event := read_event(record)).id == event_id)
+        events = [read_event(record) for log in logs for record in log]
+        topic = next(event.topic for event in events if event is not None and event.id == event_id)
         settled = [found for found in self._subscriptions if not self.asked[found["key"]]]
         self._accepted[event_id] = {_queue(found) for found in settled if topic in found["topics"]}
 
