@@ -47,9 +47,8 @@ def test_no_line_is_long(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_heading_has_a_blank_line_before_it(page: str) -> None:
     lines = CODE.sub("", read(page)).splitlines()
-    joined = [
-        line for before, line in pairwise(lines) if re.match(r"#{2,} ", line) and before and not before.endswith("-->")
-    ]
+    pairs = [(before, line) for before, line in pairwise(lines) if re.match(r"#{2,} ", line)]
+    joined = [line for before, line in pairs if before and not before.endswith("-->")]
     assert joined == []
 
 
