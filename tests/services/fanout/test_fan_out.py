@@ -387,6 +387,7 @@ CHANGES: Sequence[tuple[Sequence[Callable[[Case], Awaitable[None]]], Sequence[st
 ]
 
 
+@pytest.mark.proof
 async def test_what_was_accepted_before_a_change_comes_after_it(store: Store, stream: Stream, log: str) -> None:
     now, ends = DatabaseTime(store).now, log_ends(stream, log)
     subscribing = Subscribing(store, KeyRing([]), now, SubscriptionQuotas(per_namespace=50, topics=5), ends)
