@@ -53,8 +53,9 @@ class PublishedEvent(Struct, frozen=True, kw_only=True):
 
 
 class Topic(Struct, frozen=True, kw_only=True):
-    """A topic. `owner` is the namespace that publishes on it, `None` where nobody has published yet. `events` with
-    these `bytes` were published on it, as far as they went to subscriptions."""
+    """A topic. `owner` is the namespace that publishes on it, `None` where nobody has published yet. Only its owner
+    subscribes to a `private` one. `events` with these `bytes` were published on it, as far as they went to
+    subscriptions."""
 
     name: str
     owner: str | None
@@ -62,6 +63,7 @@ class Topic(Struct, frozen=True, kw_only=True):
     created_at: datetime
     events: int
     bytes: int
+    private: bool = False
 
 
 class Pressure(Struct, frozen=True, kw_only=True):
@@ -101,12 +103,14 @@ class Topics(Resource[M]):
         topic: str,
         *,
         description: str | UnsetType = UNSET,
+        private: bool | UnsetType = UNSET,
         owner: str | UnsetType | None = UNSET,
         reason: str = "",
     ) -> Topic:
-        """Make a topic, or describe it; it is the caller's from now on where it was nobody's. An admin says whose it
-        is: a namespace, or `None` for nobody's. Raises `Invalid`."""
-        given = {"description": description, "owner": owner}
+        """Make a topic, or describe it; it is the caller's from now on where it was nobody's. Only its owner subscribes
+        to a `private` one. An admin says whose it is: a namespace, or `None` for nobody's. Raises `Invalid`, and
+        `Conflict` for one that is to be private and that others subscribe to."""
+        given = {"description": description, "private": private, "owner": owner}
         content = encode({name: value for name, value in given.items() if value is not UNSET})
         return (await self._transport.call("PUT", _of(topic), content=content, reason=reason)).read(_topic)
 

@@ -1,5 +1,7 @@
 """Positions: how far a partition of the stream was read, by whoever keeps that itself, and ranges of partitions."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
@@ -39,3 +41,25 @@ class Position(Struct, frozen=True):
         if log in self.left:
             raise Unavailable(f"Kafka: a broker still tells the topic's earlier id {log}")
         return Position(0, log, (*self.left, self.log)[-_LOGS_LEFT:])
+
+
+class LogEnds(Struct, frozen=True, kw_only=True):
+    """The end of the log of this id at a moment, which has an `id` too: the offset behind the last record of each
+    partition."""
+
+    id: str
+    log: str
+    offsets: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, id: str, ranges: Mapping[str, LogRange]) -> "LogEnds":
+        """The ends of these ranges, which lie in one log."""
+        offsets = tuple(sorted((name, range.ends) for name, range in ranges.items()))
+        return cls(id=id, log=next((range.log for range in ranges.values()), ""), offsets=offsets)
+
+    def are_read(self, positions: Mapping[str, Position]) -> bool:
+        """Whether all that was there is read, or lies in a log that was left for another."""
+        return all(self._is_read(positions.get(name, Position()), end) for name, end in self.offsets)
+
+    def _is_read(self, position: Position, end: int) -> bool:
+        return self.log in position.left or (position.log in {"", self.log} and position.offset >= end)

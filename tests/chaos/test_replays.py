@@ -12,7 +12,7 @@ from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
 from tests.e2e.house import House
 from tests.services.fanout.fanning_out import collected, publish
 from tests.services.fanout.test_replays import HOUR
-from tests.store.bus.made_subscriptions import add
+from tests.store.bus.made_subscriptions import add, no_log
 from tests.tiers import and_rarely
 from tests.waiting import until
 
@@ -25,7 +25,7 @@ EVENTS = [str(number) for number in range(5_000)]  # a read has 2,000, which one
 async def begin(house: House) -> tuple[EventSubscription, str]:
     """A subscription that collects, calls nobody, and has all events to come once more."""
     given, log = house.capabilities, house.capabilities.settings.bus.log_topic
-    subscribing = Subscribing(given.store, given.key_ring, given.time.now, SubscriptionQuotas(9, 9))
+    subscribing = Subscribing(given.store, given.key_ring, given.time.now, SubscriptionQuotas(9, 9), no_log)
     flow = BusReplayFlow(given.store, given.stream, given.broker, subscribing, given.time.now, log_topic=log)
     subscription = await add(given.store, "k", "a", state=SubscriptionStatus.PAUSED)
     await publish(given.store, given.stream, log, EVENTS)

@@ -143,7 +143,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("tokens", "revoke", ID, "--yes"),
     ("topics", "list"),
     ("topics", "show", "orders"),
-    ("topics", "put", "orders", "--description", "What is ordered."),
+    ("topics", "put", "orders", "--description", "What is ordered.", "--private"),
     ("topics", "delete", "orders", "--yes"),
     ("topics", "pressure"),
     ("users", "list"),

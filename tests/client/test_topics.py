@@ -22,6 +22,7 @@ async def test_a_topic_is_put_listed_published_on_and_deleted(client: AsyncCaril
     made = await client.topics.put(name, description="What is ordered.")
     assert (made.name, made.description, made.events) == (name, "What is ordered.", 0)
     assert made.owner is not None
+    assert [(await client.topics.put(name, private=private)).private for private in (True, False)] == [True, False]
     assert (await client.topics.put(name, owner=None)).owner is None
     assert name in [each.name async for each in client.topics.list(page_size=1)]
     result = await client.topics.publish(name, PAID)

@@ -1,6 +1,7 @@
 """Every page is plain: short lines of source, short sentences, no opener that hides the subject; a short README."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -41,6 +42,14 @@ def test_the_readme_is_a_front_page() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_no_line_is_long(page: str) -> None:
     assert [line for line in read(page).splitlines() if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_heading_has_a_blank_line_before_it(page: str) -> None:
+    lines = CODE.sub("", read(page)).splitlines()
+    pairs = [(before, line) for before, line in pairwise(lines) if re.match(r"#{2,} ", line)]
+    joined = [line for before, line in pairs if before and not before.endswith("-->")]
+    assert joined == []
 
 
 @pytest.mark.parametrize("page", PAGES)

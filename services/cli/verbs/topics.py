@@ -36,6 +36,7 @@ def show(session: Session, topic: str) -> None:
     fields = [
         ("name", found["name"]),
         ("owner", found["owner"] or "(nobody)"),
+        ("subscribers", "of its owner" if found["private"] else "of every namespace"),
         ("description", found["description"]),
         ("events", found["events"]),
         ("bytes", found["bytes"]),
@@ -48,12 +49,16 @@ def show(session: Session, topic: str) -> None:
 @_topic
 @click.option("--description", help="Description of its events.")
 @click.option("--owner", metavar="NAMESPACE", help="Owner: `token:<id>` or `user:<e-mail address>` (admins only).")
+@click.option("--private/--open", default=None, help="Let only its owner subscribe; `--open`: every namespace.")
 @click.option("--free", is_flag=True, help="Let the next publisher own it (admins only).")
-def put(session: Session, topic: str, description: str | None, owner: str | None, free: bool) -> None:
+def put(
+    session: Session, topic: str, description: str | None, owner: str | None, private: bool | None, free: bool
+) -> None:
     """Create or describe a topic. A topic without an owner becomes yours."""
     if owner is not None and free:
         raise click.UsageError("use --owner or --free, not both")
     body: dict[str, Any] = {} if description is None else {"description": description}
+    body |= {} if private is None else {"private": private}
     body |= {"owner": owner} if owner is not None else {"owner": None} if free else {}
     stored = session.api.put("bus", "topics", topic, body=body)
     session.out.confirm(stored, f"Topic {stored['name']} is {_owner_of(stored)}.", id="name")

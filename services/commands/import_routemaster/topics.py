@@ -65,9 +65,10 @@ class TopicsKind(PlainKind[TopicRow, TopicOwner]):
 
     async def replace(self, here: TopicOwner, there: TopicOwner) -> bool:
         stands = await self._store.bus_topics.get(here.id)
-        if stands is None or stands.owner != here.owner:
+        if stands is None or stands.owner != here.owner or stands.private:
             return False
-        return await self._store.bus_topics.replace(stands, replace(stands, owner=there.owner))
+        now = await self._store.now()
+        return await self._store.bus_topics.replace(stands, replace(stands, owner=there.owner), now=now)
 
     def remember(self, present: object) -> None:
         """Does nothing: subscriptions name topics whether anybody owns them or not."""

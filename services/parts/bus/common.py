@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from services.parts import Part
 from shared.domain.bus.backlog import BacklogLimits
 from shared.domain.bus.health import Care
+from shared.domain.positions import LogEnds
 from shared.flow.bus.dead_letters import BusDeadLetterFlow
 from shared.flow.bus.flushing import UnwokenUpkeep
 from shared.flow.bus.pressure import BusPressure
+from shared.flow.bus.registry import read_log_ends
 from shared.flow.bus.replaying import Replaying, ReplayTools
 from shared.flow.bus.replays import BusReplayFlow
 from shared.flow.bus.standing import QueueStandings
@@ -30,7 +32,9 @@ class BusPart(Part):
 
     @cached_property
     def topics(self) -> TopicFlow:
-        return TopicFlow(self.store, self.capabilities.time.now, most=self.settings.bus.topics_per_namespace)
+        return TopicFlow(
+            self.store, self.capabilities.time.now, self._log_ends, most=self.settings.bus.topics_per_namespace
+        )
 
     @cached_property
     def publisher(self) -> "EventPublisher":
@@ -46,7 +50,7 @@ class BusPart(Part):
         quotas = SubscriptionQuotas(
             chosen.subscriptions_per_namespace, chosen.topics_per_subscription, chosen.topics_of_subscriptions
         )
-        return Subscribing(self.store, self.capabilities.key_ring, self.capabilities.time.now, quotas)
+        return Subscribing(self.store, self.capabilities.key_ring, self.capabilities.time.now, quotas, self._log_ends)
 
     @cached_property
     def waker(self) -> Waker:
@@ -112,6 +116,10 @@ class BusPart(Part):
     @cached_property
     def unwoken(self) -> UnwokenUpkeep:
         return UnwokenUpkeep(self.store, self.waker.wake, self.capabilities.time.now)
+
+    async def _log_ends(self) -> LogEnds:
+        chosen = self.settings.bus
+        return await read_log_ends(self.capabilities.stream, chosen.log_topic, chosen.publish_seconds)
 
     def stream_topics(self) -> Mapping[str, TopicSpec]:
         chosen = self.settings.bus

@@ -15,6 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.domain.bus.events import BusEvent, published_form, read_event
 from shared.domain.bus.filters import EventFilter, cost_of, matches
@@ -67,8 +68,9 @@ NONE_BEGUN: Mapping[str, DividedEvent] = MappingProxyType({})
 
 
 class Collector(Struct, frozen=True, gc=False):
-    """A subscription as the fold knows it. `filter` is `None` where it wants all events of its topics. `cost` is what a
-    look at it costs."""
+    """A subscription as the fold knows it, for one topic or several. `filter` is `None` where it wants all events.
+    `former` are its choices of before, each for offsets before these of their partitions, and it has left the topic if
+    `is_left`. `cost` is what a look at it costs."""
 
     queue: str
     namespace: str
@@ -76,6 +78,15 @@ class Collector(Struct, frozen=True, gc=False):
     filter: EventFilter | None
     timeout: timedelta
     cost: int = 1
+    former: tuple[tuple[Mapping[str, int], EventFilter | None], ...] = ()
+    is_left: bool = False
+
+    def wants(self, event: BusEvent, partition: str, offset: int) -> bool:
+        """Whether it wanted this event when the log got it."""
+        for ends, wanted in self.former:
+            if offset < ends.get(partition, 0):
+                return wanted is not None and matches(wanted, event)
+        return not self.is_left and (self.filter is None or matches(self.filter, event))
 
 
 class Collectors:
@@ -97,12 +108,16 @@ class Collectors:
                 self._add(subscription)
         self.version = version
 
-    def find(self, event: BusEvent) -> list[Collector]:
-        """Those who want this event."""
+    def find(self, event: BusEvent, partition: str, offset: int) -> list[Collector]:
+        """Those who want this event, which lies there in the log."""
         on_topic = self._by_topic.get(event.topic)
         if on_topic is None:
             return []
-        wanted_by = [found for found in on_topic.values() if found.filter is None or matches(found.filter, event)]
+        wanted_by = [
+            found
+            for found in on_topic.values()
+            if (found.filter is None and not found.former) or found.wants(event, partition, offset)
+        ]
         return [found for found in wanted_by if _may_see(found, event)] if is_own(event.topic) else wanted_by
 
     def cost(self, topic: str) -> int:
@@ -114,9 +129,13 @@ class Collectors:
         is_native = subscription.form is EventForm.NATIVE
         cost = 1 if wanted is None else cost_of(wanted)
         collector = Collector(subscription.queue, subscription.namespace, is_native, wanted, subscription.timeout, cost)
-        self._topics[subscription.id] = subscription.topics
-        for topic in subscription.topics:
-            self._by_topic.setdefault(topic, {})[subscription.id] = collector
+        own, former = set(subscription.topics), subscription.former
+        topics = (*subscription.topics, *{topic for each in former for topic in each.topics if topic not in own})
+        self._topics[subscription.id] = topics
+        for topic in topics:
+            before = tuple((dict(each.ends.offsets), each.filter) for each in former if topic in each.topics)
+            found = replace(collector, former=before, is_left=topic not in own) if before else collector
+            self._by_topic.setdefault(topic, {})[subscription.id] = found
             self._costs[topic] += cost
 
     def _forget(self, id: str) -> None:
@@ -188,7 +207,7 @@ class BusFold:
             self.unreadable += 1
         else:
             self.cost += collectors.cost(event.topic)
-            wanted_by = self._find_left(entry, collectors.find(event))
+            wanted_by = self._find_left(entry, collectors.find(event, entry.partition, entry.offset))
             if wanted_by and not self._bring(entry, event, wanted_by):
                 return False
             count, size = self.counts.get(event.topic, (0, 0))

@@ -24,7 +24,7 @@ from shared.domain.bus.dead_letters import BusDeadLetter
 from shared.domain.bus.events import BusEvent
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.folding import FOLD_LIMITS, BusFold, Collector, Collectors, FoldLimits, LogEntry, fold
-from shared.domain.bus.subscriptions import EventSubscription, subscription_of
+from shared.domain.bus.subscriptions import EventSubscription, FormerChoice, subscription_of
 from shared.domain.instants import EPOCH, ms
 from shared.domain.positions import LogRange, Position
 from shared.domain.transitions import final
@@ -147,19 +147,22 @@ class ReplayFold(Struct, frozen=True):
 class _ReplayCollectors(Collectors):
     """The one subscription of a replay, which wants what arrived in its time."""
 
-    def __init__(self, replay: Replay, subscription: EventSubscription) -> None:
+    def __init__(self, replay: Replay, subscription: EventSubscription, gone: tuple[FormerChoice, ...]) -> None:
         super().__init__()
         self._since = None if replay.since is None else ms(replay.since)
         self._until = None if replay.until is None else ms(replay.until)
         topics, wanted = replay.topics or subscription.topics, replay.filter or subscription.filter
-        self.learn(subscription.version, [replace(subscription, topics=topics, filter=wanted)], is_whole=True)
+        # A replay that was asked for is for what is wanted now; that of a suspension, for what was wanted then.
+        former = subscription.former if replay.since is None else ()
+        asked = replace(subscription, topics=topics, filter=wanted, former=(*former, *gone))
+        self.learn(subscription.version, [asked], is_whole=True)
 
-    def find(self, event: BusEvent) -> list[Collector]:
+    def find(self, event: BusEvent, partition: str, offset: int) -> list[Collector]:
         if self._since is not None and event.at < self._since:
             return []
         if self._until is not None and event.at >= self._until:
             return []
-        return super().find(event)
+        return super().find(event, partition, offset)
 
 
 def replay_id(queue: str, number: int) -> str:
@@ -267,9 +270,11 @@ def fold_replay(
     *,
     now: datetime,
     limits: FoldLimits = FOLD_LIMITS,
+    gone: tuple[FormerChoice, ...] = (),
 ) -> ReplayFold:
-    """Fold as many of the first entries as one flush may have, at least one, for this subscription alone."""
-    folded = fold(entries, _ReplayCollectors(replay, subscription), now=now, limits=limits, arrive_now=True)
+    """Fold as many of the first entries as one flush may have, at least one, for this subscription alone. `gone` keeps
+    out what was published on topics that were removed and made anew."""
+    folded = fold(entries, _ReplayCollectors(replay, subscription, gone), now=now, limits=limits, arrive_now=True)
     # An event is divided among queues where one flush has no room for all of them. Here is one, and it has it.
     taken = folded.taken + bool(folded.divided)
     spans, lost = _advance(replay.spans, entries[:taken])

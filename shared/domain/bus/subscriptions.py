@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.bus.filters import EventFilter
+from shared.domain.positions import LogEnds
 from shared.domain.transitions import sources
 
 PUBLISHED_KEY = "routemaster"
@@ -68,6 +69,15 @@ class SubscriptionSecret(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+class FormerChoice(Struct, frozen=True, kw_only=True):
+    """The events of these topics that a subscription wanted before a moment: those that `filter` keeps, or none. It
+    holds for events that the log had by then, at `ends`."""
+
+    topics: tuple[str, ...]
+    filter: EventFilter | None
+    ends: LogEnds
+
+
 class EventSubscription(Struct, frozen=True, kw_only=True):
     """A subscription. Times are UTC, by the database's clock.
 
@@ -75,7 +85,8 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
     `in_flight` deliveries are on their way at a time; of an `ordered` one, one. A delivery that failed `max_attempts`
     times while others succeeded, or that is older than `max_age_hours`, becomes a dead letter. `uuid` is the user of
     Routemaster's basic auth. `contact` gets mails about it. `version` is that of the registry at its last change: no
-    other change has the same.
+    other change has the same. `former` are its choices before its last changes, the oldest first: of these that name an
+    event's topic, the first whose ends lie behind the event holds.
     """
 
     id: str
@@ -86,6 +97,7 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
     callback: str
     topics: tuple[str, ...] = ()
     filter: EventFilter = EventFilter()
+    former: tuple[FormerChoice, ...] = ()
     max_events: int = 100
     max_bytes: int = MOST_BYTES
     timeout_ms: int = 500

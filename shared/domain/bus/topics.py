@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from shared.domain.errors import Invalid
+from shared.domain.errors import Forbidden, Invalid
 
 NOTICES = "carillon_notices"
 """The topic on which Carillon itself tells of suspended subscriptions and of events that were lost
@@ -26,17 +26,29 @@ _PUBLISHED_NAME = re.compile(r"[a-z_]{1,64}")
 _NAME = re.compile(r"[a-z0-9_.-]{1,64}")
 
 
+class PrivateTopic(Forbidden):
+    """The topic is private to another namespace."""
+
+
 class Topic(Struct, frozen=True, kw_only=True):
-    """A topic. `id` is its name; `owner` is the namespace that may publish on it, `""` for nobody yet."""
+    """A topic. `id` is its name; `owner` is the namespace that may publish on it, `""` for nobody yet. Only its owner
+    subscribes to a `private` one."""
 
     id: str
     owner: str = ""
     description: str = ""
+    private: bool = False
     created_at: datetime
 
     def may_publish(self, namespace: str) -> bool:
         """Whether events of this namespace are taken, be it that it becomes the owner by that."""
         return self.owner in ("", namespace)
+
+    def check_subscriber(self, namespace: str, *, field: str) -> None:
+        """Raise `PrivateTopic` where this namespace may not subscribe."""
+        if self.private and self.owner != namespace:
+            rule = f"the topic {self.id} is private: only its owner subscribes to it"
+            raise PrivateTopic(rule, field=field, value=self.id)
 
 
 def is_own(name: str) -> bool:

@@ -51,6 +51,16 @@ def grant_wish(wish: SubscriptionWish, stands: EventSubscription) -> EventSubscr
     return stands if wanted == stands else wanted
 
 
+def topics_chosen_anew(before: EventSubscription | None, after: EventSubscription) -> tuple[str, ...]:
+    """The topics of which the subscription does not want the same events any more. A removed one wants nothing, and a
+    new one nothing of before."""
+    if has_to_be_made(before) or before is None or has_to_be_made(after):
+        return ()
+    if before.filter != after.filter:
+        return before.topics
+    return tuple(sorted(set(before.topics) - set(after.topics)))
+
+
 def is_to_be_looked_at(before: EventSubscription, after: EventSubscription) -> bool:
     """Whether something in its queue may be due by this change that was not due before."""
     hastened = after.max_events < before.max_events or after.timeout_ms < before.timeout_ms

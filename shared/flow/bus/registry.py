@@ -1,9 +1,31 @@
 """The registry at hand: who collects what, as this process knows it. A flush tells when it is out of date."""
 
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
 from shared.domain.bus.folding import Collectors
+from shared.domain.errors import Unavailable
+from shared.domain.positions import LogEnds
 from shared.runtime.metrics import BUS_UNREADABLE
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
+from shared.stream import Stream
+
+_ID_BYTES = 12
+
+ReadEnds = Callable[[], Awaitable[LogEnds]]
+"""Tells where the log ends now. Raises `Unavailable`."""
+
+
+async def read_log_ends(stream: Stream, log_topic: str, seconds: float) -> LogEnds:
+    """The ends of the log now: all events that were accepted before lie before these. The answer comes in time. Raises
+    `Unavailable`."""
+    try:
+        async with asyncio.timeout(seconds):
+            return LogEnds.of(secrets.token_hex(_ID_BYTES), await stream.find_ranges(log_topic))
+    except TimeoutError:
+        raise Unavailable(f"the log has not answered within {seconds:g} s", server="stream") from None
 
 
 class Registry:

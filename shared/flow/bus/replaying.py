@@ -205,7 +205,8 @@ class ReplayTurn:
         """How many of the entries were brought: none where the subscription has changed; `None` where the replay is
         not ours any more."""
         now = await self._tools.now()
-        fold = fold_replay(self._replay, entries, subscription, now=now, limits=self._limits)
+        gone = await self._tools.store.bus_topics.read_gone(self._replay.topics or subscription.topics)
+        fold = fold_replay(self._replay, entries, subscription, now=now, limits=self._limits, gone=gone)
         after = replace(fold.after, leased_until=now + LEASE)
         flush = ReplayFlush(
             before=self._replay,

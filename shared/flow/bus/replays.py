@@ -73,11 +73,14 @@ class BusReplayFlow:
 
         Raises:
             NotFound: there is no such subscription.
+            Forbidden: a topic is private to another namespace.
             Invalid: it begins after it ends, or has not begun yet.
             Conflict: another replay of the subscription is not over, or too many of the namespace are not.
         """
         subscription = await self._subscribing.get(namespace, key)
         now = await self._now()
+        for topic in (await self._store.bus_topics.with_names(wish.topics)).values():
+            topic.check_subscriber(namespace, field="topics")
         if wish.since >= min(wish.until or now, now):
             raise Invalid("must be before 'to', and not in the future", field="from")
         for _ in range(_TRIES):

@@ -3,6 +3,8 @@
 removed subscription ──an hour──> its chunks, deliveries and cursor go, and what is left of itself
 settled delivery     ──some days, or so many later ones──> goes
 dead letter, replay  ──some days──> goes
+former choice        ──fan-outs have read what it holds for──> goes
+removed topic        ──the log has forgotten its events──> goes
 mail of a notice     ──a day──> goes
 """
 
@@ -17,6 +19,8 @@ from shared.store import Store
 
 _LATE = timedelta(hours=1)
 _SOME = _PAGE = 500
+_FORMER = 1_000
+_LOG_DAYS_MORE = 1  # the log forgets by whole segments
 # Enough for thousands of deliveries a second between two rounds, a minute apart; a round that takes longer than that
 # puts the next one off.
 _STEPS = 1_000
@@ -33,6 +37,7 @@ class BusRetention:
         self._time = time
         self._deliveries_for = timedelta(days=settings.delivery_days)
         self._deliveries_kept = settings.deliveries_kept
+        self._log_for = timedelta(days=settings.log_days + _LOG_DAYS_MORE)
         self._letters_for = timedelta(days=settings.dead_letter_days)
 
     async def run_once(self) -> Swept:
@@ -50,7 +55,23 @@ class BusRetention:
         for queue in await self._store.bus_gone_queues.find(now - _LATE, _QUEUES):
             forgotten += await repeat(partial(self._store.bus_gone_queues.sweep, queue, _BIG), while_full=1)
         forgotten += len(await self._store.bus_subscriptions.forget_removed(now - _LATE, _SOME, now=now))
+        forgotten += await self._forget_former() + await self._store.bus_topics.forget_gone(now - self._log_for, _SOME)
         return Swept(discarded=forgotten)
+
+    async def _forget_former(self) -> int:
+        """Forget former choices where fan-outs have read all that the log had by then. A replay that is not over may
+        still read it."""
+        found = await self._store.bus_subscriptions.find_with_former(_FORMER)
+        if not found:
+            return 0
+        every = {former.ends.id: former.ends for each in found for former in each.former}
+        names = {name for ends in every.values() for name, _ in ends.offsets}
+        stored = await self._store.bus_flushes.read_positions(sorted(names))
+        positions = {name: at.position for name, at in stored.items()}
+        read = [id for id, ends in every.items() if ends.are_read(positions)]
+        replayed = await self._store.bus_replays.find_open([each.queue for each in found])
+        ids = [each.id for each in found if each.queue not in replayed] if read else []
+        return await self._store.bus_subscriptions.forget_former(ids, read, now=await self._time.now()) if ids else 0
 
     async def _forget_surplus(self) -> int:
         """Forget settled deliveries that so many later ones follow: some of each queue, then again of those that have

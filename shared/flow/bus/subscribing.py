@@ -18,13 +18,15 @@ from msgspec.structs import replace
 from shared.domain.bus.subscriptions import (
     SUBSCRIPTION_TRANSITIONS,
     EventSubscription,
+    FormerChoice,
     SubscriptionStatus,
     subscription_id,
     subscription_of,
 )
-from shared.domain.bus.wishes import SubscriptionWish, grant_wish, has_to_be_made, make_subscription
+from shared.domain.bus.wishes import SubscriptionWish, grant_wish, has_to_be_made, make_subscription, topics_chosen_anew
 from shared.domain.errors import Conflict, Forbidden, NotFound, Unavailable
 from shared.domain.transitions import sources
+from shared.flow.bus.registry import ReadEnds
 from shared.flow.bus.subscription_secrets import rotate_secrets, seal_secret
 from shared.runtime.faults import fault
 from shared.secrets import KeyRing
@@ -35,6 +37,7 @@ from shared.store.documents import Page
 _TRIES = 10
 _GENERATION_BYTES = 8
 _PAGE = 500
+_MOST_FORMER = 50_000  # topics: a document has room for some megabytes of names
 _POINTS: Final[Mapping[SubscriptionStatus, str]] = {
     SubscriptionStatus.SUSPENDED: "bus.after_suspend",
     SubscriptionStatus.ACTIVE: "bus.after_resume",
@@ -62,16 +65,23 @@ class MadeSubscription(Struct, frozen=True):
 
 
 class Subscribing:
-    """Changes subscriptions. `now` tells the database's time. All raise `Unavailable`, after which a change may have
+    """Changes subscriptions. `now` tells the database's time, `ends` where the log ends: what a subscription does not
+    want any more still comes, as far as it was accepted before. All raise `Unavailable`, after which a change may have
     been made: it is safe to ask for it again."""
 
     def __init__(
-        self, store: Store, ring: KeyRing, now: Callable[[], Awaitable[datetime]], quotas: SubscriptionQuotas
+        self,
+        store: Store,
+        ring: KeyRing,
+        now: Callable[[], Awaitable[datetime]],
+        quotas: SubscriptionQuotas,
+        ends: ReadEnds,
     ) -> None:
         self._store = store
         self._ring = ring
         self._now = now
         self._quotas = quotas
+        self._ends = ends
 
     async def find(self, namespace: str, key: str) -> EventSubscription | None:
         """The subscription of this key."""
@@ -213,6 +223,9 @@ class Subscribing:
             wanted = await decide(stands, now)
             if wanted == stands:
                 return wanted
+            if stands is not None and (topics := topics_chosen_anew(stands, wanted)):
+                former = FormerChoice(topics=topics, filter=stands.filter, ends=await self._ends())
+                wanted = replace(wanted, former=_with_former(stands, former))
             write = SubscriptionWrite(stands, wanted, self._quotas.per_namespace, self._quotas.topics_together)
             written = await self._store.bus_subscriptions.write(write, now=now)
             if written is not None:
@@ -235,6 +248,14 @@ class Subscribing:
     async def _check_quota(self, namespace: str) -> None:
         if await self._store.bus_subscriptions.count_of(namespace) >= self._quotas.per_namespace:
             raise Forbidden(f"a namespace has at most {self._quotas.per_namespace:,} subscriptions", field="key")
+
+
+def _with_former(stands: EventSubscription, former: FormerChoice) -> tuple[FormerChoice, ...]:
+    """Its former choices with this one. Raises `Unavailable` for too many, which fan-outs have not read past."""
+    every = (*stands.former, former)
+    if sum(len(each.topics) for each in every) > _MOST_FORMER:
+        raise Unavailable("the fan-outs have not read the log since the last changes of this subscription")
+    return every
 
 
 def _present(stands: EventSubscription | None, namespace: str, key: str) -> EventSubscription:

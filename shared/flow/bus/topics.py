@@ -7,7 +7,8 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from shared.domain.bus.topics import NOTIFIER, RESERVED_PREFIX, Topic, is_own
-from shared.domain.errors import Conflict, Forbidden, NotFound, Unavailable
+from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from shared.flow.bus.registry import ReadEnds
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
 from shared.store.bus.topics import TopicSubscribed
@@ -29,6 +30,7 @@ class TopicChange(Struct, frozen=True):
     """The fields that a topic is to have from now on; those that are `UNSET` stay. The owner `""` is nobody."""
 
     description: str | UnsetType = UNSET
+    private: bool | UnsetType = UNSET
     owner: str | UnsetType = UNSET
 
 
@@ -37,12 +39,13 @@ class BeyondTopicQuota(Forbidden):
 
 
 class TopicFlow:
-    """Looks topics up and moves them. `now` tells the database's time; a namespace owns `most` topics. All raise
-    `Unavailable`."""
+    """Looks topics up and moves them. `now` tells the database's time, `ends` where the log ends; a namespace owns
+    `most` topics. All raise `Unavailable`."""
 
-    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], *, most: int) -> None:
+    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], ends: ReadEnds, *, most: int) -> None:
         self._store = store
         self._now = now
+        self._ends = ends
         self._most = most
         self._find = Coalescer[str, Topic | None](self.find_all)
         self._list = Coalescer[None, Sequence[TopicWithCount]](self._list_all)
@@ -93,6 +96,8 @@ class TopicFlow:
 
         Raises:
             Forbidden: it belongs to another one; `BeyondTopicQuota` where the namespace owns as many as it may.
+            Invalid: it is to be private and nobody's.
+            Conflict: it is to be private, and subscriptions of others have it.
         """
         _check_reserved(name, namespace)
         for _ in range(_TRIES):
@@ -112,7 +117,10 @@ class TopicFlow:
             await self._check_quota(namespace)
         owner = topic.owner or namespace if isinstance(change.owner, UnsetType) else change.owner
         description = topic.description if isinstance(change.description, UnsetType) else change.description
-        return replace(topic, owner=owner, description=description)
+        private = topic.private if isinstance(change.private, UnsetType) else change.private
+        if private and not owner:
+            raise Invalid("a private topic has an owner: set it to false too", field="private", value=True)
+        return replace(topic, owner=owner, description=description, private=private)
 
     async def _write(self, stands: Topic | None, wanted: Topic) -> bool:
         """Store a topic; `False` where it is not as it was read."""
@@ -120,7 +128,10 @@ class TopicFlow:
             return True
         if stands is None:
             return await self._store.bus_topics.add(wanted)
-        return await self._store.bus_topics.replace(stands, wanted)
+        try:
+            return await self._store.bus_topics.replace(stands, wanted, now=await self._now())
+        except TopicSubscribed as error:
+            raise _still_wanted(wanted.id, error.others, "it can be private once they have left it") from None
 
     async def list(self) -> Sequence[TopicWithCount]:
         """All topics by name. One look at them serves all who ask before it begins."""
@@ -148,8 +159,9 @@ class TopicFlow:
         return (await self._count([topic]))[0]
 
     async def remove(self, name: str, *, namespace: str | None, of_others: bool) -> None:
-        """Remove a topic and take it from every subscription. `namespace` is who asks, `None` for whoever may remove
-        any; `of_others` says whether it is taken from the subscriptions of others too.
+        """Remove a topic and take it from every subscription, for events that are accepted later. `namespace` is who
+        asks, `None` for whoever may remove any; `of_others` says whether it is taken from the subscriptions of others
+        too.
 
         Raises:
             NotFound: there is none.
@@ -164,11 +176,12 @@ class TopicFlow:
                 raise _no_topic(name)
             if namespace is not None and topic.owner != namespace:
                 raise Forbidden(f"the topic {name} is not yours", field="topic", value=name)
+            ends, now = await self._ends(), await self._now()
             try:
-                if await self._store.bus_topics.remove(name, topic.owner, of_others=of_others, now=await self._now()):
+                if await self._store.bus_topics.remove(name, topic.owner, ends, of_others=of_others, now=now):
                     return
             except TopicSubscribed as error:
-                raise _still_wanted(name, error.others) from None
+                raise _still_wanted(name, error.others, "an admin can delete it") from None
         raise Unavailable(f"the topic {name} changes hands all the time")
 
     async def _check_quota(self, namespace: str) -> None:
@@ -190,9 +203,9 @@ def _check_claim(topic: Topic, namespace: str) -> None:
         raise Forbidden(f"the topic {topic.id} is claimed by another publisher", field="topic", value=topic.id)
 
 
-def _still_wanted(name: str, others: int) -> Conflict:
+def _still_wanted(name: str, others: int, remedy: str) -> Conflict:
     subscribed = "1 subscription of others has" if others == 1 else f"{others:,} subscriptions of others have"
-    return Conflict(f"{subscribed} the topic {name}: an admin can delete it", field="topic", value=name)
+    return Conflict(f"{subscribed} the topic {name}: {remedy}", field="topic", value=name)
 
 
 def _no_topic(name: str) -> NotFound:

@@ -134,6 +134,12 @@ class BusReplays:
         with translate_errors():
             return await self._replays.find_one({"queue": queue, "state": _OPEN}, {"_id": 1}) is not None
 
+    async def find_open(self, queues: Sequence[str]) -> set[str]:
+        """Those of these queues of which a replay is not over."""
+        query = {"queue": {"$in": list(queues)}, "state": _OPEN}
+        with translate_errors():
+            return {found["queue"] for found in await self._replays.find(query, {"queue": 1}).to_list()}
+
     async def count_open(self) -> Mapping[ReplayState, int]:
         """How many are not over, by their state."""
         stages: list[Document] = [{"$match": {"state": _OPEN}}, {"$group": {"_id": "$state", "n": {"$sum": 1}}}]

@@ -30,7 +30,7 @@ from shared.store.bus.notices import add_notices
 from shared.store.bus.registry import SUBSCRIPTIONS, make_registry, note_forgotten, raise_version, read_registry
 from shared.store.bus.registry_writer import RegistryWriter
 from shared.store.bus.replays import move_replays
-from shared.store.bus.topics import add_missing_topics, forget_free_topics
+from shared.store.bus.topics import add_missing_topics, forget_free_topics, read_gone_topics
 from shared.store.bus.wake_ups import WakeUps
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
 
@@ -42,7 +42,7 @@ _REMOVED = SubscriptionStatus.REMOVED.value
 _BEHIND_IDS = "g"  # ids are hex digits; the registry's lies behind them
 _PAGED_AT_ONCE = 200  # each has less than 200 kB
 _UNFOLDED = {"secrets": 0, "headers": 0, "contact": 0}
-_SHORT = _UNFOLDED | {"topics": 0, "filter": 0}
+_SHORT = _UNFOLDED | {"topics": 0, "filter": 0, "former": 0}
 
 
 class SubscriptionWrite(Struct, frozen=True):
@@ -121,6 +121,7 @@ class BusSubscriptions:
         await self._subscriptions.create_index([("topics", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("state", ASCENDING), ("updated_at", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("version", ASCENDING)])
+        await self._subscriptions.create_index([("former.ends.id", ASCENDING)], sparse=True)
         await make_registry(self._database)
 
     async def get(self, id: str) -> EventSubscription | None:
@@ -144,7 +145,9 @@ class BusSubscriptions:
 
     async def page_published(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
         """The same of those that clients of Routemaster's API have, with their topics."""
-        return await self._page(_behind(after) | {"key": PUBLISHED_KEY}, "_id", limit, _UNFOLDED | {"filter": 0})
+        return await self._page(
+            _behind(after) | {"key": PUBLISHED_KEY}, "_id", limit, _UNFOLDED | {"filter": 0, "former": 0}
+        )
 
     async def page_of(self, namespace: str, *, after: str = "", limit: int) -> Page[EventSubscription]:
         """The next ones of a namespace behind this key, by key; no removed ones."""
@@ -227,6 +230,25 @@ class BusSubscriptions:
 
         return await self._writer.write(transact, now=now)
 
+    async def find_with_former(self, limit: int) -> list[EventSubscription]:
+        """Some that collect and have former choices; without topics, filters and secrets."""
+        query = {"former.ends.id": {"$exists": True}, "state": {"$in": sorted(state.value for state in COLLECTING)}}
+        with translate_errors():
+            cursor = self._subscriptions.find(query, _UNFOLDED | {"topics": 0, "filter": 0}, batch_size=_READ_AT_ONCE)
+            return [_codec.value(document) for document in await cursor.limit(limit).to_list()]
+
+    async def forget_former(self, ids: Sequence[str], ends: Sequence[str], *, now: datetime) -> int:
+        """Forget the former choices of these subscriptions that hold up to these ends, by their ids, as one;
+        returns how many had some."""
+        pulled = {"former": {"ends.id": {"$in": list(ends)}}}
+        query = {"_id": {"$in": list(ids)}, "former.ends.id": {"$in": list(ends)}}
+
+        async def transact(session: AsyncClientSession) -> int:
+            change = {"$pull": pulled, "$set": {"version": await raise_version(self._database, session)}}
+            return (await self._subscriptions.update_many(query, change, session=session)).modified_count
+
+        return await self._writer.write(transact, now=now)
+
     async def follow_up(self, queue: str) -> None:
         """Have the wake-up of a queue follow its subscription as it stands."""
         subscription = await self.get(subscription_of(queue))
@@ -252,11 +274,13 @@ class BusSubscriptions:
         self, session: AsyncClientSession, write: SubscriptionWrite, now: datetime
     ) -> EventSubscription:
         version = await raise_version(self._database, session)
-        after = replace(write.after, updated_at=now, version=version)
+        gone = await read_gone_topics(self._database, write.new_topics, session) if write.new_topics else ()
+        former = (*write.after.former, *gone)
+        after = replace(write.after, updated_at=now, version=version, former=former)
         if not await self._put(write.before, after, session) or await self._is_beyond(write, session):
             raise _Overtaken
         if write.new_topics:
-            await add_missing_topics(self._database, write.new_topics, now, session)
+            await add_missing_topics(self._database, write.new_topics, after.namespace, now, session)
         await forget_free_topics(self._database, write.left_topics, session)
         await self._change_queue(write.before, after, session)
         if write.changes_wake_up:

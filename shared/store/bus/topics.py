@@ -3,15 +3,19 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from msgspec import convert, to_builtins
 from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.bus.subscriptions import SubscriptionStatus
+from shared.domain.bus.subscriptions import FormerChoice, SubscriptionStatus
 from shared.domain.bus.topics import Topic
+from shared.domain.positions import LogEnds
 from shared.store.bus.registry import SUBSCRIPTIONS, raise_version
 from shared.store.bus.registry_writer import RegistryWriter
-from shared.store.documents import Codec, Document, Page, insert_new, make, read_page, translate_errors
+from shared.store.documents import Codec, Document, Page, forget_some, insert_new, make, read_page, translate_errors
+
+GONE_TOPICS = "bus_gone_topics"
 
 _codec = Codec(Topic)
 _READ_AT_ONCE = 1_000
@@ -26,12 +30,15 @@ class TopicSubscribed(Exception):
 
 
 class BusTopics:
-    """The `bus_topics` collection, and the counts of `bus_topic_counts`. All raise `Unavailable`."""
+    """The `bus_topics` collection, the counts of `bus_topic_counts`, and in `bus_gone_topics` where the log ended when
+    a topic was removed: what lies before that is not for those who subscribe to a new one of its name. All raise
+    `Unavailable`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._topics = database["bus_topics"]
         self._counts = database["bus_topic_counts"]
+        self._gone = database[GONE_TOPICS]
         self._subscriptions = database[SUBSCRIPTIONS]
         self._writer = RegistryWriter(database)
 
@@ -39,6 +46,7 @@ class BusTopics:
         """Make the indexes, and the collections: a transaction on an older server cannot."""
         await self._writer.setup()
         await make(self._topics)
+        await self._gone.create_index([("at", ASCENDING)])
         await self._topics.create_index([("owner", ASCENDING)])
         await self._counts.create_index([("topic", ASCENDING)])
 
@@ -67,12 +75,24 @@ class BusTopics:
             moved = await self._topics.update_one({"_id": name, "owner": ""}, {"$set": {"owner": namespace}})
         return moved.matched_count == 1
 
-    async def replace(self, before: Topic, after: Topic) -> bool:
-        """Change the owner and the description of a topic; `False` when these are not as they were, or it is gone."""
-        stands = {"_id": before.id, "owner": before.owner, "description": before.description}
-        change = {"$set": {"owner": after.owner, "description": after.description}}
-        with translate_errors():
-            return (await self._topics.update_one(stands, change)).matched_count == 1
+    async def replace(self, before: Topic, after: Topic, *, now: datetime) -> bool:
+        """Change the owner, the description and the privacy of a topic; `False` when these are not as they were, or it
+        is gone. Raises `TopicSubscribed` where it is to be private and subscriptions of others have it."""
+        private = {"$eq": True} if before.private else {"$ne": True}
+        stands = {"_id": before.id, "owner": before.owner, "description": before.description, "private": private}
+        change = {"$set": {"owner": after.owner, "description": after.description, "private": after.private}}
+        if not after.private:
+            with translate_errors():
+                return (await self._topics.update_one(stands, change)).matched_count == 1
+
+        async def transact(session: AsyncClientSession) -> bool:
+            if not (await self._topics.update_one(stands, change, session=session)).matched_count:
+                return False
+            await raise_version(self._database, session)  # no subscription is made meanwhile
+            await self._check_subscribers(after.id, after.owner, session)
+            return True
+
+        return await self._writer.write(transact, now=now)
 
     async def count_owned(self, namespace: str) -> int:
         """How many topics a namespace owns."""
@@ -89,10 +109,11 @@ class BusTopics:
             found = await (await self._counts.aggregate(pipeline)).to_list()
         return {document["_id"]: (document["n"], document["bytes"]) for document in found}
 
-    async def remove(self, name: str, owner: str, *, of_others: bool, now: datetime) -> bool:
-        """Remove a topic of this owner, its counts, and its name from every subscription, as one; `False` when it is
-        not this owner's by now. Raises `TopicSubscribed` where subscriptions of others have it, unless it goes
-        from those `of_others` too."""
+    async def remove(self, name: str, owner: str, ends: LogEnds, *, of_others: bool, now: datetime) -> bool:
+        """Remove a topic of this owner, its counts, and its name from every subscription, for events behind these ends
+        of the log, as one; `False` when it is not this owner's by now. Raises `TopicSubscribed` where subscriptions of
+        others have it, unless it goes from those `of_others` too."""
+        ends_document = to_builtins(ends)
 
         async def transact(session: AsyncClientSession) -> bool:
             gone = await self._topics.delete_one({"_id": name, "owner": owner}, session=session)
@@ -101,12 +122,26 @@ class BusTopics:
             version = await raise_version(self._database, session)
             if not of_others:
                 await self._check_subscribers(name, owner, session)
+            stood: Document = {"topics": [name], "filter": "$filter", "ends": {"$literal": ends_document}}
+            former: Document = {"$concatArrays": [{"$ifNull": ["$former", []]}, [stood]]}
+            await self._subscriptions.update_many({"topics": name}, [{"$set": {"former": former}}], session=session)
             change: Document = {"$pull": {"topics": name}, "$set": {"version": version, "updated_at": now}}
             await self._subscriptions.update_many({"topics": name}, change, session=session)
+            gone_now = {"at": now, "ends": ends_document}
+            await self._gone.replace_one({"_id": name}, gone_now, upsert=True, session=session)
             await self._counts.delete_many({"topic": name}, session=session)
             return True
 
         return await self._writer.write(transact, now=now)
+
+    async def read_gone(self, names: Sequence[str]) -> tuple[FormerChoice, ...]:
+        """See `read_gone_topics`."""
+        with translate_errors():
+            return await read_gone_topics(self._database, names)
+
+    async def forget_gone(self, before: datetime, limit: int) -> int:
+        """Forget some topics that were removed before then; returns how many."""
+        return await forget_some(self._gone, {"at": {"$lt": before}}, limit)
 
     async def _check_subscribers(self, name: str, owner: str, session: AsyncClientSession) -> None:
         others = {"topics": name, "namespace": {"$ne": owner}, "state": {"$ne": SubscriptionStatus.REMOVED.value}}
@@ -115,16 +150,31 @@ class BusTopics:
 
 
 async def add_missing_topics(
-    database: AsyncDatabase[Document], names: Sequence[str], now: datetime, session: AsyncClientSession
+    database: AsyncDatabase[Document], names: Sequence[str], namespace: str, now: datetime, session: AsyncClientSession
 ) -> None:
-    """Make those that are missing, without an owner, in this transaction. Raises the driver's errors, which belong to
-    the transaction: somebody else may make one at the same time."""
+    """Make those that are missing, without an owner, in the transaction in which this namespace subscribes to them.
+    Raises the driver's errors, which belong to the transaction: somebody else may make one at the same time; and
+    `PrivateTopic` for another's."""
     topics = database["bus_topics"]
-    found = await topics.find({"_id": {"$in": list(names)}}, {"_id": 1}, session=session).to_list()
+    found = await topics.find({"_id": {"$in": list(names)}}, session=session).to_list()
     present = {document["_id"] for document in found}
+    for topic in map(_codec.value, found):
+        topic.check_subscriber(namespace, field="topics")
     missing = [_codec.document(Topic(id=name, created_at=now)) for name in names if name not in present]
     if missing:
         await topics.insert_many(missing, session=session)
+
+
+async def read_gone_topics(
+    database: AsyncDatabase[Document], names: Sequence[str], session: AsyncClientSession | None = None
+) -> tuple[FormerChoice, ...]:
+    """The former choices of a subscription that has not had these topics before: nothing that the log had when they
+    were removed. Raises the driver's errors, which belong to the transaction, if there is one."""
+    found = await database[GONE_TOPICS].find({"_id": {"$in": list(names)}}, session=session).to_list()
+    return tuple(
+        FormerChoice(topics=(document["_id"],), filter=None, ends=convert(document["ends"], LogEnds))
+        for document in found
+    )
 
 
 async def forget_free_topics(

@@ -23,9 +23,10 @@ from shared.domain.bus.folding import (
     merge_entries,
     read_entries,
 )
-from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus
+from shared.domain.bus.subscriptions import EventForm, EventSubscription, FormerChoice, SubscriptionStatus
 from shared.domain.bus.topics import EVERYBODY, NOTICES
 from shared.domain.instants import EPOCH, ms
+from shared.domain.positions import LogEnds, Position
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 LIMITS = FoldLimits(pairs=9, bytes=2_000, chunks=5, chunk_events=3, chunk_bytes=700)
@@ -266,11 +267,56 @@ def test_collectors_learn_what_has_changed() -> None:
     ]
     collectors.learn(5, changed, is_whole=False)
     assert collectors.version == 5
-    assert [found.queue for found in collectors.find(event)] == [subscription(3).queue]
+    assert [found.queue for found in collectors.find(event, "0", 0)] == [subscription(3).queue]
     collectors.learn(6, [subscription(4, "a")], is_whole=True)
-    assert [found.queue for found in collectors.find(event)] == [subscription(4).queue]
+    assert [found.queue for found in collectors.find(event, "0", 0)] == [subscription(4).queue]
     collectors.learn(7, [subscription(4, "a", state=SubscriptionStatus.REMOVED)], is_whole=False)
-    assert collectors.find(event) == []
+    assert collectors.find(event, "0", 0) == []
+
+
+ENDS = LogEnds(id="1", log="now", offsets=(("log/0", 2), ("log/1", 0)))
+DELETES = EventFilter(types=("delete",))
+
+
+@pytest.mark.parametrize(
+    ("topics", "wanted", "former", "expected"),
+    [
+        ((), EventFilter(), [("a", EventFilter(), 2)], [0, 1]),
+        ((), EventFilter(), [("b", EventFilter(), 2)], []),
+        ("a", DELETES, [("a", EventFilter(), 2)], [0, 1]),
+        ("a", EventFilter(), [("a", DELETES, 2)], [2, 3]),
+        ("a", EventFilter(), [("a", None, 3)], [3]),
+        ("a", EventFilter(), [("a", EventFilter(), 1), ("a", None, 3)], [0, 3]),
+        ("a", EventFilter(), [("b", None, 3)], [0, 1, 2, 3]),
+    ],
+)
+def test_an_event_is_judged_by_the_choice_of_its_time(
+    topics: tuple[str, ...],
+    wanted: EventFilter,
+    former: Sequence[tuple[str, EventFilter | None, int]],
+    expected: Sequence[int],
+) -> None:
+    choices = tuple(
+        FormerChoice(topics=(topic,), filter=chosen, ends=replace(ENDS, offsets=(("log/0", end),)))
+        for topic, chosen, end in former
+    )
+    collectors = collectors_of(subscription(1, *topics, filter=wanted, former=choices))
+    folded = fold(entries_of(*[record("a")] * 4), collectors, now=NOON)
+    assert [offset for chunk in folded.chunks for _, offset in chunk.offsets] == expected
+
+
+@pytest.mark.parametrize(
+    ("position", "is_read"),
+    [
+        (Position(2, "now"), True),
+        (Position(1, "now"), False),
+        (Position(9, "before"), False),
+        (Position(0, "next", left=("before", "now")), True),
+    ],
+)
+def test_ends_are_read_once_their_log_is(position: Position, is_read: bool) -> None:
+    assert ENDS.are_read({"log/0": position, "log/1": Position(0, position.log, position.left)}) is is_read
+    assert not ENDS.are_read({"log/1": Position(0, "now")})
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shared.secrets import KeyRing
 from shared.store import Store
 from shared.store.bus.dead_letters import letter_codec
 from shared.stream.local import LocalStream
-from tests.store.bus.made_subscriptions import NOON, add
+from tests.store.bus.made_subscriptions import NOON, add, no_log
 
 pytestmark = pytest.mark.native
 
@@ -52,7 +52,7 @@ async def test_the_queues_of_a_page_are_woken_at_once(store: Store, tmp_path: Pa
     await store._database["bus_subscriptions"].delete_one({"_id": gone.id})
     time = DatabaseTime(store)
     waker = NotingWaker(store, MemoryBroker(), time, handed_for=timedelta(minutes=1))
-    subscribing = Subscribing(store, KeyRing([]), time.now, SubscriptionQuotas(9, 9))
+    subscribing = Subscribing(store, KeyRing([]), time.now, SubscriptionQuotas(9, 9), no_log)
     log = LocalStream(tmp_path / "log.db")
     replays = BusReplayFlow(store, log, MemoryBroker(), subscribing, time.now, log_topic="log")
     retried = await BusDeadLetterFlow(store, waker, replays, time.now).retry_all("token:n")

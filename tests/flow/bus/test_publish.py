@@ -18,6 +18,7 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from shared.stream import LateRecords, Stream
+from tests.store.bus.made_subscriptions import no_log
 from tests.waiting import until
 
 pytestmark = pytest.mark.native
@@ -40,7 +41,7 @@ async def log(stream: Stream) -> str:
 def publisher_of(store: Store, stream: Any, log: str, *, seconds: float = 4.0) -> EventPublisher:
     now = DatabaseTime(store).now
     settings = BusSettings(log_topic=log, publish_seconds=seconds)
-    return EventPublisher(TopicFlow(store, now, most=2), stream, now, settings)
+    return EventPublisher(TopicFlow(store, now, no_log, most=2), stream, now, settings)
 
 
 def draft(number: int, **fields: Any) -> EventDraft:
@@ -116,7 +117,7 @@ class Counting:
 async def test_what_comes_while_an_append_is_under_way_goes_together(store: Store) -> None:
     log = Counting()
     publisher = publisher_of(store, log, "log")
-    await TopicFlow(store, DatabaseTime(store).now, most=9).claim("widgets", US)
+    await TopicFlow(store, DatabaseTime(store).now, no_log, most=9).claim("widgets", US)
     first = asyncio.create_task(publisher.publish("widgets", US, [draft(0)]))
     await until(lambda: log.appends, "the first append")
     others = [asyncio.create_task(publisher.publish("widgets", US, [draft(number)])) for number in range(50)]
@@ -129,7 +130,7 @@ async def test_what_comes_while_an_append_is_under_way_goes_together(store: Stor
 async def test_of_those_who_go_together_one_may_be_refused_and_another_claim_its_topic(store: Store) -> None:
     log = Counting()
     publisher = publisher_of(store, log, "log")
-    await TopicFlow(store, DatabaseTime(store).now, most=9).claim("widgets", US)
+    await TopicFlow(store, DatabaseTime(store).now, no_log, most=9).claim("widgets", US)
     first = asyncio.create_task(publisher.publish("widgets", US, [draft(0)]))
     await until(lambda: log.appends, "the first append")
     places = (("widgets", US), ("widgets", THEM), ("gadgets", THEM))
@@ -148,7 +149,7 @@ async def test_a_topic_that_was_removed_is_made_anew_by_the_next_event(store: St
     log.open.set()
     publisher = publisher_of(store, log, "log")
     await publisher.publish("widgets", US, [draft(0)])
-    await TopicFlow(store, DatabaseTime(store).now, most=9).remove("widgets", namespace=US, of_others=True)
+    await TopicFlow(store, DatabaseTime(store).now, no_log, most=9).remove("widgets", namespace=US, of_others=True)
     await publisher.publish("widgets", US, [draft(1)])
     assert (await store.bus_topics.with_names(["widgets"]))["widgets"].owner == US
     assert log.appends == [1, 1]
@@ -177,7 +178,7 @@ async def test_what_is_refused_is_not_in_the_log(store: Store) -> None:
 async def test_who_waits_for_a_partition_that_does_not_answer_holds_up_nobody(store: Store) -> None:
     log = Counting()
     publisher = publisher_of(store, log, "log", seconds=60)
-    await TopicFlow(store, DatabaseTime(store).now, most=9).claim("widgets", US)
+    await TopicFlow(store, DatabaseTime(store).now, no_log, most=9).claim("widgets", US)
     log.late[b"widgets\0https://x.example/0"] = late = asyncio.get_running_loop().create_future()
     log.open.set()
     held = asyncio.create_task(publisher.publish("widgets", US, [draft(0)]))
@@ -196,7 +197,7 @@ async def test_who_waits_for_a_partition_that_does_not_answer_holds_up_nobody(st
 async def test_a_partition_that_does_not_answer_in_time_is_unavailable_and_asked_for_again(store: Store) -> None:
     log = Counting()
     publisher = publisher_of(store, log, "log", seconds=0.5)
-    await TopicFlow(store, DatabaseTime(store).now, most=9).claim("widgets", US)
+    await TopicFlow(store, DatabaseTime(store).now, no_log, most=9).claim("widgets", US)
     log.late[b"widgets\0https://x.example/0"] = late = asyncio.get_running_loop().create_future()
     log.open.set()
     for _ in range(2):

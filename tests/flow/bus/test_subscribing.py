@@ -21,7 +21,7 @@ from shared.secrets import KeyRing, fresh_key
 from shared.store import Store
 from shared.store.bus.subscriptions import UnreadableSubscriptions
 from shared.store.documents import BSON_TYPES
-from tests.store.bus.made_subscriptions import NOON, version
+from tests.store.bus.made_subscriptions import NOON, no_log, version
 
 pytestmark = pytest.mark.native
 
@@ -31,7 +31,7 @@ RING = KeyRing([fresh_key()])
 
 @pytest.fixture
 def subscribing(store: Store) -> Subscribing:
-    return Subscribing(store, RING, DatabaseTime(store).now, SubscriptionQuotas(per_namespace=2, topics=3))
+    return Subscribing(store, RING, DatabaseTime(store).now, SubscriptionQuotas(per_namespace=2, topics=3), no_log)
 
 
 def wish(key: str = "k", *topics: str, **fields: object) -> SubscriptionWish:
@@ -211,7 +211,7 @@ async def test_all_of_a_namespace_are_paused(store: Store, subscribing: Subscrib
 
 async def test_many_who_change_one_at_once_lose_nothing(store: Store) -> None:
     flows = [
-        Subscribing(store, RING, DatabaseTime(store).now, SubscriptionQuotas(per_namespace=9, topics=9))
+        Subscribing(store, RING, DatabaseTime(store).now, SubscriptionQuotas(per_namespace=9, topics=9), no_log)
         for _ in range(4)
     ]
     await asyncio.gather(
@@ -234,7 +234,7 @@ async def test_many_who_change_one_at_once_lose_nothing(store: Store) -> None:
 async def test_many_who_subscribe_at_once_get_no_more_than_they_may(
     store: Store, quotas: tuple[int, int, int], made: int
 ) -> None:
-    flow = Subscribing(store, RING, DatabaseTime(store).now, SubscriptionQuotas(*quotas))
+    flow = Subscribing(store, RING, DatabaseTime(store).now, SubscriptionQuotas(*quotas), no_log)
     asked = [flow.subscribe(wish(f"k{number}", "a", f"b{number}")) for number in range(6)]
     refused = [each for each in await asyncio.gather(*asked, return_exceptions=True) if isinstance(each, Forbidden)]
     assert len(await flow.page(namespace=US, limit=10)) == made
@@ -253,7 +253,7 @@ async def test_a_new_secret_signs_beside_the_last_one_for_a_while(store: Store, 
 
 
 async def test_without_a_key_there_are_no_secrets(store: Store) -> None:
-    bare = Subscribing(store, KeyRing(), DatabaseTime(store).now, SubscriptionQuotas(per_namespace=9, topics=9))
+    bare = Subscribing(store, KeyRing(), DatabaseTime(store).now, SubscriptionQuotas(per_namespace=9, topics=9), no_log)
     made = await bare.subscribe(wish("k", "a"))
     assert (made.secret, made.subscription.secrets) == ("", ())
     with pytest.raises(Invalid):

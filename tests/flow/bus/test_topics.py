@@ -11,7 +11,7 @@ from shared.domain.outbox import JOBS_TOPIC
 from shared.flow.bus.topics import TopicFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
-from tests.store.bus.made_subscriptions import add, change, flush_of, version
+from tests.store.bus.made_subscriptions import add, change, flush_of, no_log, version
 
 pytestmark = pytest.mark.native
 
@@ -20,7 +20,7 @@ OURS, THEIRS = "token:ours", "token:theirs"
 
 @pytest.fixture
 def topics(store: Store) -> TopicFlow:
-    return TopicFlow(store, DatabaseTime(store).now, most=3)
+    return TopicFlow(store, DatabaseTime(store).now, no_log, most=3)
 
 
 async def owner(store: Store, name: str) -> str | None:
@@ -49,7 +49,7 @@ async def test_a_topic_that_only_subscribers_know_is_claimed_by_its_first_publis
 
 
 async def test_of_many_who_claim_at_once_one_wins(store: Store) -> None:
-    flows = [TopicFlow(store, DatabaseTime(store).now, most=3) for _ in range(8)]
+    flows = [TopicFlow(store, DatabaseTime(store).now, no_log, most=3) for _ in range(8)]
     claims = [flow.claim("widgets", f"token:{number}") for number, flow in enumerate(flows)]
     outcomes = await asyncio.gather(*claims, return_exceptions=True)
     assert sum(isinstance(outcome, Forbidden) for outcome in outcomes) == 7

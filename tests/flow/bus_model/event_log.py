@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
+from shared.domain.positions import LogRange
 from shared.stream import NO_TOPICS, LateRecords, TopicSpec, check_keys
 from shared.stream.reading import Chunk, Positions
 from tests.flow.simulated.steps import Gate
@@ -67,6 +68,13 @@ class EventLogStream:
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
         return [Undeliverable("users have no topics in the model") for _ in messages]
+
+    async def find_ranges(self, topic: str) -> Mapping[str, LogRange]:
+        async def find() -> dict[str, LogRange]:
+            return {name: LogRange(0, len(log), LOG_ID) for name, log in self.event_log.partitions.items()}
+
+        found: dict[str, LogRange] = await self.gate.take("log.ends", find)
+        return found
 
     @asynccontextmanager
     async def reader(

@@ -12,6 +12,7 @@ from services.worker.bus.queue_calls import QueueCalls
 from shared.domain.bus import cutting
 from shared.domain.bus.settling import CallResult
 from shared.domain.bus.subscriptions import OPEN_DELIVERIES, EventSubscription, SubscriptionStatus
+from shared.flow.bus import subscribing
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
 from shared.store.bus import cuts
 from shared.store.bus.cuts import BusCuts
@@ -74,6 +75,12 @@ MUTANTS = {
         "a flush is stored whatever has changed since it was folded",
         "MISSED UNWANTED",
         (BusFlushes, "flush", flaws.flush_whatever_changed),
+        weather=_CLICKS,
+    ),
+    "left at once": _mutant(
+        "a topic is left for events that were accepted before, too",
+        "MISSED",
+        (subscribing, "topics_chosen_anew", lambda _before, _after: ()),
         weather=_CLICKS,
     ),
     "idle paused ones": _mutant(

@@ -39,7 +39,9 @@ class Promises:
         self._wanted: defaultdict[str, list[Place]] = defaultdict(list)
         self._reached = dict.fromkeys(servers.event_log.partitions, 0)
         self._published = Counter[str]()
-        self._accepted: list[str] = []
+        self._accepted: dict[str, set[str]] = {}
+        self.asked = Counter[str]()
+        """How many changes of each key's subscription were asked for and not answered: they may come at any time."""
         self._faults: list[str] = []
 
     def check(self, step: Step | None, result: Any) -> None:
@@ -58,14 +60,22 @@ class Promises:
             raise Broken(Promise.FAULT, self._faults)
 
     def accept(self, event_id: str) -> None:
-        """A publisher had its answer."""
-        self._accepted.append(event_id)
+        """A publisher had its answer: who collects by now gets the event, whatever is asked for later."""
+        logs = self._servers.event_log.partitions.values()
+        events = [read_event(record) for log in logs for record in log]
+        topic = next(event.topic for event in events if event is not None and event.id == event_id)
+        settled = [found for found in self._subscriptions if not self.asked[found["key"]]]
+        self._accepted[event_id] = {_queue(found) for found in settled if topic in found["topics"]}
+
+    def answer(self, key: str) -> None:
+        """A user had an answer about this key's subscription."""
+        self.asked[key] -= 1
 
     def check_end(self) -> None:
         """All is at rest: is it as it should be?"""
         events = [read_event(record) for log in self._servers.event_log.partitions.values() for record in log]
         there = {event.id for event in events if event is not None}
-        if lost := set(self._accepted) - there:
+        if lost := self._accepted.keys() - there:
             raise Broken(Promise.UNACCEPTED, sorted(lost))
         letters = {letter["_id"]: letter for letter in self._documents["bus_dead_letters"]}
         for delivery in self._deliveries.values():
@@ -129,8 +139,12 @@ class Promises:
         assert event is not None
         self._published[event.topic] += 1
         for found in self._subscriptions:
-            if found["state"] in COLLECTING and event.topic in found["topics"]:
+            if found["state"] not in COLLECTING:
+                continue
+            if _wants(found, event.topic, partition, offset):
                 self._wanted[_queue(found)].append((partition, offset))
+            elif _queue(found) in self._accepted.get(event.id, ()):
+                raise Broken(Promise.MISSED, f"{found['key']} had the topic when {event.id} was accepted")
 
     def _check_queues(self) -> None:
         cursors = {found["_id"]: found for found in self._documents["bus_cursors"]}
@@ -166,6 +180,12 @@ class Promises:
             counted[found["topic"]] += found["n"]
         if counted != self._published:
             raise Broken(Promise.COUNTED, f"{dict(counted)} events are told, {dict(self._published)} were published")
+
+
+def _wants(subscription: Document, topic: str, partition: str, offset: int) -> bool:
+    """Whether it has the topic, or had it when the log got the event."""
+    left = [former for former in subscription["former"] if topic in former["topics"]]
+    return topic in subscription["topics"] or any(offset < dict(each["ends"]["offsets"])[partition] for each in left)
 
 
 def _check_cursor(cursor: Document, deliveries: Sequence[Document]) -> None:

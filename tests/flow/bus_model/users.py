@@ -79,12 +79,15 @@ def resume(key: str) -> Ask:
     return ask
 
 
-async def try_once(ask: Ask, bus: BusPart) -> None:
-    """As a user does who takes no for an answer."""
+async def try_once(ask: Ask, bus: BusPart, answered: Callable[[], None]) -> None:
+    """Ask once, as a user does who takes no for an answer. `Unavailable` is none: the change may still come."""
     try:
         await ask(bus)
-    except CarillonError:
+    except Unavailable:
         return
+    except CarillonError:
+        pass
+    answered()
 
 
 async def publish_all(events: list[PlannedEvent], bus: BusPart, accept: Callable[[str], None]) -> None:

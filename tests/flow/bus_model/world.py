@@ -22,6 +22,7 @@ from tests.flow.simulated.fixed import fixed
 from tests.flow.simulated.simulation import Process, Simulation
 from tests.flow.simulated.steps import finish
 from tests.queues import QUEUES
+from tests.store.bus.made_subscriptions import no_log
 
 PATIENCE_SECONDS = 900.0
 """After the end of all troubles: what is not delivered by then never will be."""
@@ -88,7 +89,7 @@ class World:
         database.clear()
         database.now = self.servers.clock.now
         store = database.store()
-        subscribing = Subscribing(store, KeyRing(), store.now, _QUOTAS)
+        subscribing = Subscribing(store, KeyRing(), store.now, _QUOTAS, no_log)
         for key in KEYS[: self.chance.choice((1, 2, 3))]:
             finish(subscribing.subscribe(draw_wish(key, self.chance)))
         finish(self.servers.broker.setup(QUEUES))
@@ -122,10 +123,11 @@ class World:
         for component in components(process, self.servers):
             _ = process.run(component.start())
 
-    def _act(self, name: str, ask: Ask) -> None:
-        """Somebody asks for something, by an API process of their own."""
+    def _act(self, name: str, key: str, ask: Ask) -> None:
+        """A user asks for a change of this key's subscription, by an API process of its own."""
         process = self.simulation.start(name)
-        done = process.run(users.try_once(ask, bus(process, self.servers)))
+        self.promises.asked[key] += 1
+        done = process.run(users.try_once(ask, bus(process, self.servers), lambda: self.promises.answer(key)))
         done.add_done_callback(lambda _: self.simulation.forget(process))
 
     def _choose(self) -> bool:
@@ -170,7 +172,7 @@ class World:
         queue = next((queue for found, queue, _ in self.promises.standing if found == key), "")
         self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (key,))
         self._users += 1
-        self._act(f"user {self._users}", draw_ask(verb, key, queue, self.chance))
+        self._act(f"user {self._users}", key, draw_ask(verb, key, queue, self.chance))
 
     def _clear_up(self) -> None:
         """The troubles end."""
@@ -191,7 +193,7 @@ class World:
             raise Broken(Promise.NEVER, "; ".join(left))
         else:
             for key in paused:
-                self._act("helper", users.resume(key))
+                self._act("helper", key, users.resume(key))
 
     def _close(self) -> None:
         self.promises.check_end()

@@ -22,8 +22,8 @@ from tests.flow.simulated.steps import finish
 KEPT = (
     "jobs", "batches", "occurrences", "templates", "milestones", "messages", "tallies", "credentials", "suppressions",
     "send_leases", "single_contents", "groups", "feedback_positions",
-    "bus_subscriptions", "bus_gone_queues", "bus_topics", "bus_topic_counts", "bus_positions", "bus_chunks",
-    "bus_unwoken", "bus_cursors", "bus_deliveries", "bus_dead_letters",
+    "bus_subscriptions", "bus_gone_queues", "bus_gone_topics", "bus_topics", "bus_topic_counts", "bus_positions",
+    "bus_chunks", "bus_unwoken", "bus_cursors", "bus_deliveries", "bus_dead_letters",
     "bus_notices", "outbox", "bus_replays", "upkeep_turns",
 )  # fmt: skip
 """The collections that a world writes."""

@@ -4,6 +4,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from shared.domain.bus.wake_ups import Wake
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.flow.bus.flushing import LogFlusher, UnwokenUpkeep
-from shared.flow.bus.registry import Registry
+from shared.flow.bus.registry import ReadEnds, Registry, read_log_ends
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import BusSettings
 from shared.store import Store
@@ -30,6 +31,10 @@ async def make_log(stream: Stream) -> str:
     name = f"bus-{secrets.token_hex(5)}"
     await stream.setup({name: 3})
     return name
+
+
+def log_ends(stream: Stream, log: str) -> ReadEnds:
+    return partial(read_log_ends, stream, log, 10)
 
 
 class Wakes:

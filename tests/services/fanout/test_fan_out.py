@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
+from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.bus.events import EventDraft, stamp
@@ -22,13 +23,16 @@ from shared.domain.bus.folding import FOLD_LIMITS
 from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus
 from shared.domain.bus.topics import EVERYBODY
 from shared.domain.bus.wishes import SubscriptionWish
-from shared.domain.errors import NotFound
+from shared.domain.errors import NotFound, Unavailable
 from shared.domain.instants import ms
+from shared.domain.positions import LogEnds
 from shared.flow.bus.flushing import UnwokenUpkeep
+from shared.flow.bus.retention import BusRetention
 from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
 from shared.flow.bus.topics import TopicFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.metrics import BUS_EVENTS_LOST, BUS_UNREADABLE
+from shared.runtime.settings import BusSettings
 from shared.secrets import KeyRing
 from shared.store import Store
 from shared.store.bus.flushes import BusFlush, BusFlushes, FlushResult
@@ -38,7 +42,7 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
-from tests.services.fanout.fanning_out import Wakes, collected, fanning_out, got, make_log, publish
+from tests.services.fanout.fanning_out import Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.stack import Endpoints
 from tests.store.bus.made_subscriptions import add, change, made
 from tests.tiers import and_rarely
@@ -323,6 +327,117 @@ async def test_who_changes_subscriptions_all_the_time_holds_up_nobody(
     assert max(sizes) > 2
 
 
+DELETES = EventFilter(types=("delete",))
+
+
+class Case(Struct):
+    """A subscription in a namespace of its own, with a topic of its own."""
+
+    subscribing: Subscribing
+    topics: TopicFlow
+    namespace: str = "token:n"
+    topic: str = "b"
+
+    async def subscribe(self, namespace: str = "", **fields: Any) -> EventSubscription:
+        made = SubscriptionWish(
+            namespace=namespace or self.namespace, key="k", callback="https://r.example/", topics=("a", self.topic)
+        )
+        return (await self.subscribing.subscribe(replace(made, **fields))).subscription
+
+    async def leave(self) -> None:
+        await self.subscribing.leave_topic(self.namespace, "k", self.topic)
+
+    async def delete(self) -> None:
+        await self.topics.remove(self.topic, namespace=None, of_others=True)
+
+    async def remove(self) -> None:
+        await self.subscribing.unsubscribe(self.namespace, "k")
+
+    async def put_less(self) -> None:
+        await self.subscribe(topics=("a",))
+
+    async def put_none(self) -> None:
+        await self.subscribe(topics=())
+
+    async def narrow(self) -> None:
+        await self.subscribe(filter=DELETES)
+
+    async def put_other(self) -> None:
+        await self.subscribe(filter=DELETES, topics=("c",))
+
+    async def put_all(self) -> None:
+        await self.subscribe(filter=EventFilter())
+
+
+CHANGES: Sequence[tuple[Sequence[Callable[[Case], Awaitable[None]]], Sequence[str]]] = [
+    ([Case.leave], ["before"]),
+    ([Case.delete], ["before"]),
+    ([Case.put_less], ["before"]),
+    ([Case.put_none], ["before"]),
+    ([Case.narrow], ["before"]),
+    ([Case.put_other], ["before"]),
+    ([Case.narrow, Case.delete], ["before"]),
+    ([Case.leave, Case.delete], ["before"]),
+    ([Case.leave, Case.put_all], ["before", "after"]),
+    ([Case.delete, Case.put_all], ["before", "after"]),
+    ([Case.narrow, Case.put_all], ["before", "after"]),
+    ([Case.remove, Case.put_all], ["before", "after"]),  # a new one, which collects what is not read yet
+    ([Case.leave, Case.remove], []),
+    ([Case.delete, Case.remove, Case.put_all], ["after"]),
+]
+
+
+@pytest.mark.proof
+async def test_what_was_accepted_before_a_change_comes_after_it(store: Store, stream: Stream, log: str) -> None:
+    now, ends = DatabaseTime(store).now, log_ends(stream, log)
+    subscribing = Subscribing(store, KeyRing([]), now, SubscriptionQuotas(per_namespace=50, topics=5), ends)
+    cases = [
+        Case(subscribing, TopicFlow(store, now, ends, most=50), f"token:{number}", f"b{number}")
+        for number in range(len(CHANGES))
+    ]
+    last, others = list[EventSubscription](), list[EventSubscription]()
+    for case, (changes, _) in zip(cases, CHANGES, strict=True):
+        made = await case.subscribe()
+        await case.topics.claim(case.topic, "token:owner")
+        await publish(store, stream, log, ["before"], topic=case.topic)
+        for make in changes:
+            await make(case)
+        if Case.delete in changes:
+            await case.topics.claim(case.topic, "token:another")
+        others.append(await case.subscribe("token:other", key=case.topic, topics=(case.topic,)))
+        await publish(store, stream, log, ["after"], topic=case.topic)
+        last.append(await subscribing.find(case.namespace, "k") or made)
+    async with fanning_out(stream, store, log, Wakes()):
+        for subscription, other, (changes, expected) in zip(last, others, CHANGES, strict=True):
+            await got(store, other, ["after"] if Case.delete in changes else ["before", "after"])
+            assert sorted(await collected(store, subscription)) == sorted(expected), changes
+    await BusRetention(store, DatabaseTime(store), BusSettings()).run_once()
+    assert await store.bus_subscriptions.find_with_former(10) == []
+    async with fanning_out(stream, store, log, Wakes()):
+        for case in cases:
+            await publish(store, stream, log, ["later"], topic=case.topic)
+        for subscription, other, (changes, expected) in zip(last, others, CHANGES, strict=True):
+            await until(partial(holds, store, other, ["later"]), "what is published last")
+            assert ("later" in await collected(store, subscription)) is ("after" in expected), changes
+
+
+async def test_without_the_log_a_topic_is_neither_left_nor_deleted(store: Store) -> None:
+    async def fail() -> LogEnds:
+        raise Unavailable("the log does not answer")
+
+    now = DatabaseTime(store).now
+    subscribing = Subscribing(store, KeyRing([]), now, SubscriptionQuotas(per_namespace=5, topics=5), fail)
+    case = Case(subscribing, TopicFlow(store, now, fail, most=5))
+    made = await case.subscribe()
+    await case.topics.claim("b", "token:owner")
+    for make in (case.leave, case.delete, case.put_less, case.narrow):
+        with pytest.raises(Unavailable):
+            await make()
+    assert await subscribing.get("token:n", "k") == made
+    await case.subscribe(topics=("a", "b", "c"))
+    await case.remove()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_happens_to_a_subscription_each_event_comes_once_and_others_get_all(
@@ -330,9 +445,9 @@ async def test_whatever_happens_to_a_subscription_each_event_comes_once_and_othe
 ) -> None:
     """Its filter changes, it is removed and made again under its key, its topic is deleted and made again; two fan-outs
     read the log meanwhile, and one of them comes and goes."""
-    chance, now = Random(seed), DatabaseTime(store).now
-    subscribing = Subscribing(store, KeyRing([]), now, SubscriptionQuotas(per_namespace=5, topics=5))
-    topics = TopicFlow(store, now, most=5)
+    chance, now, ends = Random(seed), DatabaseTime(store).now, log_ends(stream, log)
+    subscribing = Subscribing(store, KeyRing([]), now, SubscriptionQuotas(per_namespace=5, topics=5), ends)
+    topics = TopicFlow(store, now, ends, most=5)
     wish = SubscriptionWish(namespace="token:n", key="moving", callback="https://r.example/", topics=("a", "b"))
     steady, queues = await add(store, "steady", "a"), dict[str, EventSubscription]()
 

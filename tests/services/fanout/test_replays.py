@@ -15,6 +15,7 @@ from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.replays import Replay, ReplayState
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
 from shared.domain.bus.tasks import REPLAY_QUEUE
+from shared.domain.bus.wishes import SubscriptionWish
 from shared.domain.errors import Conflict, Gone, Invalid, NotFound, Unavailable
 from shared.domain.positions import LogRange
 from shared.flow.bus import replaying
@@ -23,6 +24,7 @@ from shared.flow.bus.dead_letters import BusDeadLetterFlow
 from shared.flow.bus.replaying import Replaying, ReplayTools
 from shared.flow.bus.replays import BusReplayFlow, ReplayWish
 from shared.flow.bus.subscribing import Subscribing, SubscriptionQuotas
+from shared.flow.bus.topics import TopicFlow
 from shared.flow.bus.waking import Waker
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import FaultInjected, arm
@@ -30,13 +32,14 @@ from shared.secrets import KeyRing
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
-from tests.services.fanout.fanning_out import SMALL, Wakes, collected, fanning_out, got, make_log, publish
+from tests.services.fanout.fanning_out import SMALL, Wakes, collected, fanning_out, got, log_ends, make_log, publish
 from tests.store.bus.made_subscriptions import add, change
 
 pytestmark = pytest.mark.native
 
 IDS = [str(number) for number in range(60)]
 HOUR = timedelta(hours=1)
+WISH = SubscriptionWish(namespace="token:n", key="k", callback="https://r.example/", topics=("a",))
 MUCH = BacklogLimits(10_000, 10**9)
 
 
@@ -52,7 +55,8 @@ class Bus:
     def __init__(self, store: Store, stream: Stream, log: str) -> None:
         self.store, self.stream, self.log = store, stream, log
         self.broker, self.wakes, self.time = MemoryBroker(), Wakes(), DatabaseTime(store)
-        self.subscribing = Subscribing(store, KeyRing([]), self.time.now, SubscriptionQuotas(100, 100))
+        quotas, ends = SubscriptionQuotas(100, 100), log_ends(stream, log)
+        self.subscribing = Subscribing(store, KeyRing([]), self.time.now, quotas, ends)
         self.waker = Waker(store, self.broker, self.time, handed_for=HOUR)
         self.flow = BusReplayFlow(store, stream, self.broker, self.subscribing, self.time.now, log_topic=log)
 
@@ -108,6 +112,30 @@ async def test_all_that_the_log_has_comes_once_more(bus: Bus) -> None:
     assert [each.number for each in await bus.flow.page("token:n", "k", below=None, limit=10)] == [2, 1]
     assert [each.number for each in await bus.flow.page("token:n", "k", below=2, limit=10)] == [1]
     assert (await bus.run(replay)).step == done.step
+
+
+async def test_a_replay_brings_nothing_of_a_topic_that_was_deleted_and_made_anew(bus: Bus) -> None:
+    topics = TopicFlow(bus.store, bus.time.now, log_ends(bus.stream, bus.log), most=5)
+    await topics.claim("a", "token:before")
+    await publish(bus.store, bus.stream, bus.log, ["theirs"])
+    await topics.remove("a", namespace="token:before", of_others=False)
+    await topics.claim("a", "token:n")
+    subscription = (await bus.subscribing.subscribe(WISH)).subscription
+    await publish(bus.store, bus.stream, bus.log, ["ours"])
+    await bus.run(await bus.start(subscription))
+    await got(bus.store, subscription, ["ours"])
+
+
+async def test_a_suspension_is_made_up_for_with_the_topics_that_were_left_meanwhile(bus: Bus) -> None:
+    queue = (await bus.subscribing.subscribe(WISH)).subscription.queue
+    assert await bus.subscribing.suspend(queue, "its receiver fails")
+    await publish(bus.store, bus.stream, bus.log, ["before"])
+    await bus.subscribing.leave_topic("token:n", "k", "a")
+    await publish(bus.store, bus.stream, bus.log, ["after"])
+    resumed = await bus.subscribing.resume("token:n", "k")
+    (waiting,) = await bus.flow.page("token:n", "k", below=None, limit=10)
+    await bus.run(waiting)
+    await got(bus.store, resumed, ["before"])
 
 
 async def test_a_namespace_has_some_at_a_time(bus: Bus) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from shared.domain.bus.folding import EventChunk, LogEntry
 from shared.domain.bus.subscriptions import EventSubscription, subscription_id
 from shared.domain.bus.wake_ups import Wake
-from shared.domain.positions import Position
+from shared.domain.positions import LogEnds, Position
 from shared.store import Store
 from shared.store.bus.flushes import BusFlush, LogPosition, PositionMove
 from shared.store.bus.subscriptions import SubscriptionWrite
@@ -74,3 +74,8 @@ def flush_of(
         wakes=wakes,
         counts=counts or {},
     )
+
+
+async def no_log() -> LogEnds:
+    """The ends of a log that has no partition."""
+    return LogEnds(id="none", log="log", offsets=())

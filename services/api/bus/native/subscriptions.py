@@ -24,6 +24,7 @@ from services.api.http.identity import look_again
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, OWN_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Resource, Route
 from shared.domain.bus.subscriptions import EventSubscription
+from shared.domain.bus.topics import PrivateTopic
 from shared.domain.errors import Forbidden, Invalid
 from shared.flow.bus.subscribing import MadeSubscription, Subscribing
 from shared.outgoing.checks import CheckUrl
@@ -82,6 +83,8 @@ class BusSubscriptionsResource(Resource):
         stands = await self._subscribing.find(namespace, key)
         try:
             made = await self._subscribing.subscribe(wish)
+        except PrivateTopic:
+            raise
         except Forbidden as error:  # a quota
             raise Invalid(str(error), field=error.field) from None
         _note(stands, made.subscription)

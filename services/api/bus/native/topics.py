@@ -35,6 +35,10 @@ class BusTopicBody(Struct, frozen=True, forbid_unknown_fields=True):
         str | UnsetType,
         Meta(description="A description of the topic.", extra_json_schema={"maxLength": DESCRIPTION_CHARACTERS}),
     ] = UNSET
+    private: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether only its owner's namespace subscribes to it; at first `false`."),
+    ] = UNSET
     owner: Annotated[
         str | UnsetType | None,
         Meta(
@@ -45,13 +49,14 @@ class BusTopicBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BusTopicView(Struct, frozen=True):
-    """A topic. `owner` is the namespace that publishes on it, `null` where nobody has published yet, and
-    `user` where it is another person (admins see who). `events` with these `bytes` were published on it, as far as they
-    went to subscriptions."""
+    """A topic. `owner` is the namespace that publishes on it, `null` where nobody has published yet, and `user` where
+    it is another person (admins see who). Only its owner subscribes to a `private` one. `events` with these `bytes`
+    were published on it, as far as they went to subscriptions."""
 
     name: str
     owner: str | None
     description: str
+    private: bool
     created_at: Timestamp
     events: int
     bytes: int
@@ -87,7 +92,8 @@ class BusTopicsResource(Resource):
         "PUT", TOPIC,
         summary="Describe a topic, which is the caller's from now on where it was nobody's; an admin says whose it is.",
         act="topic.replace", who=KNOWN, body=BusTopicBody,
-        answers={HTTPStatus.OK: BusTopicView, HTTPStatus.CREATED: BusTopicView}, segments=SEGMENTS,
+        answers={HTTPStatus.OK: BusTopicView, HTTPStatus.CREATED: BusTopicView}, problems=(HTTPStatus.CONFLICT,),
+        segments=SEGMENTS,
     )  # fmt: skip
     async def put_bus_topic(self, request: Request[Any, Any, Any], topic: FromPath[str]) -> Response[bytes]:
         body, caller = decode_body(await request.body(), _decoder), caller_of(request)
@@ -96,7 +102,7 @@ class BusTopicsResource(Resource):
         _check_body(body)
         if body.owner is not UNSET and not caller.is_admin:
             raise Forbidden("only admins say whose a topic is", field="owner")
-        change = TopicChange(body.description, "" if body.owner is None else body.owner)
+        change = TopicChange(body.description, body.private, "" if body.owner is None else body.owner)
         try:
             before, after = await self._topics.put(topic, caller.namespace, change, of_any=caller.is_admin)
         except BeyondTopicQuota as error:
@@ -132,6 +138,7 @@ def _show(found: TopicWithCount, caller: Caller) -> BusTopicView:
         name=topic.id,
         owner=show_owner(topic.owner, caller) or None,
         description=topic.description,
+        private=topic.private,
         created_at=format_instant(topic.created_at),
         events=found.events,
         bytes=found.bytes,

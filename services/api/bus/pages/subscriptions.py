@@ -186,6 +186,20 @@ class BusTopicPages(PageSet):
             "is_mine": topic["owner"] == visit.caller.namespace,
         }
 
+    @FormRoute(_TOPIC_PAGE + "/private", page="show_topic")
+    async def make_private(self, visit: Visit) -> Moved:
+        return await self._set_private(visit, private=True)
+
+    @FormRoute(_TOPIC_PAGE + "/open", page="show_topic")
+    async def open_topic(self, visit: Visit) -> Moved:
+        return await self._set_private(visit, private=False)
+
+    async def _set_private(self, visit: Visit, *, private: bool) -> Moved:
+        topic = visit.path("topic")
+        await visit.read(_TOPIC, topic)  # the route would make one that is not there
+        await visit.send("PUT", _TOPIC, topic, body={"private": private})
+        return Moved(below(visit, _TOPIC, topic), "saved")
+
     @FormRoute(_TOPIC_PAGE + "/delete", page="show_topic")
     async def delete_topic(self, visit: Visit) -> Moved:
         topic = visit.path("topic")

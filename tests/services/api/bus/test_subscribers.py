@@ -113,6 +113,17 @@ async def test_the_user_of_a_callback_stands_for_the_uuid(bus: Bus) -> None:
         assert (shown["callback"], shown["uuid"]) == (CALLBACK, uuid)
 
 
+async def test_nobody_subscribes_to_anothers_private_topic(bus: Bus) -> None:
+    token, topic = str((await bus.root.post("/api_tokens", {"name": "alice"})).json["token"]), bus.topic()
+    assert (await bus.house.admin.service(token).put(f"/bus/topics/{topic}", {"private": True})).status == 201
+    other = await bus.client()
+    reply = await other.post("/subscription", subscription(topic))
+    assert is_refused(reply, 403)
+    assert topic in reply.json["reason"]
+    assert is_refused(await other.delete("/subscriber"), 404)
+    assert is_empty(await bus.root.client(token).post("/subscription", subscription(topic)), 204)
+
+
 async def test_no_delivery_has_over_ten_thousand_events(bus: Bus) -> None:
     client, topic = await bus.client(), bus.topic()
     for most in (10_001, 10**30):

@@ -36,6 +36,7 @@ from shared.store import Store
 from shared.store.bus.flushes import chunk_document
 from shared.store.clock.occurrences import Visible, fresh_token
 from tests.receivers import Receiver
+from tests.store.bus.made_subscriptions import no_log
 from tests.waiting import until
 
 NAMESPACE = "token:n"
@@ -55,7 +56,7 @@ class Delivering:
         self.ring = ring
         self.receiver = receiver
         self.budget = FairBudget(BYTES_IN_HAND)
-        self.subscribing = Subscribing(store, ring, time.now, SubscriptionQuotas(1_000, 1_000))
+        self.subscribing = Subscribing(store, ring, time.now, SubscriptionQuotas(1_000, 1_000), no_log)
 
     async def subscribe(self, key: str = "k", **fields: object) -> EventSubscription:
         """Subscribe to `/<key>` of the receiver, or change that."""

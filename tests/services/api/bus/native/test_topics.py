@@ -53,6 +53,37 @@ async def test_a_topic_that_others_subscribe_to_is_deleted_by_admins(house: Hous
     assert (await bob.get("/bus/subscriptions/k")).json["topics"] == []
 
 
+async def test_only_its_owner_subscribes_to_a_private_topic(house: House) -> None:
+    alice, bob, name = await house.service(), await house.service(), fresh_name()
+    ours, theirs = {"callback": CALLBACK, "topics": [name]}, {"callback": CALLBACK, "topics": [fresh_name(), name]}
+    await bob.put("/bus/subscriptions/k", ours)
+    await alice.put(f"/bus/topics/{name}", {"description": "kept"})
+    refused = await alice.put(f"/bus/topics/{name}", {"private": True})
+    assert is_refused(refused, 409)
+    assert refused.json["reason"].startswith(f"1 subscription of others has the topic {name}")
+    await bob.put("/bus/subscriptions/k", {"topics": []})
+    made = await alice.put(f"/bus/topics/{name}", {"private": True})
+    assert (made.status, made.json["private"], made.json["description"]) == (200, True, "kept")
+    assert (await alice.put("/bus/subscriptions/k", ours)).status == 201
+    replay = {"from": "2020-01-01T00:00:00Z", "topics": [name]}
+    for reply in (
+        await bob.put("/bus/subscriptions/k", theirs),
+        await bob.put("/bus/subscriptions/new", theirs),
+        await house.admin.put("/bus/subscriptions/new", theirs),
+        await bob.post("/bus/subscriptions/k/replays", replay),
+    ):
+        assert is_refused(reply, 403)
+        assert (reply.json["field"], name in reply.json["reason"]) == ("topics", True)
+    assert (await bob.get("/bus/subscriptions/k")).json["topics"] == []
+    assert is_refused(await bob.get("/bus/subscriptions/new"), 404)
+    assert is_refused(await bob.put(f"/bus/topics/{name}", {"private": False}), 403)
+    owner = (await bob.get("/whoami")).json["namespace"]
+    for body, status in (({"owner": None}, 422), ({"owner": owner}, 409)):
+        assert is_refused(await house.admin.put(f"/bus/topics/{name}", body), status)
+    assert (await alice.put(f"/bus/topics/{name}", {"private": False})).json["private"] is False
+    assert (await bob.put("/bus/subscriptions/k", ours)).status == 200
+
+
 async def test_whom_a_topic_belongs_to_is_no_address_for_others(house: House, bus: Bus) -> None:
     name, address = bus.topic(), "owner@example.com"
     assert (await house.admin.post("/users", {"email": address})).status == 201
@@ -91,6 +122,8 @@ async def test_an_admin_says_whose_a_topic_is_and_frees_it(house: House) -> None
         ({"owner": "nobody"}, "owner"),
         ({"owner": ""}, "owner"),
         ({"events": 1}, "events"),
+        ({"private": "yes"}, "private"),
+        ({"private": True, "owner": None}, "private"),
     ],
 )
 async def test_a_bad_body_names_its_field_and_makes_nothing(house: House, body: object, field: str) -> None:

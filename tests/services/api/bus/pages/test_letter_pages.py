@@ -83,6 +83,11 @@ async def test_a_topic_is_shown_and_deleted(
     others = await look(people.viewer, page)
     assert (others.status, others.actions) == (200, [])
     assert (await press(people.viewer, f"{page}/delete")).status == 403
+    assert (await press(people.viewer, f"{page}/private")).status == 403
+    assert (await press(me, f"{page}/private")).status == 303
+    assert "its publisher alone" in (await look(me, page)).words
+    assert (await press(me, f"{page}/open")).status == 303
+    assert "every namespace" in (await look(me, page)).words
     with monkeypatch.context() as patched:
         patched.setattr(typed_module, "MANY_THINGS", -1)
         assert (await press(me, f"{page}/delete")).status == 422
