@@ -291,9 +291,10 @@ def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: 
 
     Pushes of the app demo to iOS write to push-demo_apns-massive.
     """
-    from services.embedded.records import print_records
+    from services.embedded.records import open_log, print_records
 
-    run_async(print_records(_find_running(context, data_dir).stream, topic, follow=follow))
+    log = open_log(_find_running(context, data_dir), settings_of(context))
+    run_async(print_records(log, topic, follow=follow))
 
 
 @records.command("write")
@@ -302,9 +303,10 @@ def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: 
 @click.pass_context
 def write_records(context: click.Context, topic: str, data_dir: str | None) -> None:
     """Append the lines of standard input to a topic of feedback, whose name ends in -feedbacks."""
-    from services.embedded.records import append_feedback
+    from services.embedded.records import append_feedback, open_log
 
-    run_async(append_feedback(_find_running(context, data_dir).stream, topic))
+    log = open_log(_find_running(context, data_dir), settings_of(context))
+    run_async(append_feedback(log, topic))
 
 
 def _find_running(context: click.Context, data_dir: str | None) -> "Instance":

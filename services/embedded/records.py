@@ -3,26 +3,29 @@
 import asyncio
 import re
 import sys
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import click
 
+from services.connections import Capabilities
+from services.embedded.instance import Instance, settings_of
 from shared.domain.errors import Invalid
 from shared.domain.push.feedback import Skipped, read
-from shared.stream.local import LocalStream
+from shared.runtime.settings import Settings
+from shared.stream import Stream
 
 _LOOK_SECONDS = 0.25  # `carillon up` writes in another process, so its appends wake no reader here
 
 
-async def print_records(url: str, topic: str, *, follow: bool) -> int:
-    """Print the values of a topic, one a line, oldest first. Raises `Invalid` if there is no such topic."""
-    stream, out = LocalStream(Path(unquote(urlsplit(url).path))), sys.stdout.buffer
-    names = await stream.transact(
-        lambda log: [name for (name,) in log.execute("SELECT name FROM topics ORDER BY name")]
-    )
-    if topic not in names and not follow:
-        raise Invalid(f"no topic {topic!r}; a `carillon up` has {', '.join(names)}", field="TOPIC")
+def open_log(instance: Instance, settings: Settings) -> Stream:
+    """The log of a running Carillon."""
+    return Capabilities(settings_of(instance, settings), service="records").stream
+
+
+async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
+    """Print the values of a topic, one a line, oldest first. Raises `Invalid` if it has none."""
+    out = sys.stdout.buffer
+    if not follow and not any(end for _, end in (await stream.spans(topic)).values()):
+        raise Invalid("it has no records; pushes of the app demo to iOS write to push-demo_apns-massive", field=topic)
     async with stream.reader(re.escape(topic), group="records") as reader:
         while (chunks := await reader.read(0)) or follow:
             out.writelines((value or b"") + b"\n" for chunk in chunks for value in chunk.values)
@@ -32,9 +35,9 @@ async def print_records(url: str, topic: str, *, follow: bool) -> int:
     return 0
 
 
-async def append_feedback(url: str, topic: str) -> int:
+async def append_feedback(stream: Stream, topic: str) -> int:
     """Append each line of standard input to a topic; returns 1 if feedback would not count one of them."""
-    stream, code = LocalStream(Path(unquote(urlsplit(url).path))), 0
+    code = 0
     for number, line in enumerate(sys.stdin.buffer, start=1):
         value = line.rstrip(b"\r\n")
         if isinstance(found := read(value), Skipped):

@@ -46,14 +46,14 @@ class OverviewReader:
         """Read the present state. Raises `Unavailable` if the database does not even tell the time."""
         return await self._overview.get()
 
-    async def glance(self) -> Mapping[AttentionKind, int]:
+    async def glance(self) -> Mapping[str, int]:
         """The counts of what needs attention, or none if they are not known at once: a page does not wait for them."""
         if self._glancing is None or self._glancing.done():
             self._glancing = asyncio.ensure_future(self.read())
         await asyncio.wait({self._glancing}, timeout=_GLANCE_SECONDS)
         if not self._glancing.done() or self._glancing.exception() is not None:
             return {}
-        return {each.kind: each.count for each in find_attention(self._glancing.result())}
+        return {each.kind.value: each.count for each in find_attention(self._glancing.result())}
 
     async def _look(self) -> Overview:
         now, store = await self._time.now(), self._store

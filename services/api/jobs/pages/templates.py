@@ -11,7 +11,8 @@ from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import EMPTY_OBJECT, read_object
 from services.api.http.pages.visits import Visit, address
-from shared.domain.jobs.templates import Template, normal_locale, places_by_locale, tags_of, texts_of
+from shared.domain.audience.audiences import normal_locale
+from shared.domain.jobs.templates import Template, places_by_locale, tags_of, texts_of
 
 READ_AT_ONCE = 1_000
 MOST_READS = 4
