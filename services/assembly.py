@@ -125,7 +125,6 @@ def build_api(parts: Parts) -> "Application":
     from services.api.http.health import HealthResource
     from services.api.http.identity import Directory
     from services.api.http.pages.sessions import Visitors
-    from services.parts.console.common import ConsolePart
 
     given, settings = parts.capabilities, parts.capabilities.settings.api
     resources = [resource for part in parts for resource in part.resources()]
@@ -134,8 +133,7 @@ def build_api(parts: Parts) -> "Application":
     root_key = parts.capabilities.settings.bus.root_key
     directory = Directory(given.store, given.clock, settings, root_key=root_key)
     pages = [page for part in parts for page in part.pages()]
-    visitors, glance = Visitors(given.store, directory, given.clock), parts.of(ConsolePart).overviews.glance
-    return create(resources, pages, directory, visitors, acts, settings, glance)
+    return create(resources, pages, directory, Visitors(given.store, directory, given.clock), acts, settings)
 
 
 class _ApiServer(HttpServer):

@@ -19,7 +19,7 @@ from services.api.http.identity import Directory, IdentifyCaller, shown_by
 from services.api.http.limits import Limited
 from services.api.http.observed import Observed
 from services.api.http.pages.doors import Doors
-from services.api.http.pages.frame import Glance, PageFrame
+from services.api.http.pages.frame import PageFrame
 from services.api.http.pages.inner import INNER
 from services.api.http.pages.routes import PageSet
 from services.api.http.pages.sessions import HTTPS, Visitors
@@ -40,12 +40,10 @@ def create(
     visitors: Visitors,
     acts: Acts,
     settings: ApiSettings,
-    glance: Glance,
 ) -> Application:
-    """The application, with the callers of the directory and the visitors of the pages. `glance` counts what the
-    navigation shows."""
+    """The application, with the callers of the directory and the visitors of the pages."""
     handlers = [handler for resource in resources for handler in resource.handlers()]
-    frame = PageFrame(pages, visitors, glance, demands_reasons=acts.demands_reasons)
+    frame = PageFrame(pages, visitors, demands_reasons=acts.demands_reasons)
     app = Litestar(
         route_handlers=[
             *handlers,

@@ -120,8 +120,7 @@ def suggest(written: str, known: Iterable[str]) -> str:
 
 def _count_edits(one: str, other: str) -> int:
     """How many letters must be put in, left out, changed or swapped with the next to make one text of the other."""
-    before: list[int] = []
-    row = [*range(len(other) + 1)]
+    before, row = list[int](), list(range(len(other) + 1))
     for i, letter in enumerate(one):
         last, before, row = before, row, [i + 1]
         for j, known in enumerate(other):

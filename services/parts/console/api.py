@@ -43,7 +43,7 @@ class ConsoleApi(Part):
 
     def pages(self) -> Sequence[PageSet]:
         return (
-            OverviewPages(),
+            OverviewPages(self.parts.of(ConsolePart).overviews.glance),
             FindPages(),
             BulkActionPages(),
             DeadTaskPages(),

@@ -1,6 +1,6 @@
 """`/ui`: whether all is well, what runs, and what waits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import isinf
 from typing import Any
@@ -23,6 +23,9 @@ Minutes = Sequence[Mapping[str, Any]]
 
 class OverviewPages(PageSet):
     section = NavSection("Overview", "", order=0)
+
+    def __init__(self, glance: Callable[[], Awaitable[Mapping[str, int]]] | None = None) -> None:
+        self.glance = glance
 
     @PageRoute("/", template="console/overview.html", refresh_seconds=2, shared_by_roles=True)
     async def show_overview(self, visit: Visit) -> Values:

@@ -4,7 +4,7 @@ A refresh is the same request with `HX-Request`. It gets the inside of the page 
 that is what the browser shows already: it says so by the digest of what it has.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from string import punctuation
@@ -41,15 +41,13 @@ _REMEDIES = {
 }
 
 Method = Callable[[Visit], Awaitable[Any]]
-Glance = Callable[[], Awaitable[Mapping[str, int]]]
-"""How much of each kind needs attention, as far as it is known at once."""
 Answer = Callable[[Visit], Awaitable[Response[Any]]]
 
 
 class PageFrame:
-    def __init__(self, pages: Sequence[PageSet], visitors: Visitors, glance: Glance, *, demands_reasons: bool) -> None:
+    def __init__(self, pages: Sequence[PageSet], visitors: Visitors, *, demands_reasons: bool) -> None:
         self._pages = pages
-        self._glance = glance
+        self._glance = next((each.glance for each in pages if each.glance), None)
         self._visitors = visitors
         self._files = PageFiles()
         self._sections = sorted({each.section for each in pages if each.section}, key=lambda section: section.order)
@@ -158,7 +156,7 @@ class PageFrame:
         except ApiProblem as problem:
             return self._show_problem(visit, problem, _section_of(pages))
         context = {"here": _section_of(pages), "refresh_seconds": route.refresh_seconds}
-        if REFRESH not in visit.request.headers and visit.may("viewer"):
+        if self._glance and REFRESH not in visit.request.headers and visit.may("viewer"):
             counts = await self._glance()
             context["needs"] = {each.path: sum(counts.get(kind, 0) for kind in each.needs) for each in self._sections}
         shown = self._context(visit) | context | values | (told or {})

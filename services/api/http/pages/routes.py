@@ -13,7 +13,7 @@ A page's method returns what its template shows. A form's method calls the API's
 the next page. If the API refuses, the page named by `page` is shown again with the refusal and the typed values.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -125,10 +125,12 @@ anything else."""
 
 class PageSet:
     """Pages that belong together. `section` is their entry in the navigation, which several sets may share. `tab` is
-    their entry beside those of other subjects in one section."""
+    their entry beside those of other subjects in one section. `glance` counts what needs attention, for the navigation,
+    as far as that is known at once."""
 
     section: NavSection | None = None
     tab: NavSection | None = None
+    glance: Callable[[], Awaitable[Mapping[str, int]]] | None = None
 
     def page_routes(self) -> list[tuple[PageRoute, Callable[[Visit], Awaitable[Values]]]]:
         return [(route, getattr(self, name)) for name, route in self._find_marked(_PAGE)]

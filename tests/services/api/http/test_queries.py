@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from litestar.routes import HTTPRoute
 
 from services.api.http.rights import OnBus
 from services.api.http.routes import Route
@@ -38,7 +39,8 @@ def lenient(house: House) -> Client:
 
 
 def routes(house: House) -> list[Route]:
-    handlers = [each.opt for route in house.admin.app.routes for each in getattr(route, "route_handlers", ())]
+    found = [route for route in house.admin.app.routes if isinstance(route, HTTPRoute)]
+    handlers = [each.opt for route in found for each in route.route_handlers]
     return [each["route"] for each in handlers if "route" in each]
 
 
@@ -183,12 +185,13 @@ async def test_an_act_with_a_body_that_it_does_not_read_is_refused(house: House,
 
 @pytest.mark.parametrize("route", ["/dead-letters/retry", "/bus/dead-letters/retry"])
 async def test_a_retry_with_an_empty_or_misplaced_filter_retries_nothing(house: House, route: str) -> None:
-    body: dict[str, Any] | None
-    for body in (None, {}):
+    nothing: list[Any] = [None, {}]
+    no_keys: list[Any] = ["", None, []]
+    for body in nothing:
         is_problem(await house.admin.post(f"{route}?key=invoices", body), 422, "key")
         assert (await house.admin.post(route, body)).status == 200
-    for body in ({"key": ""}, {"key": None}, {"key": []}):
-        is_problem(await house.admin.post(route, body), 422, "key")
+    for key in no_keys:
+        is_problem(await house.admin.post(route, {"key": key}), 422, "key")
     is_problem(await house.admin.post(route, {"keys": []}), 422, "keys")
 
 
