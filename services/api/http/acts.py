@@ -82,7 +82,7 @@ class Acts:
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails. The parts of the path that have `masks` are written down as these show them.
+        fails. What has `masks`, in the path or the query, is written down as these show it.
 
         Raises:
             Invalid: its reason is too long, or the deployment demands one.
@@ -207,10 +207,11 @@ def _actor(caller: Caller, connection: Connection) -> Actor:
 
 
 def _read_target(act: str, caller: Caller, connection: Connection, masks: Masks) -> ActedOn:
-    """The thing that the path names: the app where the act is on the app, else the first beside it. A thing that is not
-    made yet has no id."""
+    """The thing that the request names: the app where the act is on the app, else the first beside it. A thing that is
+    not made yet has no id."""
     path = {name: str(value) for name, value in connection.path_params.items()}
-    shown = {name: masks[name](value) if name in masks else value for name, value in path.items()}
+    given = path | {name: paging.first(connection, name) for name in masks if name not in path}
+    shown = {name: masks[name](value) if name in masks else value for name, value in given.items()}
     named = {name: _canonical(name, value) for name, value in shown.items()}
     app_id, kind = named.pop(_APP, ""), kind_of(act)
     return ActedOn(
