@@ -14,9 +14,10 @@ from services.api.http import errors, paging
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import Connection, caller_of, shown_by, way_of
 from services.api.http.ids import fresh_id
-from services.api.http.request_ids import current_request_id, sole_header
+from services.api.http.request_ids import current_request_id, header_text, sole_header
 from services.api.http.rights import NAMESPACE, OnBus
 from shared.domain.accounts.callers import Caller
+from shared.domain.accounts.roles import fold_namespace
 from shared.domain.console.audit import (
     OF_NAMESPACES,
     REASON_CHARACTERS,
@@ -99,7 +100,7 @@ class Acts:
             act=act,
             who=_actor(caller, connection),
             on=on,
-            via=_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
+            via=header_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
             request_id=current_request_id(),
             trace=name_trace(sole_header(connection.scope, TRACEPARENT)),
             reason=reason,
@@ -235,12 +236,12 @@ def _canonical(name: str, value: str) -> str:
 def _namespace(caller: Caller, connection: Connection) -> str:
     # A client of the bus acts in its own namespace, whatever it writes into its query.
     named = "" if shown_by(connection) else paging.first(connection, NAMESPACE)[:ID_CHARACTERS]
-    return named or caller.namespace
+    return fold_namespace(named) or caller.namespace
 
 
 def reason_of(connection: Connection) -> str:
     """The reason that the caller gives."""
-    reason = _text(connection.headers.get(REASON_HEADER, "")).strip()
+    reason = header_text(connection.headers.get(REASON_HEADER, "")).strip()
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)
     return reason
@@ -252,11 +253,6 @@ def _name_of(record: AuditRecord, connection: Connection) -> str:
     before, after = state.get(_CHANGE, ({}, {}))
     known = {**before, **after}
     return str(state.get(_NAMES, {}).get(record.on.kind) or known.get("name") or known.get("email") or "")
-
-
-def _text(header: str) -> str:
-    """A header as its sender wrote it: HTTP's own reading is Latin-1, and programs write UTF-8."""
-    return header.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _id_of(response: Response[Any]) -> str:

@@ -50,8 +50,9 @@ def route_exactly(app: Litestar) -> None:
 def _find(find: Callable[..., tuple[Any, ...]], path: str, method: Any) -> tuple[Any, ...]:
     fixed = without_slash(path)
     found = find(path=fixed or "/", method=method)
-    # A slash behind a fixed name says nothing; one behind a parameter is part of it.
-    return find(path=path, method=method) if fixed != path and found[-1].endswith("}") else found
+    # A slash at the end says nothing, except in a parameter that may have slashes: the router begins it with one.
+    is_data = fixed != path and any(str(value).startswith("/") for value in found[3].values())
+    return find(path=path, method=method) if is_data else found
 
 
 def _decode(value: str) -> str:
