@@ -4,7 +4,7 @@ sent."""
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from carillon.attempts import Query
 
@@ -27,15 +27,12 @@ def split_credentials(url: str) -> tuple[str, dict[str, str]]:
     return parts._replace(netloc=host).geturl().rstrip("/"), header
 
 
-def path_of(*segments: str, text: str | None = None) -> str:
-    """The path of these segments, and of a `text` behind them, which may be anything but a step in a path. Raises
-    `ValueError` for one that cannot stand there."""
+def path_of(*segments: str) -> str:
+    """The path of these segments. Raises `ValueError` for one that cannot stand there."""
     for segment in segments:
         if _SEGMENT.fullmatch(segment) is None or segment in {".", ".."}:
             raise ValueError(f"a key or an id has 1 to 255 of letters, digits and - _ . ~ :, not {segment!r}")
-    if text in {"", ".", ".."}:
-        raise ValueError(f"nothing is called {text!r}")
-    return "/" + "/".join((*segments, *([] if text is None else [quote(text, safe="")])))
+    return "/" + "/".join(segments)
 
 
 def query_of(**parameters: str) -> Query:

@@ -150,8 +150,8 @@ class Messages(Resource[M]):
     async def redact(self, app_id: str, recipient: str, *, reason: str = "") -> Redacted:
         """Have the app's messages to this address forget it, and what providers said of them. They count as before.
         Waiting messages are still sent: to stop that, suppress the address first. Raises `NotFound`, `Invalid`."""
-        path = path_of("apps", app_id, "recipients", text=recipient)
-        return (await self._transport.call("DELETE", path, reason=reason)).read(_redacted)
+        path, query = path_of("apps", app_id, "recipients"), {"address": recipient}
+        return (await self._transport.call("DELETE", path, query=query, reason=reason)).read(_redacted)
 
 
 def _of(app_id: str, *message_id: str) -> str:

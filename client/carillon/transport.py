@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
+from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
@@ -233,8 +234,7 @@ class Transport:
     async def _send(self, request: Request, content: Content, headers: Mapping[str, str], limit: Limit) -> Answer:
         message = httpx.Request(
             request.method,
-            request.url,
-            params=request.query or None,
+            request.url + (f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""),
             headers=httpx.Headers({**_ALWAYS, **headers}, encoding="utf-8"),
             content=content or None,
         )

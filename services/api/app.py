@@ -25,6 +25,7 @@ from services.api.http.pages.routes import PageSet
 from services.api.http.pages.sessions import HTTPS, Visitors
 from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
 from services.api.http.paging import PUBLIC_PATH, public_path
+from services.api.http.paths import route_exactly, without_slash
 from services.api.http.rights import basic_paths, protected_paths
 from services.api.http.routes import LENIENT_JOBS, OF_MARATHON, Resource
 from shared.runtime.settings import ApiSettings
@@ -60,6 +61,7 @@ def create(
         openapi_config=None,
         logging_config=None,
     )
+    route_exactly(app)
     app.state[ACTS] = acts
     app.state[LENIENT_JOBS] = settings.lenient_jobs
     app.state[PUBLIC_PATH] = public_path(settings.public_url)
@@ -75,5 +77,5 @@ def create(
 
 def _refuse_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[bytes]:
     """Marathon's and Routemaster's published routes answer 404 to a method that they do not know."""
-    is_published = bool(shown_by(request) or OF_MARATHON.fullmatch(request.scope["path"].rstrip("/")))
+    is_published = bool(shown_by(request) or OF_MARATHON.fullmatch(without_slash(request.scope["path"])))
     return errors.refuse(request, NotFoundException() if is_published else error)

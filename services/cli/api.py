@@ -123,9 +123,8 @@ class Api:
         self._send("DELETE", path, query, done_before=_GONE)
 
     def redact(self, app_id: str, recipient: str) -> Json:
-        """The answer of who has the messages to a recipient forget it."""
-        path = path_of("apps", app_id, "recipients", text=recipient)
-        redacted: Json = self._routes.ask("DELETE", path, {}, b"", frozenset(), False).read(_any)
+        """Have the messages to a recipient forget it."""
+        redacted: Json = self._send("DELETE", ("apps", app_id, "recipients"), {"address": recipient})
         return redacted
 
     def _send(

@@ -117,7 +117,7 @@ async def test_messages_are_listed_found_and_shown(cli: Program, house: House, d
     unsure = await cli.run("messages", "redact", "+65 9123 4560", *app)
     assert (unsure.code, "--yes" in unsure.err) == (2, True)
     redacted = await cli.done("messages", "redact", "+65 9123 4560", *app, "--yes", "--json")
-    document.check("delete", "/apps/{appId}/recipients/{address}", redacted.json | {"more": False})
+    document.check("delete", "/apps/{appId}/recipients", redacted.json | {"more": False})
     assert redacted.json == {"redacted": 1}
     shown = await cli.done("messages", "show", entries[0].id, *app)
     assert ("it is forgotten" in shown.out, "+659123456" in shown.out) == (True, False)

@@ -12,7 +12,7 @@ from services.api.http import paging, rights
 from services.api.http.identity import caller_of
 from services.api.http.rights import Of
 from services.api.http.routes import Parameter
-from shared.domain.accounts.roles import EVERYWHERE, check_namespace
+from shared.domain.accounts.roles import EVERYWHERE, fold_namespace, read_namespace
 from shared.domain.errors import Forbidden
 
 NAMESPACE = Parameter(
@@ -49,8 +49,7 @@ def namespace_of(request: Request[Any, Any, Any]) -> str:
     named = paging.first(request, NAMESPACE.name)
     if not named:
         return caller_of(request).namespace
-    check_namespace(named, field=NAMESPACE.name)
-    return named
+    return read_namespace(named, field=NAMESPACE.name)
 
 
 def own_namespace(request: Request[Any, Any, Any]) -> str:
@@ -60,6 +59,6 @@ def own_namespace(request: Request[Any, Any, Any]) -> str:
         Forbidden: the request names another.
     """
     caller, named = caller_of(request), paging.first(request, NAMESPACE.name)
-    if named not in {"", caller.namespace}:
+    if fold_namespace(named) not in {"", caller.namespace}:
         raise Forbidden("things are made in the caller's own namespace alone", field=NAMESPACE.name, value=named)
     return caller.namespace

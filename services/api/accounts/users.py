@@ -14,7 +14,7 @@ from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from shared.domain.accounts.callers import User, check_email
-from shared.domain.accounts.roles import Role, read_roles
+from shared.domain.accounts.roles import Role, fold_email, read_roles
 from shared.domain.errors import Conflict, NotFound
 from shared.domain.ids import read_uuid
 from shared.flow.clock.revocations import RevocationFlow
@@ -156,7 +156,7 @@ class UsersResource(Resource):
     )  # fmt: skip
     async def delete_user(self, user_id: FromPath[str]) -> Response[None]:
         user = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
-        if user.email == self._first_admin:
+        if fold_email(user.email) == fold_email(self._first_admin):
             reason = (
                 "api.first_admin names this user, whose next request would make them an admin again: "
                 "change the setting first, or take their rights away by PUT"

@@ -30,6 +30,7 @@ from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
+from shared.domain.accounts.roles import fold_namespace
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.labels import read_labels
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
@@ -299,7 +300,7 @@ def read_state(text: str) -> ScheduleState | None:
 
 def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
     """The things that must be the same in a repeated request: route, namespace where it is another's, and body."""
-    own, named = caller_of(request).namespace, paging.first(request, NAMESPACE.name)
+    own, named = caller_of(request).namespace, fold_namespace(paging.first(request, NAMESPACE.name))
     return f"{request.method} {request.url.path}", "" if named == own else named, content
 
 

@@ -13,6 +13,7 @@ from services.api.http import paging, wire
 from services.api.http.rights import ADMIN, OWN_APP
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
+from shared.domain.accounts.roles import fold_namespace
 from shared.domain.console.audit import ActOutcome, AuditRecord
 from shared.domain.ids import read_uuid
 from shared.domain.instants import format_instant
@@ -115,7 +116,7 @@ class AuditResource(Resource):
 
     async def _answer(self, request: Request[Any, Any, Any], *, app_id: str = "") -> Response[bytes]:
         asked, now = paging.read_page(request, str), await self._time.now()
-        wanted = {name: paging.first(request, name) for name in ("act", "on", "by")}
+        wanted = {name: fold_namespace(paging.first(request, name)) for name in ("act", "on", "by")}
         found = await self._store.audit.page(**wanted, app_id=app_id, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda record: record.id)
         return wire.answer([audit_view(record, now) for record in found], headers=headers)

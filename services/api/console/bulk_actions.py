@@ -30,7 +30,7 @@ from services.api.http.rights import KNOWN
 from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
 from services.api.http.strict_bodies import decode_body
 from shared.domain.accounts.callers import Caller
-from shared.domain.accounts.roles import EVERYWHERE, Role, check_namespace
+from shared.domain.accounts.roles import EVERYWHERE, Role, read_namespace
 from shared.domain.console.audit import REASON_CHARACTERS
 from shared.domain.console.bulk_actions import (
     BulkAct,
@@ -184,7 +184,7 @@ def _read_filter(body: BulkActionBody, caller: Caller) -> BulkFilter:
     elif body.act.kind != "job":
         filter = replace(filter, namespace=filter.namespace or caller.namespace)
         if filter.namespace != EVERYWHERE or body.act.kind != "dead-letter":
-            check_namespace(filter.namespace, field="filter.namespace")
+            filter = replace(filter, namespace=read_namespace(filter.namespace, field="filter.namespace"))
     if not may_act(caller, body.act, filter):
         over = "everywhere" if body.act.kind == "job" and not filter.app else "over what the filter names"
         raise Forbidden(f"this needs the role operator {over}", field="filter")

@@ -14,9 +14,10 @@ from services.api.http import errors, paging
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import Connection, caller_of, shown_by, way_of
 from services.api.http.ids import fresh_id
-from services.api.http.request_ids import current_request_id, sole_header
+from services.api.http.request_ids import current_request_id, header_text, sole_header
 from services.api.http.rights import NAMESPACE, OnBus
 from shared.domain.accounts.callers import Caller
+from shared.domain.accounts.roles import fold_namespace
 from shared.domain.console.audit import (
     OF_NAMESPACES,
     REASON_CHARACTERS,
@@ -82,7 +83,7 @@ class Acts:
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails. The parts of the path that have `masks` are written down as these show them.
+        fails. What has `masks`, in the path or the query, is written down as these show it.
 
         Raises:
             Invalid: its reason is too long, or the deployment demands one.
@@ -99,7 +100,7 @@ class Acts:
             act=act,
             who=_actor(caller, connection),
             on=on,
-            via=_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
+            via=header_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
             request_id=current_request_id(),
             trace=name_trace(sole_header(connection.scope, TRACEPARENT)),
             reason=reason,
@@ -207,10 +208,11 @@ def _actor(caller: Caller, connection: Connection) -> Actor:
 
 
 def _read_target(act: str, caller: Caller, connection: Connection, masks: Masks) -> ActedOn:
-    """The thing that the path names: the app where the act is on the app, else the first beside it. A thing that is not
-    made yet has no id."""
+    """The thing that the request names: the app where the act is on the app, else the first beside it. A thing that is
+    not made yet has no id."""
     path = {name: str(value) for name, value in connection.path_params.items()}
-    shown = {name: masks[name](value) if name in masks else value for name, value in path.items()}
+    given = path | {name: paging.first(connection, name) for name in masks if name not in path}
+    shown = {name: masks[name](value) if name in masks else value for name, value in given.items()}
     named = {name: _canonical(name, value) for name, value in shown.items()}
     app_id, kind = named.pop(_APP, ""), kind_of(act)
     return ActedOn(
@@ -234,12 +236,12 @@ def _canonical(name: str, value: str) -> str:
 def _namespace(caller: Caller, connection: Connection) -> str:
     # A client of the bus acts in its own namespace, whatever it writes into its query.
     named = "" if shown_by(connection) else paging.first(connection, NAMESPACE)[:ID_CHARACTERS]
-    return named or caller.namespace
+    return fold_namespace(named) or caller.namespace
 
 
 def reason_of(connection: Connection) -> str:
     """The reason that the caller gives."""
-    reason = _text(connection.headers.get(REASON_HEADER, "")).strip()
+    reason = header_text(connection.headers.get(REASON_HEADER, "")).strip()
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)
     return reason
@@ -251,11 +253,6 @@ def _name_of(record: AuditRecord, connection: Connection) -> str:
     before, after = state.get(_CHANGE, ({}, {}))
     known = {**before, **after}
     return str(state.get(_NAMES, {}).get(record.on.kind) or known.get("name") or known.get("email") or "")
-
-
-def _text(header: str) -> str:
-    """A header as its sender wrote it: HTTP's own reading is Latin-1, and programs write UTF-8."""
-    return header.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def _id_of(response: Response[Any]) -> str:

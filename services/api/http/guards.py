@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from services.api.http import errors
 from services.api.http.errors import Misdirected
+from services.api.http.paths import without_slash
 from services.api.http.request_ids import header_values
 from shared.domain.errors import Forbidden
 from shared.runtime.metrics import REQUESTS_REFUSED
@@ -24,7 +25,7 @@ from shared.runtime.settings import ApiSettings
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # It tells strangers nothing but whether all is well, and orchestrators ask for it by a pod's address.
-_ANY_HOST_PATHS = frozenset({"/healthcheck", "/healthcheck/"})
+_ANY_HOST_PATH = "/healthcheck"
 # The token in the path is all the authority: a browser adds none. Mail programs call these from pages of their own.
 _TOKEN_PATHS = "/u/"
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -81,7 +82,7 @@ class Guarded:
         await self._app(scope, receive, send_secured)
 
     def _check(self, scope: HTTPScope) -> None:
-        if scope["path"] not in _ANY_HOST_PATHS and self._rules.hosts is not None:
+        if without_slash(scope["path"]) != _ANY_HOST_PATH and self._rules.hosts is not None:
             check_host(header_values(scope, b"host"), self._rules)
         if scope["path"].startswith(_TOKEN_PATHS):
             return

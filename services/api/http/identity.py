@@ -29,7 +29,7 @@ from services.api.http import errors
 from services.api.http.errors import BasicNeeded
 from services.api.http.ids import fresh_id
 from services.api.http.looks import PATIENCE_SECONDS
-from services.api.http.request_ids import header_values
+from services.api.http.request_ids import header_text, header_values
 from services.api.http.token_uses import TokenUses
 from shared.domain.accounts.callers import (
     Caller,
@@ -43,6 +43,7 @@ from shared.domain.accounts.callers import (
     token_namespace,
     user_caller,
 )
+from shared.domain.accounts.roles import fold_email
 from shared.domain.errors import Conflict, Unauthorized, Unavailable
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
@@ -133,12 +134,12 @@ class Directory:
             raise Unauthorized(f"{EMAIL_HEADER} is believed only from a trusted proxy")
         if len(emails) > 1:
             raise Unauthorized("this user is not known")
-        return await self.user(emails[0])
+        return await self.user(header_text(emails[0]))
 
     async def user(self, email: str) -> Caller:
         """The user with this address, whatever proved who they are. Raises `Unauthorized`."""
         user = await self._user(email)
-        if user is None and email == self._first_admin:
+        if user is None and fold_email(email) == fold_email(self._first_admin):
             user = await self._add_first_admin()
         if user is None:
             raise Unauthorized("this user is not known")
@@ -205,7 +206,7 @@ class Directory:
 
     async def _users(self, emails: Sequence[str]) -> list[User | None]:
         found = await self._store.users.with_emails(emails)
-        return [found.get(email) for email in emails]
+        return [found.get(fold_email(email)) for email in emails]
 
     async def _add_first_admin(self) -> User | None:
         now = self._clock.now_ns()

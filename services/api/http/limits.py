@@ -11,6 +11,7 @@ from math import ceil
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http import errors
+from services.api.http.paths import without_slash
 from shared.domain.accounts.callers import Caller
 from shared.domain.errors import TooMany
 from shared.domain.rates import Rate
@@ -44,7 +45,7 @@ class Limited:
 
 def _stops_something(scope: Scope) -> bool:
     """By method and path alone: the route is not known yet. A schedule's own key may be `pause` or `stop`."""
-    method, path = scope.get("method"), scope["path"].rstrip("/")
+    method, path = scope.get("method"), without_slash(scope["path"])
     if method == "DELETE":
         return True
     slashes = _SLASHES_OF_A_THING + path.startswith("/bus/")

@@ -7,12 +7,14 @@ import re
 import time
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
+from services.api.http.paths import encode_path
 from services.api.http.request_ids import (
     REQUEST_ID_HEADER,
     bear_request_id,
@@ -27,8 +29,9 @@ from shared.runtime.tracing.context import TRACEPARENT
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
 PATH_CHARACTERS = 256  # of a path in the log
-_PERSON = re.compile("(/recipients/|/api_tokens/).+", re.DOTALL)
-_LINK_TOKEN = "token"  # whoever has it acts for a recipient
+_SECRETS = re.compile("(/(?:recipients|api_tokens|u)/).+", re.DOTALL | re.IGNORECASE)
+"""A person's address, and tokens: a reader of the log could act by them."""
+
 NO_ANSWER = 499  # the client left before there was an answer
 
 
@@ -43,6 +46,7 @@ class Observed:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
+        scope["path"] = encode_path(scope["raw_path"])
         token = bear_request_id(scope)
         try:
             await self._observe(scope, receive, send, (REQUEST_ID_HEADER.encode(), current_request_id().encode()))
@@ -109,7 +113,5 @@ def _facts(scope: Any) -> dict[str, str]:
 
 
 def _shown_path(scope: Any) -> str:
-    """The path for the log: of one with a token in it, only where it leads, and of none whom it is about, whether there
-    is such a route or not."""
-    path: str = _route(scope) if _LINK_TOKEN in scope.get("path_params", {}) else scope["path"]
-    return _PERSON.sub(r"\1***", path)[:PATH_CHARACTERS]
+    """The path for the log, masked whether or not there is a route for it, and whether it was encoded once or twice."""
+    return _SECRETS.sub(r"\1***", unquote(unquote(scope["path"])))[:PATH_CHARACTERS]

@@ -44,3 +44,8 @@ def header_values(scope: Any, name: bytes) -> list[str]:
     """All values of a header, whose name is in lower case as the server hands it on. An object of all headers, as
     Litestar makes it, costs ten times as much."""
     return [str(value, "latin-1") for header, value in scope["headers"] if header == name]
+
+
+def header_text(header: str) -> str:
+    """A header as its sender wrote it: HTTP's own reading is Latin-1, and programs write UTF-8."""
+    return header.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -13,9 +13,10 @@ from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.messages.message_view import MessageView, message_view
+from services.api.messages.recipients import read_address
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.instants import LATEST, from_ms, ms
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, check_plus, spellings_of
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
 from shared.flow.messages.references import find_credential
 from shared.store import Store
 from shared.store.documents import Page
@@ -65,9 +66,8 @@ class MessagesResource(Resource):
     )  # fmt: skip
     async def find_messages(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         asked, app = paging.read_page(request, MessagePosition), await app_of(self._store, app_id)
-        recipient, credential, provider_id = (
-            paging.first(request, each.name) for each in (_RECIPIENT, _CREDENTIAL, _PROVIDER_ID)
-        )
+        recipient = read_address(request, _RECIPIENT.name)
+        credential, provider_id = (paging.first(request, each.name) for each in (_CREDENTIAL, _PROVIDER_ID))
         _check_question(recipient, credential, provider_id)
         if recipient:
             found = await self._find_recipient(app.id, recipient, asked)
@@ -91,7 +91,6 @@ class MessagesResource(Resource):
 
     async def _find_recipient(self, app_id: str, recipient: str, asked: paging.Asked[MessagePosition]) -> Page[Dated]:
         before = None if asked.after is None else (from_ms(asked.after.at), asked.after.id)
-        check_plus(recipient, _RECIPIENT.name)
         addresses = spellings_of(recipient)
         return await self._store.message_lists.find_recipient(app_id, addresses, before=before, limit=asked.limit)
 

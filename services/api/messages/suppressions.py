@@ -10,6 +10,7 @@ from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
+from services.api.messages.recipients import read_address
 from services.api.messages.suppression_body import (
     SuppressionBody,
     SuppressionView,
@@ -19,7 +20,7 @@ from services.api.messages.suppression_body import (
 from shared.domain.accounts.apps import check_not_deleting
 from shared.domain.errors import Forbidden, Invalid, NotFound
 from shared.domain.instants import from_ms, ms
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, check_plus, spellings_of
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -89,8 +90,7 @@ class SuppressionsResource(Resource):
 
 def _read_addresses(request: Request[Any, Any, Any]) -> list[str]:
     """The addresses that the query looks for, if any. Raises `Invalid`."""
-    text = paging.first(request, ADDRESS.name)
+    text = read_address(request, ADDRESS.name)
     if text and (len(text) > ADDRESS_CHARACTERS or not text.strip()):
         raise Invalid("address must be one that messages can have", field=ADDRESS.name)
-    check_plus(text, ADDRESS.name)
     return sorted(spellings_of(text)) if text else []

@@ -7,6 +7,7 @@ from services.commands.import_marathon.source import AppRow, TemplateRow, UserRo
 from services.commands.importing.kinds import PlainKind, Reasons, taken_meanwhile
 from shared.domain.accounts.apps import App, name_key
 from shared.domain.accounts.callers import User
+from shared.domain.accounts.roles import fold_email
 from shared.domain.errors import Conflict
 from shared.domain.jobs.templates import Template
 from shared.store import Store
@@ -101,7 +102,7 @@ class UsersKind(PlainKind[UserRow, User]):
 
     async def find_refused(self, new: Sequence[User]) -> Reasons:
         taken = await self._users.with_emails([user.email for user in new])
-        return {user.id: "another user here has this address" for user in new if user.email in taken}
+        return {user.id: "another user here has this address" for user in new if fold_email(user.email) in taken}
 
     async def add(self, new: Sequence[User]) -> Reasons:
         return taken_meanwhile(new[position].id for position in await self._users.add_new(new))

@@ -16,6 +16,8 @@ from shared.domain.accounts.roles import (
     EVERYWHERE,
     Role,
     apps_named,
+    fold_email,
+    fold_namespace,
     namespaces_named,
     role_over_app,
     role_over_namespace,
@@ -147,7 +149,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     def role_over_namespace(self, namespace: str) -> Role | None:
         """The caller's role over what this namespace owns; `None` for no role."""
-        if self.is_admin or namespace == self.namespace:
+        if self.is_admin or fold_namespace(namespace) == self.namespace:
             return Role.ADMIN
         return role_over_namespace(self.roles, namespace)
 
@@ -190,7 +192,7 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
 def user_namespace(email: str) -> str:
     """The namespace that owns the schedules of the person with this address."""
-    return f"user:{email}"
+    return f"user:{fold_email(email)}"
 
 
 def token_namespace(token_id: str) -> str:

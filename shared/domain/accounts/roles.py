@@ -22,7 +22,7 @@ ROLES = 1_000
 
 NAMESPACE = re.compile(r"(token|user):[^\s\x00-\x1f\x7f]{1,300}")
 
-_APP, _NAMESPACE = "app/", "namespace/"
+_APP, _NAMESPACE, _USER = "app/", "namespace/", "user:"
 
 
 class Role(StrEnum):
@@ -52,7 +52,7 @@ def apps_named(roles: Mapping[str, Role]) -> frozenset[str]:
 
 def role_over_namespace(roles: Mapping[str, Role], namespace: str) -> Role | None:
     """The highest of the roles that hold over this namespace."""
-    return _highest(roles, _NAMESPACE + namespace)
+    return _highest(roles, _NAMESPACE + fold_namespace(namespace))
 
 
 def namespaces_named(roles: Mapping[str, Role]) -> frozenset[str]:
@@ -77,11 +77,23 @@ def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
     return roles
 
 
-def check_namespace(namespace: str, *, field: str) -> None:
-    """Raise `Invalid` where this can be nobody's namespace."""
-    if NAMESPACE.fullmatch(namespace) is None:
+def read_namespace(written: str, *, field: str) -> str:
+    """The namespace that is written so. Raises `Invalid` where this can be nobody's."""
+    if NAMESPACE.fullmatch(written) is None:
         rule = "a namespace is token: and a token's id, or user: and an e-mail address"
-        raise Invalid(rule, field=field, value=namespace)
+        raise Invalid(rule, field=field, value=written)
+    return fold_namespace(written)
+
+
+def fold_email(email: str) -> str:
+    """The address by which a person is known: in small letters, as Unicode maps each character by itself. A character
+    beyond ASCII never becomes one of ASCII, so that a lookalike is nobody else."""
+    return "".join(each if each.lower().isascii() and not each.isascii() else each.lower() for each in email)
+
+
+def fold_namespace(written: str) -> str:
+    """A person's namespace in the spelling that it is stored in; any other text as it is."""
+    return fold_email(written) if written.startswith(_USER) else written
 
 
 def _highest(roles: Mapping[str, Role], place: str) -> Role | None:
@@ -94,8 +106,7 @@ def _read_place(place: str) -> str:
     if place.startswith(_APP):
         return _APP + read_uuid(place.removeprefix(_APP), field=field)
     if place.startswith(_NAMESPACE):
-        check_namespace(place.removeprefix(_NAMESPACE), field=field)
-        return place
+        return _NAMESPACE + read_namespace(place.removeprefix(_NAMESPACE), field=field)
     if place != EVERYWHERE:
         raise Invalid("a role holds over *, app/<id> or namespace/<namespace>", field=field, value=place)
     return place

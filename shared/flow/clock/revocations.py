@@ -120,4 +120,4 @@ class RevocationFlow:
     async def _is_back(self, revocation: Revocation) -> bool:
         """Whether a user of the same address was made since: the namespace is theirs, and so is what they schedule."""
         email = revocation.id.removeprefix(user_namespace(""))
-        return revocation.kind is RevokedKind.USER and email in await self._store.users.with_emails([email])
+        return revocation.kind is RevokedKind.USER and bool(await self._store.users.with_emails([email]))

@@ -16,6 +16,7 @@ import structlog
 
 from shared.broker import Broker
 from shared.domain.accounts.callers import Caller, token_caller, user_caller, user_namespace
+from shared.domain.accounts.roles import fold_email
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState, BulkTally, may_act
 from shared.domain.console.tasks import RunBulkAction
 from shared.domain.errors import Unavailable
@@ -147,7 +148,7 @@ class BulkFlow:
             expired = token is not None and token.why_refused(token.digest, await self._time.now())
             return None if token is None or expired else token_caller(token)
         email = action.namespace.removeprefix(user_namespace(""))
-        user = (await self._store.users.with_emails([email])).get(email)
+        user = (await self._store.users.with_emails([email])).get(fold_email(email))
         return None if user is None else user_caller(user)
 
     async def _publish(self, action_id: str) -> None:

@@ -1,12 +1,13 @@
 """Users: one document each, found by their e-mail address with every request."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import User
-from shared.domain.accounts.roles import Role
+from shared.domain.accounts.roles import Role, fold_email
 from shared.domain.errors import Conflict
 from shared.store.documents import (
     Codec,
@@ -20,12 +21,24 @@ from shared.store.documents import (
     with_ids,
 )
 
-_codec = Codec(User, json=("roles",))
+
+class _UserCodec(Codec[User]):
+    """`email` is stored folded, for its unique index to know a person in any spelling; `spelling` is what is shown."""
+
+    def document(self, value: User) -> Document:
+        return super().document(value) | {"email": fold_email(value.email), "spelling": value.email}
+
+    def value(self, document: Mapping[str, Any]) -> User:
+        fields = dict(document)
+        return super().value(fields | {"email": fields.pop("spelling", document["email"])})
+
+
+_codec = _UserCodec(User, json=("roles",))
 _BATCH = 32  # who may use 27,000 apps has a megabyte
 
 
-def _email_conflict() -> Conflict:
-    return Conflict("another user has this email (uix_users_email)", field="email")
+def _email_conflict(known: str = "another user") -> Conflict:
+    return Conflict(f"{known} has this email, whatever its case (uix_users_email)", field="email")
 
 
 class Users:
@@ -44,8 +57,12 @@ class Users:
         Raises:
             Conflict: another user has this address.
         """
-        with translate_errors(duplicate=_email_conflict):
-            await self._users.insert_one(_codec.document(user))
+        try:
+            with translate_errors(duplicate=_email_conflict):
+                await self._users.insert_one(_codec.document(user))
+        except Conflict:
+            known = (await self.with_emails([user.email])).get(fold_email(user.email))
+            raise _email_conflict(f"the user {known.email}" if known else "another user") from None
 
     async def get(self, user_id: str) -> User | None:
         """The user with this id, if there is one."""
@@ -71,9 +88,9 @@ class Users:
         )
 
     async def with_emails(self, emails: Sequence[str]) -> dict[str, User]:
-        """The users with exactly these addresses, by them. One query."""
+        """The users with these addresses in any case, by the folded addresses. One query."""
         with translate_errors():
-            found = await self._users.find({"email": {"$in": list(emails)}}).to_list()
+            found = await self._users.find({"email": {"$in": [*map(fold_email, emails)]}}).to_list()
         return {document["email"]: _codec.value(document) for document in found}
 
     async def page(self, *, after: str = "", limit: int) -> Page[User]:

@@ -8,21 +8,22 @@ from shared.domain.errors import Conflict
 from shared.store import Store
 
 
-async def test_a_user_comes_back_as_it_went_in_and_by_the_exact_address(store: Store) -> None:
+async def test_a_user_comes_back_as_it_went_in_and_by_its_address_in_any_case(store: Store) -> None:
     nobody = User(id="1", email="zoë@example.com")
     somebody = User(id="2", email="A@example.com", is_admin=True, allowed_apps=("x", "y"), created_by="z", created_at=5)
     for user in (nobody, somebody):
         await store.users.add(user)
         assert await store.users.get(user.id) == user
-    asked = [nobody.email, somebody.email, "a@example.com"]
-    assert await store.users.with_emails(asked) == {nobody.email: nobody, somebody.email: somebody}
+    for asked in ([nobody.email, somebody.email], ["ZOË@example.com", "a@example.com"]):
+        assert await store.users.with_emails(asked) == {nobody.email: nobody, "a@example.com": somebody}
     assert await store.users.get("3") is None
 
 
 async def test_an_address_is_unique(store: Store) -> None:
     await store.users.add(User(id="1", email="a@example.com"))
     with pytest.raises(Conflict) as refused:
-        await store.users.add(User(id="2", email="a@example.com"))
+        await store.users.add(User(id="2", email="A@Example.com"))
+    assert "the user a@example.com" in refused.value.reason
     assert refused.value.field == "email"
 
 

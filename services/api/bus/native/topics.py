@@ -17,7 +17,7 @@ from services.api.http.routes import Resource, Route
 from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.accounts.callers import Caller
-from shared.domain.accounts.roles import check_namespace
+from shared.domain.accounts.roles import read_namespace
 from shared.domain.bus.topics import DESCRIPTION_CHARACTERS, check_topic_name
 from shared.domain.errors import Forbidden, Invalid
 from shared.domain.instants import format_instant
@@ -102,7 +102,10 @@ class BusTopicsResource(Resource):
         _check_body(body)
         if body.owner is not UNSET and not caller.is_admin:
             raise Forbidden("only admins say whose a topic is", field="owner")
-        change = TopicChange(body.description, body.private, "" if body.owner is None else body.owner)
+        owner = "" if body.owner is None else body.owner
+        if isinstance(body.owner, str):
+            owner = read_namespace(body.owner, field="owner")
+        change = TopicChange(body.description, body.private, owner)
         try:
             before, after = await self._topics.put(topic, caller.namespace, change, of_any=caller.is_admin)
         except BeyondTopicQuota as error:
@@ -128,8 +131,6 @@ class BusTopicsResource(Resource):
 def _check_body(body: BusTopicBody) -> None:
     if not isinstance(body.description, UnsetType) and len(body.description) > DESCRIPTION_CHARACTERS:
         raise Invalid(f"a description has at most {DESCRIPTION_CHARACTERS:,} characters", field="description")
-    if isinstance(body.owner, str):
-        check_namespace(body.owner, field="owner")
 
 
 def _show(found: TopicWithCount, caller: Caller) -> BusTopicView:

@@ -181,7 +181,7 @@ class PageFrame:
 
     def _ask_to_sign_in(self, request: Request[Any, Any, Any]) -> Response[Any]:
         path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
-        wanted = quote(path) + (f"?{query}" if query else "")
+        wanted = path + (f"?{query}" if query else "")
         after = quote(wanted, safe="/") if request.method == "GET" and path != ROOT else ""
         target = f"{self._base(request)}/sign-in" + (f"?after={after}" if after else "")
         if REFRESH in request.headers:
@@ -223,7 +223,7 @@ class PageFrame:
             "refresh_seconds": 0,
             "query": query,
             "here_url": self._base(visit.request)
-            + quote(visit.request.scope["path"].removeprefix(ROOT))
+            + visit.request.scope["path"].removeprefix(ROOT)
             + with_query(query, said="", count=""),
         }
 

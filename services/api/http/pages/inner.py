@@ -94,7 +94,7 @@ class InnerApi:
         scope |= {
             "method": method,
             "path": path,
-            "raw_path": quote(path).encode(),
+            "raw_path": path.encode(),
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
             "state": {},
@@ -143,7 +143,8 @@ def _one_line(text: str) -> str:
 
 def _encode_query(query: Query) -> str:
     given = {name: value for name, value in query.items() if value not in (None, "", ())}
-    return urlencode({name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()})
+    written = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    return urlencode(written, quote_via=quote)  # a blank as %20: routes doubt that a + is meant to be one
 
 
 def _problem(status: int, answer: bytes) -> ApiProblem:

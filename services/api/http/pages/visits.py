@@ -16,6 +16,7 @@ from services.api.http import paging
 from services.api.http.pages.inner import ApiAnswer, ApiProblem, InnerApi
 from services.api.http.pages.sessions import is_refresh
 from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
+from services.api.http.paths import encode_part, without_slash
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 
@@ -49,7 +50,7 @@ class Visit:
     @property
     def act(self) -> str:
         """The verb at the end of a form's address."""
-        return str(self.request.scope["path"]).rstrip("/").rpartition("/")[2]
+        return without_slash(self.request.scope["path"]).rpartition("/")[2]
 
     def query(self, name: str) -> str:
         return paging.first(self.request, name)
@@ -168,10 +169,8 @@ def _names_encoding(body: bytes, boundary: str) -> bool:
 
 
 def fill(path: str, parts: Sequence[str]) -> str:
-    """The path, with these parts in the place of each `{}`. Raises `ApiProblem` for one that no path can have."""
-    if any(not part or part in {".", ".."} or "/" in part for part in parts):
-        raise ApiProblem(HTTPStatus.NOT_FOUND, "there is nothing at this path")
-    return path.format(*parts)
+    """The path for `InnerApi`, with these parts in the place of each `{}`."""
+    return path.format(*map(encode_part, parts))
 
 
 def address(path: str, *parts: str) -> str:

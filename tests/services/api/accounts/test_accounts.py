@@ -162,7 +162,7 @@ async def test_a_user_is_made_once_and_shown(house: House) -> None:
     assert (await house.admin.get(f"/users/{user['id']}")).json == user
     again = await house.admin.post("/users", {"email": "zoë@exämple.com"})
     assert (again.status, again.json["field"]) == (409, "email")
-    assert "uix_users_email" in again.json["reason"]
+    assert "uix_users_email" in again.json["reason"] and "the user " in again.json["reason"]
 
 
 async def test_roles_are_given_shown_and_taken_away(house: House) -> None:

@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from shared.domain.accounts.roles import fold_email
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from shared.runtime.settings import ApiSettings
@@ -141,3 +143,45 @@ async def test_the_first_admin_of_the_settings_is_not_deleted_in_vain(house: Hou
     someone = Client(other, {"x-forwarded-email": "other@example.com"})
     made = (await someone.post("/users", {"email": "gone@example.com"})).json
     assert (await someone.delete(f"/users/{made['id']}")).status == 204
+
+
+@pytest.mark.parametrize(
+    ("entered", "sent"),
+    [
+        ("Ana.Lee@Example.com", "ana.lee@example.com"),
+        ("bo.lee@example.com", "BO.Lee@EXAMPLE.com"),
+        ("jürg@a.ch", "JÜRG@A.ch"),
+    ],
+)
+async def test_a_person_is_one_whatever_the_case_of_their_address(house: House, entered: str, sent: str) -> None:
+    made = await house.admin.post("/users", {"email": entered})
+    assert (made.status, made.json["email"]) == (201, entered)
+    again = await house.admin.post("/users", {"email": sent})
+    assert (again.status, entered in again.json["reason"], again.json["field"]) == (409, True, "email")
+    people = [house.admin.someone(each.encode().decode("latin-1")) for each in (entered, sent)]
+    for key, person in zip("ab", people, strict=True):
+        who = (await person.get("/whoami")).json
+        assert (who["name"], who["namespace"]) == (entered, f"user:{entered.lower()}")
+        assert (await person.post("/schedules", {"key": key} | SCHEDULE)).status == 201
+    for spelled in (f"user:{sent}", f"user:{entered}"):
+        listed = await house.admin.get(f"/schedules?namespace={quote(spelled)}")
+        assert [each["key"] for each in listed.json] == ["a", "b"]
+        assert (await house.admin.get(f"/audit?by={quote(spelled)}")).status == 200
+        viewer = await house.admin.post("/tokens", {"name": spelled, "roles": {f"namespace/{spelled}": "viewer"}})
+        seen = await house.admin.service(viewer.json["token"]).get(f"/schedules?namespace={quote(f'user:{sent}')}")
+        assert seen.status == 200
+    assert (await house.admin.delete(f"/users/{made.json['id']}")).status == 204
+    assert [(await person.get("/whoami")).status for person in people] == [401, 401]
+
+
+async def test_the_first_admin_is_known_in_any_case_and_is_one_user(house: House) -> None:
+    app = Client(house.build(ApiSettings(first_admin="Root.One@example.com", trusted_proxies=("127.0.0.0/8",))))
+    for sent in ("root.one@example.com", "ROOT.ONE@example.com"):
+        assert (await app.someone(sent).get("/whoami")).json["name"] == "Root.One@example.com"
+    users = [each for each in (await house.admin.get("/users")).json if "root" in each["email"].lower()]
+    assert [each["email"] for each in users] == ["Root.One@example.com"]
+    assert (await app.someone("root.one@example.com").delete(f"/users/{users[0]['id']}")).status == 409
+
+
+async def test_no_letter_beyond_ascii_is_taken_for_one_of_ascii() -> None:
+    assert fold_email("Mi\u212ae@Example.com") == "mi\u212ae@example.com"

@@ -35,7 +35,6 @@ async def test_the_header_of_a_trusted_proxy_is_believed(house: House, peer: str
         {},
         {"x-forwarded-email": ""},
         {"x-forwarded-email": "nobody@example.com"},
-        {"x-forwarded-email": ADMIN.upper()},
         {"x-forwarded-email": f" {ADMIN}"},
         {"authorization": "Bearer"},
         {"authorization": "Bearer "},

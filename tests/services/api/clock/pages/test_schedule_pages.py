@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from services.api.clock.pages.schedules import picture_due
+from shared.domain.clock.schedules import schedule_id
 from tests.services.api.client import Client
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
@@ -42,6 +43,32 @@ async def scheduled(client: Client, key: str, **fields: Any) -> None:
 def target(reply: Any) -> str:
     assert reply.status == 303, reply.body
     return str(reply.headers["location"]).removeprefix("/ui")
+
+
+@pytest.mark.parametrize("key", ["due", "bulk", "preview", "a%2Fpause", "%2E%2E", "x%00", "%FF", "%20"])
+async def test_no_key_of_a_page_reaches_another_route(house: House, key: str) -> None:
+    client, _ = await person(house)
+    for page in (
+        *(f"/schedules/{key}", f"/schedules/{key}/edit", f"/dead-letters/{key}", "/dead-letters/errors"),
+        *(f"/bus/subscriptions/{key}", f"/bus/topics/{key}", f"/bus/deliveries/{key}", f"/bus/dead-letters/{key}"),
+        *(f"/bulk-actions/{key}", f"/jobs/{key}/{key}", f"/groups/{key}/{key}", f"/messages/jobs/{key}/{key}"),
+        *(f"/messages/{key}/credentials/{key}", f"/messages/{key}/messages/{key}", f"/templates/{key}/edit/{key}"),
+        *(f"/apps/{key}", f"/access/users/{key}"),
+    ):
+        assert 400 <= (await client.get(f"/ui{page}")).status < 500, page
+
+
+async def test_a_schedule_is_shown_and_deleted_whatever_its_key(house: House) -> None:
+    client, namespace = await person(house)
+    await scheduled(client, "odd")
+    store = house.store.schedules._schedules
+    document = await store.find_one({"namespace": namespace, "key": "odd"})
+    assert document is not None
+    await store.insert_one(document | {"_id": schedule_id(namespace, "due"), "key": "due"})  # a release before had it
+    page = await look(client, "/schedules/due")
+    assert (page.status, "/ui/schedules/due/delete" in " ".join(page.actions)) == (200, True)
+    assert target(await fill(client, "/schedules/due/delete")).startswith("/schedules?")
+    assert (await look(client, "/schedules/due")).status == 404
 
 
 async def test_a_namespace_without_schedules_says_how_to_make_one(house: House) -> None:
