@@ -83,7 +83,7 @@ class Acts:
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails. What has `masks`, in the path or the query, is written down as these show it.
+        fails. The record shows each part of the path or the query that has `masks` by them.
 
         Raises:
             Invalid: its reason is too long, or the deployment demands one.
