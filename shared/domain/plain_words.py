@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -27,7 +26,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 _THOUSAND_OR_ONE = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{2}0")
 _LONG_INTEGER = re.compile(r"[0-9]{4301}")
 _MOST_DIGITS = 400
-_SURE_CHARACTERS = 16  # a float keeps any 15 digits
+_SURE_DIGITS, _MOST_KEPT_DIGITS = 15, 17  # of a float
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _AS_ARRAYS, _NO_BRACKETS = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b"[]{}"))
 _NAMES = {
@@ -86,13 +85,18 @@ def read_typed_number(text: str, *, whole: bool = False) -> int | float:
 
 def is_exact(number: str) -> bool:
     """Whether a float of 64 bits keeps this number of JSON, however the float is written again."""
-    if len(number) <= _SURE_CHARACTERS and "e" not in number and "E" not in number:
+    if len(number) <= _SURE_DIGITS and "e" not in number and "E" not in number:
         return True
-    held = float(number)
-    try:
-        return math.isfinite(held) and Decimal(number) in {Decimal(repr(held)), Decimal(f"{held:.17g}")}
-    except InvalidOperation:
+    held, digits = float(number), _digits_of(number)
+    if len(digits) <= _SURE_DIGITS and (not digits or 1e-300 < abs(held) < math.inf):
+        return True
+    if len(digits) > _MOST_KEPT_DIGITS or not math.isfinite(held):
         return False
+    return digits == _digits_of(repr(held)) or digits == _digits_of(f"{held:.17g}")
+
+
+def _digits_of(number: str) -> str:
+    return number.lower().partition("e")[0].replace(".", "").lstrip("-0").rstrip("0")
 
 
 def is_deeper(written: bytes, depth: int) -> bool:
