@@ -1,5 +1,6 @@
 """Plain words in place of a library's: for a text that is not JSON, and for a wrong value. A walk through the parts of
-a type tells what may stand in a field. Also numbers as people type them, and JSON of which a part is only handed on."""
+a type tells what may stand in a field. Also numbers as people type them, and limits of JSON that Carillon keeps or
+hands on."""
 
 import json
 import math
@@ -23,7 +24,11 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?:\.[0-9]+)
 _WHOLE = re.compile(r"[+-]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 _THOUSAND_OR_ONE = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{2}0")
+_LONG_INTEGER = re.compile(r"[0-9]{4301}")
 _MOST_DIGITS = 400
+_SURE_DIGITS, _MOST_KEPT_DIGITS = 15, 17  # of a float
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_AS_ARRAYS, _NO_BRACKETS = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b"[]{}"))
 _NAMES = {
     "array": "an array",
     "bool": "true or false",
@@ -44,6 +49,11 @@ _JSON_FAULTS = {
     "Invalid \\": "a backslash in a string escapes nothing: write two",
     "Extra data": "more text follows the value",
 }
+
+JSON_DEPTH = 64
+"""How deep JSON that is kept or handed on may be nested. MongoDB nests documents at most 100 deep, and a job's copy of
+a template lies a few levels down already; many receivers read no deeper."""
+NOT_EXACT = "is a number that 64 bits do not keep: write fewer digits, or a string"
 
 Types = Sequence[inspect.Type]
 Paths = Sequence[tuple[str, ...]]
@@ -73,17 +83,51 @@ def read_typed_number(text: str, *, whole: bool = False) -> int | float:
     raise ValueError(f"a number is needed: write {example.replace('.', '0.', 1) if example[0] == '.' else example}")
 
 
+def is_exact(number: str) -> bool:
+    """Whether a float of 64 bits keeps this number of JSON, however the float is written again."""
+    if len(number) <= _SURE_DIGITS and "e" not in number and "E" not in number:
+        return True
+    held, digits = float(number), _digits_of(number)
+    if len(digits) <= _SURE_DIGITS and (not digits or 1e-300 < abs(held) < math.inf):
+        return True
+    if len(digits) > _MOST_KEPT_DIGITS or not math.isfinite(held):
+        return False
+    return digits == _digits_of(repr(held)) or digits == _digits_of(f"{held:.17g}")
+
+
+def _digits_of(number: str) -> str:
+    return number.lower().partition("e")[0].replace(".", "").lstrip("-0").rstrip("0")
+
+
+def is_deeper(written: bytes, depth: int) -> bool:
+    """Whether this valid JSON is nested deeper. To look at each of its values would take longer than to read it."""
+    if written.count(b"[") + written.count(b"{") <= depth:
+        return False
+    brackets = _TEXT.sub(b"", written).translate(_AS_ARRAYS, _NO_BRACKETS)
+    for _ in range(depth):
+        brackets = brackets.replace(b"[]", b"")  # only the innermost ones
+    return bool(brackets)
+
+
 def decode_but(content: bytes | str, paths: Paths = HANDED_ON) -> Any:
     """The JSON as values. Each part at one of these paths is the text that it came as, a `msgspec.Raw`: it is only
-    handed on, and may hold what no value does. Raises `msgspec.DecodeError`, `RecursionError`."""
+    handed on, and may hold what no value does. So is a number that a float would change. Raises
+    `msgspec.DecodeError`, `RecursionError`."""
     text = (content.encode() if isinstance(content, str) else bytes(content)).lstrip()
     wanted = [path for path in paths if f'"{path[0]}"'.encode() in text]
     if wanted and text.startswith(b"["):
         return [decode_but(bytes(each), wanted) for each in msgspec.json.decode(text, type=list[Raw])]
     if not wanted or not text.startswith(b"{"):
-        return msgspec.json.decode(text)
+        return _decoder.decode(text)
     fields = msgspec.json.decode(text, type=dict[str, Raw])
     return {name: _decode_part(part, [path[1:] for path in wanted if path[0] == name]) for name, part in fields.items()}
+
+
+def _keep_float(text: str) -> float | Raw:
+    return float(text) if is_exact(text) else Raw(text.encode())
+
+
+_decoder = msgspec.json.Decoder(float_hook=_keep_float)
 
 
 def _decode_part(part: Raw, paths: Paths) -> Any:
@@ -98,7 +142,9 @@ def find_json_fault(text: str) -> str:
         return "it is nested too deeply"
     except ValueError as error:
         return describe_json_fault(error)
-    return "a text in it is not Unicode"
+    if _LONG_INTEGER.search(text):
+        return "a number in it has over 4,300 digits"
+    return "a text in it has half of a surrogate pair, such as \\ud800"
 
 
 def describe_json_fault(error: ValueError) -> str:

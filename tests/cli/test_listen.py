@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import click
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -77,6 +78,23 @@ async def test_a_local_program_gets_what_the_receiver_gets_and_nothing_changes(c
     for copy in copies:
         assert copy.headers["carillon-copy"] == "true"
         verify_webhook(copy.headers, copy.body.encode(), SECRET)
+
+
+async def test_numbers_go_on_and_are_shown_as_they_were_published(cli: Program, logged: Logged) -> None:
+    bus, subscription = logged.delivered.bus, await subscribe(logged)
+    receiver, key = bus.receiver, subscription.key
+    event = b'{"id":"e","data":{"n":1.10,"m":1E400}}'
+    await receiver.answer(f"/{key}", 503, retry_after="60")
+    await receiver.answer("/exact", 200)
+    async with listening(cli, key, f"{receiver.url}/exact", "--json") as running:
+        await bus.publish(subscription, msgspec.Raw(event))
+        assert json.loads(await running.line())["status"] == 200
+    (copy,) = receiver.arrivals("/exact")
+    assert '{"n":1.10,"m":1E400}' in copy.body
+    (delivery,) = await bus.deliveries(subscription)
+    for more in ([], ["--json"]):
+        shown = await cli.done("deliveries", "show", delivery.id, "--events", *OF_NAMESPACE, *more)
+        assert '{"n":1.10,"m":1E400}' in shown.out
 
 
 @pytest.mark.slow

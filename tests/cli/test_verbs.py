@@ -474,6 +474,29 @@ async def test_dead_letters(cli: Program, house: House, document: Document) -> N
     await cli.done("bulk", "cancel", begun["bulkAction"], "--yes")
 
 
+async def test_a_number_that_would_change_reaches_the_api_and_is_refused(cli: Program, house: House) -> None:
+    app_id = await house.app()
+    for number in ("1E400", "0.1234567890123456789", "9" * 30):
+        body = '{"alert":"Hi","n":' + number + "}"
+        refused = await cli.run("templates", "create", "exact", "--app", app_id, "--body", body)
+        assert (refused.code != 0, "64 bits" in refused.err) == (True, True), refused
+
+
+async def test_a_dead_letter_has_its_payload_as_it_was_given(cli: Program, house: House) -> None:
+    key, namespace = f"cli-{uuid.uuid4().hex[:8]}", f"user:{ADMIN}"
+    payload = '[1E400,1.10,"\\u0000",' + "[" * 60 + "]" * 61
+    given = ("--http", "http://example.com/hook", "--payload", payload)
+    await cli.done("schedules", "create", key, "--every", "3600", *given)
+    letter = DeadLetter(
+        id=key, namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+        due=EPOCH, died_at=EPOCH, attempts=3, error="404 Not Found",
+    )  # fmt: skip
+    await house.store.dead_letters.add([letter])
+    for more in ([], ["--json"]):
+        for noun in ("dead-letters", "schedules"):
+            assert payload in (await cli.done(noun, "show", key, *more)).out
+
+
 async def test_dead_tasks(cli: Program, house: House) -> None:
     async def bury(*bodies: bytes) -> None:
         async with house.broker.subscribe("push.mail", name="worker", prefetch=10) as subscription:

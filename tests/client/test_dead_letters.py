@@ -1,6 +1,8 @@
 """Every method for dead letters, against the real API."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -44,6 +46,20 @@ async def test_dead_letters_are_listed_retried_and_discarded(client: AsyncCarill
     assert await client.dead_letters.retry_all(key=key) == 3
     assert [each async for each in client.dead_letters.list(key=key)] == []
     assert len([each for each in await pending(house, key) if each.kind is OccurrenceKind.ASKED]) == 4
+
+
+async def test_a_payload_beyond_a_float_is_read_exactly(client: AsyncCarillon, house: House) -> None:
+    key, deep = fresh_key(), "[" * 60 + "]" * 60
+    payload = f'{{"n":[1E400,-1e309,1e-400,{"9" * 30}],"deep":{deep},"x":"\\u0000"}}'
+    body = b'{"key":"%s","every":60,"callback":{"type":"rabbitmq","data":{"queue":"q","payload":%s}}}' % (
+        key.encode(), payload.encode(),
+    )  # fmt: skip
+    assert (await house.admin.post("/schedules", body)).status == 201
+    [id] = await buried(house, key, 1)
+    callback = (await client.dead_letters.get(id)).callback
+    numbers = [Decimal("1E400"), Decimal("-1e309"), Decimal("1e-400"), int("9" * 30)]
+    assert callback is not None
+    assert callback.payload == {"n": numbers, "deep": json.loads(deep), "x": "\0"}
 
 
 async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: AsyncCarillon, house: House) -> None:

@@ -94,8 +94,9 @@ def test_without_a_type_the_value_alone_is_told() -> None:
         ('{"a": "\\u12"}', "at line 1, column 9, a backslash in a string escapes nothing: write two"),
         ("{} x", "at line 1, column 4, more text follows the value"),
         ("[NaN]", "NaN is not a value of JSON"),
+        ("9" * 4_301, "a number in it has over 4,300 digits"),
         ("[" * 100_000, "it is nested too deeply"),
-        ('"\\ud800"', "a text in it is not Unicode"),
+        ('"\\ud800"', "a text in it has half of a surrogate pair, such as \\ud800"),
     ],
 )
 def test_what_is_not_json_is_told_with_its_place(text: str, told: str) -> None:

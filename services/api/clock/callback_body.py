@@ -2,8 +2,10 @@
 without its secret."""
 
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, assert_never
 
+import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -22,6 +24,7 @@ from shared.domain.clock.callbacks import (
     check_topic_target,
 )
 from shared.domain.errors import Invalid
+from shared.domain.plain_words import JSON_DEPTH, is_deeper
 from shared.outgoing.checks import check_headers, check_method
 from shared.outgoing.signing import PREFIX, check_secret
 
@@ -29,6 +32,8 @@ FIELD = "callback"
 KEY_BYTES = 4_096
 HIDDEN = f"{PREFIX}***"
 
+_PAYLOAD = f"{FIELD}.data.payload"
+_exact = msgspec.json.Decoder(float_hook=Decimal)
 _OUR_HEADERS = "carillon-"
 # RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
 _ROUTING_HEADERS = frozenset({"cc", "bcc"})
@@ -195,10 +200,18 @@ def _kafka(data: KafkaData, targets: Targets) -> KafkaCallback:
 
 
 def _payload(raw: Raw) -> str:
-    """The text as it came. The decoder has checked that it is JSON, and that all of the body is UTF-8."""
+    """The text as it came. The decoder has checked that it is JSON, and that all of the body is UTF-8; our client can
+    make values of it."""
     text = bytes(raw)
     if len(text) > PAYLOAD_BYTES:
-        raise Invalid(f"a payload has at most {PAYLOAD_BYTES // 1024} KiB", field=f"{FIELD}.data.payload")
+        raise Invalid(f"a payload has at most {PAYLOAD_BYTES // 1024} KiB", field=_PAYLOAD)
+    if is_deeper(text, JSON_DEPTH):
+        raise Invalid(f"a payload is nested at most {JSON_DEPTH} deep", field=_PAYLOAD)
+    try:
+        _exact.decode(text)
+    except (msgspec.DecodeError, InvalidOperation):
+        rule = "a payload's number has at most 4,300 digits, and an exponent of at most 17: send a string"
+        raise Invalid(rule, field=_PAYLOAD) from None
     return text.decode()
 
 

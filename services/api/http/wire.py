@@ -3,12 +3,13 @@
 A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
 without regard to case, `null` is the same as absent, and an integer is a literal one (`1.0` is none). Unknown keys are
 ignored, unless the kind forbids them, as those of routes do that Marathon did not have. A key that stands twice, a text
-with a NUL or half a surrogate pair, a number out of range or too deep a nesting is refused where it is read: the
-decoder leaves something in its place that `check_json` finds, and so names by its path.
+with a NUL or half a surrogate pair, a number that 64 bits do not keep or too deep a nesting is refused where it is
+read: the decoder leaves something in its place that `check_json` finds, and so names by its path.
 """
 
 import functools
 import json
+import math
 import re
 from codecs import BOM_UTF8
 from collections import Counter
@@ -25,8 +26,8 @@ from msgspec import Meta, Struct
 
 from services.api.http.dry_runs import means_dry_run
 from shared.domain.errors import Invalid, suggest
-from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
-from shared.domain.plain_words import describe_json_fault, read_mistake
+from shared.domain.jobs.templates import INTEGERS, NotExact, Repeated, check_json
+from shared.domain.plain_words import describe_json_fault, is_exact, read_mistake
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
@@ -155,11 +156,18 @@ def _integer(text: str) -> int:
     return int(text) if len(text) <= 20 else INTEGERS.stop
 
 
+def _float(text: str) -> float | NotExact:
+    held = float(text)
+    return held if is_exact(text) or not math.isfinite(held) else NotExact()
+
+
 def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a value of JSON")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, parse_constant=_constant)
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object_of, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
 
 
 def object_of(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:

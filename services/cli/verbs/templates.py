@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import click
+import msgspec
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
@@ -15,7 +16,7 @@ from services.cli.output.tables import Json, TableColumn
 from services.cli.output.text import as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import noun
-from shared.domain.plain_words import describe_json_fault
+from shared.domain.plain_words import decode_but, find_json_fault
 
 command = noun("templates")
 
@@ -159,9 +160,9 @@ def _edit(wanted: dict[str, Any]) -> dict[str, Any]:
     if text is None:
         raise click.UsageError("nothing was changed in the editor; --body and --defaults change a template without one")
     try:
-        edited: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"the edited text is not JSON: {describe_json_fault(error)}") from None
+        edited: dict[str, Any] = decode_but(text, ())
+    except (msgspec.DecodeError, RecursionError):
+        raise click.UsageError(f"the edited text is not JSON: {find_json_fault(text)}") from None
     return edited
 
 

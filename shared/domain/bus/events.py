@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from shared.domain.errors import Invalid
-from shared.domain.plain_words import read_mistake
+from shared.domain.plain_words import is_deeper, read_mistake
 
 URL_CHARACTERS = 2_048
 ID_CHARACTERS = 128
@@ -24,8 +24,6 @@ PUBLISHED_TYPES = ("create", "update", "delete", "noop")
 _TYPE = re.compile(r"[a-z0-9_.-]{1,64}")
 _ID = re.compile(r"[!-~]{1,128}")
 _NUMBER = re.compile(rb"-?[0-9]")
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_AS_ARRAYS, _NO_BRACKETS = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b"[]{}"))
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 _WRITTEN_PER_BYTE, _WRITTEN_BESIDE = 8, 256
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -254,18 +252,12 @@ def _decode_data(raw: Raw | UnsetType) -> Any:
         return None
     try:
         value = msgspec.json.decode(raw)
+    except msgspec.ValidationError:
+        raise Invalid(
+            "has a number that a double does not hold: write fewer digits, or a string", field="data"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Invalid("cannot be read", field="data") from None
     if is_deeper(bytes(raw), DATA_DEPTH):
         raise Invalid(f"must be nested at most {DATA_DEPTH} deep", field="data")
     return value
-
-
-def is_deeper(written: bytes, depth: int) -> bool:
-    """Whether this valid JSON is nested deeper. To look at each of its values would take longer than to read it."""
-    if written.count(b"[") + written.count(b"{") <= depth:
-        return False
-    brackets = _TEXT.sub(b"", written).translate(_AS_ARRAYS, _NO_BRACKETS)
-    for _ in range(depth):
-        brackets = brackets.replace(b"[]", b"")  # only the innermost ones
-    return bool(brackets)

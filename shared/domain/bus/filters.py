@@ -15,8 +15,9 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from shared.domain.bus.events import URL_CHARACTERS, BusEvent, is_deeper, is_type
+from shared.domain.bus.events import URL_CHARACTERS, BusEvent, is_type
 from shared.domain.errors import Invalid
+from shared.domain.plain_words import is_deeper
 
 MOST_TYPES = 100
 MOST_CONDITIONS = 10

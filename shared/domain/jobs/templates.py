@@ -17,6 +17,7 @@ from msgspec import Struct
 from shared.domain.audience.audiences import normal_locale
 from shared.domain.audience.column_names import column_name
 from shared.domain.errors import Invalid, suggest
+from shared.domain.plain_words import JSON_DEPTH, NOT_EXACT
 
 # Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -28,8 +29,6 @@ NAME_CHARACTERS = 255
 LOCALE_CHARACTERS = 10
 VALUE_BYTES = 64 * 1024
 KEY_BYTES = 1_024
-# MongoDB nests documents at most 100 deep, and a job's copy of a template lies a few levels down already.
-JSON_DEPTH = 64
 INTEGERS = range(-(2**63), 2**63)
 # A job's document, which MongoDB lets grow to 16 MB, holds copies of its templates beside what else the job says.
 COPIES_BYTES = 8 * 2**20
@@ -80,6 +79,10 @@ class Repeated:
     """Stands in decoded JSON for the values of a key that an object holds twice."""
 
 
+class NotExact:
+    """Takes the place of a number that a float would change, in decoded JSON."""
+
+
 def check_template(*, name: str, locale: str, body: Any, defaults: Any, lenient: bool = False) -> None:
     """Apply the rules in the order in which a client expects them to be reported. If `lenient`, tags have any name, as
     in Marathon.
@@ -126,8 +129,8 @@ def check_defaults(defaults: Any) -> None:
 def check_json(field: str, value: Any) -> None:
     """Check that decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
 
-    Texts and keys are free of NUL, a text has at most 64 KiB and a key 1 KiB, numbers fit in 64 bits, no object holds a
-    key twice (`Repeated`), nesting ends at `JSON_DEPTH`.
+    Texts and keys are free of NUL, a text has at most 64 KiB and a key 1 KiB, 64 bits keep each number (`NotExact`), no
+    object holds a key twice (`Repeated`), nesting ends at `JSON_DEPTH`.
 
     Raises:
         Invalid: `field` is the path of what breaks a rule; the reason begins with `invalid <field>`.
@@ -253,6 +256,8 @@ def _leaf_fault(leaf: Any) -> str:
             return "" if math.isfinite(leaf) else "does not fit in 64 bits"
         case Repeated():
             return "stands twice in one object"
+        case NotExact():
+            return NOT_EXACT
         case _:
             return ""
 

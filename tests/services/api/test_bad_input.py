@@ -72,6 +72,10 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":"apns","context":{"n":[0,1e999]}}', "context.n[1]", "64 bits"),
         (b'{"service":"apns","expiresAt":1e999}', "expiresAt", "64 bits"),
         (b'{"service":"apns","controlGroup":1e999}', "controlGroup", "64 bits"),
+        (b'{"service":"apns","metadata":{"n":[1E400]}}', "metadata.n[0]", "64 bits"),
+        (b'{"service":"apns","metadata":{"n":0.1234567890123456789}}', "metadata.n", "write fewer digits, or a string"),
+        (b'{"service":"apns","metadata":{"n":1e-400}}', "metadata.n", "64 bits"),
+        (b'{"service":"apns","metadata":{"n":9007199254740993.0}}', "metadata.n", "64 bits"),
         (b'{"service":"apns","context":{"n":NaN}}', None, "the body is not JSON"),
         (b'{"service":"apns","startsAt":1}', "startsAt", "invalid startsAt"),
         (b'{"service":"apns","startsAt":-1}', "startsAt", "invalid startsAt"),
@@ -338,6 +342,15 @@ async def test_a_key_that_stands_twice_in_one_of_several_templates(house: House)
     body = b'[{"name":"n","locale":"en","body":{"a":1}},{"name":"n","locale":"pt","body":{"a":1,"a":2}}]'
     is_problem(await house.admin.post(f"/apps/{app_id}/templates?multiple=true", body), 422, "[1].body.a")
     assert (await house.admin.get(f"/apps/{app_id}/templates")).json == []
+
+
+@pytest.mark.parametrize("number", ["1E400", "0.1234567890123456789", "9" * 30])
+@pytest.mark.parametrize("field", ["body", "defaults"])
+async def test_a_template_has_no_number_that_would_change(house: House, field: str, number: str) -> None:
+    app_id = await house.app()
+    texts = {"body": '{"a":1}', "defaults": "{}"} | {field: '{"a":[' + number + "]}"}
+    body = '{"name":"n","locale":"en",' + ",".join(f'"{name}":{text}' for name, text in texts.items()) + "}"
+    is_problem(await house.admin.post(f"/apps/{app_id}/templates", body.encode()), 422, f"{field}.a[0]")
 
 
 async def test_what_is_not_read_may_hold_anything(house: House) -> None:

@@ -77,6 +77,7 @@ async def test_a_key_is_of_its_namespace_alone(bus: Bus) -> None:
         ("headers.Host", {"headers": {"Host": "x"}}),
         ("filter.data[0].path", {"filter": {"data": [{"path": "price", "op": "eq", "value": 1}]}}),
         ("filter.data[0].value", {"filter": {"data": [{"path": "/price", "op": "in", "value": 1}]}}),
+        ("filter.data[0].value", {"filter": {"data": [{"path": "/price", "op": "in", "value": [10**30]}]}}),
         ("topic", {"topic": "x"}),
     ],
 )

@@ -76,6 +76,9 @@ BAD: list[tuple[Any, str | None, str]] = [
     (b'{"callback":{"type":"rabbitmq","data":{"queue":"q","payload":NaN}}}', None, "not JSON"),
     (b'{"callback":{"type":"rabbitmq","data":{"queue":"q","payload":"\x00"}}}', None, "not JSON"),
     (b'{"callback":{"type":"rabbitmq","data":{"payload":' + b"[" * 9000 + b"]" * 9000 + b"}}}", None, "too deeply"),
+    (b'{"callback":{"type":"rabbitmq","data":{"queue":"q","payload":"\\ud800"}}}', None, "half of a surrogate pair"),
+    (b'{"callback":{"type":"rabbitmq","data":{"queue":"q","payload":{"\\udc00":1}}}}', None, "half of a surrogate"),
+    (b'{"every":60,"labels":{"a":"\\ud800"}}', None, "half of a surrogate pair"),
     (changed(shedules=[]), "shedules", "no field"),
     (changed(Key="k"), "Key", "no field"),
     # the key
@@ -206,6 +209,28 @@ BAD: list[tuple[Any, str | None, str]] = [
     (kafka(key="k" * 4_097), "callback.data.key", "4,096"),
     (kafka(headers={"carillon-due": "x"}), "callback.data.headers.carillon-due", "Carillon's"),
 ]
+BAD_PAYLOADS = [
+    (b"[" * 65 + b"]" * 65, "nested at most 64 deep"),
+    (b'{"a":' * 850 + b"1" + b"}" * 850, "nested at most 64 deep"),
+    (b"9" * 4_301, "at most 4,300 digits"),
+    (b"[1e" + b"9" * 20 + b"]", "an exponent of at most 17"),
+]
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(("payload", "reason"), BAD_PAYLOADS)
+async def test_a_payload_that_could_not_be_shown_is_refused(house: House, payload: bytes, reason: str) -> None:
+    body = b'{"key":"k","every":60,"callback":{"type":"rabbitmq","data":{"queue":"q","payload":%s}}}' % payload
+    replies = [
+        await house.admin.post("/schedules", body),
+        await house.admin.put("/schedules/k", body),
+        await house.admin.post("/schedules/preview", body),
+    ]
+    for reply in replies:
+        is_problem(reply, 422, "callback.data.payload")
+        assert reason in reply.json["reason"]
+    [told] = (await house.admin.post("/schedules/bulk", b"[%s]" % body)).json
+    assert (told["status"], told["error"]["field"]) == (422, "callback.data.payload")
 
 
 @pytest.mark.usefixtures("unchanged")

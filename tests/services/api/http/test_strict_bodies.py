@@ -44,8 +44,40 @@ def test_a_field_that_stands_twice_is_refused_by_its_path(body: bytes, field: st
     assert refused.value.field == field
 
 
+NOT_KEPT = (
+    "1E400", "-1e309", "1e-400", "0.1234567890123456789", "9007199254740993.0", "9" * 30, "-" + "9" * 20,
+    "18446744073709551616", "-9223372036854775809", "9" * 5_000,
+)  # fmt: skip
+KEPT = (
+    "1.10", "0.10000000000000001", "0.30000000000000004", "1.000000000000000000000", "1e5", "0e999", "-0.0", "1E-300",
+    "5e-324", "1.7976931348623157e308", "18446744073709551615", "-9223372036854775808", "9007199254740992.0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NOT_KEPT)
+def test_a_number_that_would_change_is_refused_by_its_path(number: str) -> None:
+    with pytest.raises(Invalid, match=r"number|out of range") as refused:
+        decode_body(b'{"name":"a","parameters":{"x":[{"y":%s}]}}' % number.encode(), decoder)
+    assert (refused.value.field or "").startswith("parameters")
+
+
+@pytest.mark.parametrize("number", KEPT)
+def test_a_number_that_64_bits_keep_is_taken(number: str) -> None:
+    read = decode_body(b'{"name":"a","parameters":{"x":%s}}' % number.encode(), decoder)
+    assert read.parameters == {"x": msgspec.json.decode(number)}
+
+
+def test_a_body_is_nested_64_deep_at_most() -> None:
+    body = '{"name":"a","parameters":{"x":%s}}'
+    decode_body((body % ("[" * 62 + "]" * 62)).encode(), decoder)
+    for depth in (63, 200, 850):
+        with pytest.raises(Invalid, match="nested more than 64 deep") as refused:
+            decode_body((body % ("[" * depth + "]" * depth)).encode(), decoder)
+        assert refused.value.field == "parameters"
+
+
 def test_what_is_not_read_stays_as_it_came() -> None:
-    payload = b'{"a":1,"a":[{"b":1,"b":2}]}'
+    payload = b'{"a":1,"a":[{"b":1E400,"b":0.1234567890123456789}],"n":' + b"[" * 100 + b"]" * 100 + b"}"
     read = decode_body(b'{"name":"a","parameters":{"x":{"y":1}},"payload":' + payload + b"}", decoder)
     assert (bytes(read.payload), read.parameters) == (payload, {"x": {"y": 1}})
 

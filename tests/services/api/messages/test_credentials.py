@@ -142,6 +142,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"testRecipient": ""}, "testRecipient", "1 to 4,096"),
     ({"testRecipient": "a\nb"}, "testRecipient", "printable"),
     ({"testContent": "Hi"}, "testContent", "object"),
+    ({"testContent": {"n": [10**30]}}, "testContent.n[0]", "64 bits"),
+    ({"fields": {"port": 10**30}}, "fields.port", "64 bits"),
     ({"sharedWith": ["x"]}, "sharedWith[0]", "UUID"),
     ({"sharedWith": ["0190b5a2-0000-7000-8000-000000000000"]}, "sharedWith[0]", "no app"),
     ({"ratee": 5}, "ratee", "no field"),

@@ -1,6 +1,7 @@
 """Single messages over the API: what is accepted, what is refused and stores nothing, and what is taken back."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -154,6 +155,19 @@ async def test_what_breaks_a_rule_is_named_and_not_stored(shop: Shop, fields: di
     refused = await shop.post(**fields)
     assert refused.status == 422, refused.body
     assert refused.json["field"] == field
+    assert await shop.count() == 0
+
+
+@pytest.mark.parametrize("value", ["0.1234567890123456789", "9" * 30, "[" * 64 + "]" * 64, "1E400", '"\\ud800"'])
+@pytest.mark.parametrize("field", ["parameters", "body"])
+async def test_a_value_that_is_not_kept_is_refused(shop: Shop, field: str, value: str) -> None:
+    wish = ANA | {"credential": "play", field: {"x": 0}}
+    body = json.dumps(wish).replace('{"x": 0}', '{"x": ' + value + "}").encode()
+    refused = await shop.service.post(shop.path, body)
+    assert refused.status == 422, refused.body
+    assert "ud800" in value or refused.json["field"].startswith(field)
+    told = await shop.service.post(f"{shop.path}/bulk", b"[" + body + b"]")
+    assert 422 in {told.status, told.json[0]["status"] if told.status == 200 else 0}
     assert await shop.count() == 0
 
 

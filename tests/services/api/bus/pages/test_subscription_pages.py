@@ -1,5 +1,6 @@
 """The pages of subscriptions: one look tells what is wrong, and what is typed is done or refused beside its field."""
 
+import msgspec
 import pytest
 
 from services.api.http.pages import typed as typed_module
@@ -73,6 +74,20 @@ async def test_a_delivery_shows_its_events_to_operators_alone(delivered: Deliver
     assert "Events are shown to operators" in hidden.words
     assert 'hx-trigger="every 2s"' in shown.reply.body.decode()
     assert (await look(people.operator, "/bus/deliveries/none", **ABOUT)).status == 404
+
+
+async def test_a_delivery_shows_numbers_as_they_were_published(delivered: Delivered, people: People) -> None:
+    bus = delivered.bus
+    subscription = await bus.subscribe("exact")
+    await bus.receiver.answer("/exact", 503, retry_after="60")
+    await bus.publish(subscription, msgspec.Raw(b'{"data": {"n": 1.10, "m": 1E400}}'))
+    await bus.arrived(1, "/exact")
+    await bus.rested(subscription)
+    (delivery,) = await bus.deliveries(subscription)
+    shown = await look(people.operator, f"/bus/deliveries/{delivery.id}", **ABOUT)
+    assert '"n": 1.10, "m": 1E400' in shown.words
+    whole = await delivered.operator.get(delivered.about(f"deliveries/{delivery.id}", "events=true"))
+    assert b'{"n": 1.10, "m": 1E400}' in whole.body
 
 
 async def test_a_settled_delivery_says_why_its_events_are_gone(delivered: Delivered, people: People) -> None:

@@ -132,3 +132,15 @@ async def test_a_viewer_sees_neither_errors_nor_acts(house: House) -> None:
         assert "chosen" not in page.fields
     assert (await fill(viewer, f"/dead-letters/{letter}/discard", namespace=namespace)).status == 403
     assert await left(owner) == {letter}
+
+
+@pytest.mark.parametrize("payload", ["1E400", "[1.10, -1e309, 0.1234567890123456789]", "[" * 64 + "]" * 64])
+async def test_its_payload_is_the_text_that_was_given(house: House, payload: str) -> None:
+    client, namespace = await person(house)
+    body = '{"key":"k","every":3600,"callback":{"type":"rabbitmq","data":{"queue":"q","payload":' + payload + "}}}"
+    assert (await client.post("/schedules", body.encode())).status == 201
+    [letter] = await buried(house, namespace, 1)
+    assert payload.encode() in (await client.get(f"/dead-letters/{letter}")).body
+    page = await look(client, f"/dead-letters/{letter}", namespace=namespace)
+    assert page.status == 200
+    assert all(word in page.text for word in payload.strip("[]").split(", "))
