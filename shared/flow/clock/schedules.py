@@ -157,7 +157,8 @@ class ScheduleFlow:
             raise Conflict("an instant of a recurrence cannot be taken out: pause it, or replace it", field="timestamp")
         delayed = instant + spread(schedule.definition, schedule.key)
         due = delayed if instant in schedule.definition.instants else instant
-        return await self._store.occurrences.cancel(schedule.owner, schedule.generation, due)
+        pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
+        return await self._store.occurrences.remove(pending.id)
 
     async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
@@ -273,8 +274,8 @@ class ScheduleFlow:
     async def _find_begun(
         self, existing: Schedule, definition: Definition, now: datetime
     ) -> tuple[list[Occurrence], list[Occurrence]]:
-        """The instants that have come due and are still pending: first those that stay, because this definition has
-        them too, then the others. The document of a series goes: a new one comes in its place."""
+        """What has come due of the schedule and is still pending: first what stays, because this definition has the
+        instants too, then what goes. The document of a series goes: a new one comes in its place."""
         begun = await self._store.occurrences.find_begun(existing.owner, existing.generation, until=now)
         stays, goes = list[Occurrence](), list[Occurrence]()
         for each in begun:

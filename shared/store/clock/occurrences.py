@@ -284,13 +284,6 @@ class Occurrences:
         with translate_errors():
             await self._occurrences.update_many({"owner": owner, "generation": generation}, {"$set": {"size": size}})
 
-    async def cancel(self, owner: str, generation: str, due: datetime) -> bool:
-        """Forget one instant of a list, claimed or not; `False` when it is not there. Its id may be of the generation
-        that this one has replaced."""
-        query = {"owner": owner, "due": due, "generation": generation, "kind": OccurrenceKind.ONCE.value}
-        with translate_errors():
-            return (await self._occurrences.delete_one(query)).deleted_count == 1
-
     async def remove_of(self, *owners: str, generation: str = "") -> None:
         """Forget all that owners have, or all of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
