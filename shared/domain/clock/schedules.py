@@ -41,7 +41,6 @@ TIMESTAMPS = 10_000
 # How long we keep occurrences whose schedule is not stored yet. A schedule is stored within half of this, or not at
 # all.
 COMMITTED_WITHIN = timedelta(hours=1)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class ScheduleState(StrEnum):
@@ -210,20 +209,6 @@ def next_due(definition: Definition, key: str, after: datetime) -> datetime | No
     delay = spread(definition, key)
     following = next_after(definition.recurrence, after - delay)
     return None if following is None else following + delay
-
-
-def has_instant(definition: Definition, key: str, due: datetime) -> bool:
-    """Whether this is one of the definition's instants, with its delay."""
-    if definition.recurrence is None:
-        return due - spread(definition, key) in definition.instants
-    return next_due(definition, key, due - _MILLISECOND) == due
-
-
-def is_same_series(one: Definition, other: Definition) -> bool:
-    """Whether both are recurrences with the same instants, however many of them count."""
-    if one.recurrence is None or one.window_seconds != other.window_seconds:
-        return False
-    return one.recurrence == other.recurrence
 
 
 def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:

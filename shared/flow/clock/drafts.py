@@ -82,8 +82,8 @@ async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Sched
     return drafts, refused
 
 
-def draft_one(wanted: Wanted, now: datetime, generation: str, *, may_be_past: bool = False) -> ScheduleDraft:
-    """The schedule and its occurrences. Raises `Invalid` where no instant lies ahead, unless that may be."""
+def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
+    """The schedule and its occurrences. Raises `Invalid` where no instant lies ahead."""
     schedule = Schedule(
         id=wanted.id,
         namespace=wanted.namespace,
@@ -97,7 +97,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str, *, may_be_past: bo
         made_by=wanted.made_by,
     )
     ahead = occurrences(schedule)
-    if not ahead and not may_be_past:
+    if not ahead:
         raise nothing_ahead(wanted.definition)
     return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in ahead])
 

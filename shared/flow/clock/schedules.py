@@ -15,21 +15,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter, outcome_id
-from shared.domain.clock.schedules import (
-    COMMITTED_WITHIN,
-    Definition,
-    Schedule,
-    ScheduleState,
-    digest,
-    has_instant,
-    is_same_series,
-    spread,
-)
-from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, digest, spread
+from shared.domain.errors import Conflict, Unavailable
 from shared.flow.clock.drafts import (
     Accepted,
     Answer,
@@ -108,16 +98,13 @@ class ScheduleFlow:
                 if wanted.made_by != existing.made_by:
                     await self._store.schedules.adopt(existing, wanted.made_by)
                 return answer_unchanged(existing)
-            if existing is not None and (redefined := await self._redefine(existing, wanted)) is not None:
-                return redefined
-            now = await self._time.now()
-            kept = existing is not None and bool((await self._find_begun(existing, wanted.definition, now))[0])
-            draft = draft_one(wanted, now, fresh_generation(), may_be_past=kept)
+            draft = draft_one(wanted, await self._time.now(), fresh_generation())
             if existing is None:
                 if not await self._commit([draft]):
                     return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
-            elif (replaced := await self._replace(existing, draft)) is not None:
-                return replaced
+            elif await self._replace(existing, draft):
+                fresh = keep_identity_of(existing, draft.schedule)
+                return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
 
     async def pause(self, id: str) -> Schedule | None:
         """Hold the schedule; `None` when there is none. Raises `Conflict` for a finished one."""
@@ -252,54 +239,16 @@ class ScheduleFlow:
             )
         return taken
 
-    async def _redefine(self, existing: Schedule, wanted: Wanted) -> Accepted | None:
-        """Give a series whose times stay another content: it goes on, with what it is trying and its count; `None` if
-        its times change, or it has ended. Raises `Invalid` if as many of its instants have been as may be."""
-        definition = wanted.definition
-        if existing.is_finished or not is_same_series(existing.definition, definition):
-            return None
-        generation, kind = existing.generation, OccurrenceKind.SERIES
-        present = await self._store.occurrences.find_upcoming(existing.owner, 1, generation=generation, kind=kind)
-        if not present:
-            return None
-        runs, most = present[0].runs, definition.max_occurrences
-        if most is not None and runs >= most:
-            reason = f"{runs} instants of this schedule have been, and max_occurrences counts them: allow more"
-            raise Invalid(reason, field="max_occurrences", value=most)
-        changed = replace(existing, definition=definition, digest=digest(definition), made_by=wanted.made_by)
-        if changed.size != existing.size:
-            await self._store.occurrences.resize(existing.owner, generation, changed.size)
-        return Accepted(changed, changed=True) if await self._store.schedules.redefine(changed) else None
-
-    async def _find_begun(
-        self, existing: Schedule, definition: Definition, now: datetime
-    ) -> tuple[list[Occurrence], list[Occurrence]]:
-        """What has come due of the schedule and is still pending: first what stays, because this definition has the
-        instants too, then what goes. The document of a series goes: a new one comes in its place."""
-        begun = await self._store.occurrences.find_begun(existing.owner, existing.generation, until=now)
-        stays, goes = list[Occurrence](), list[Occurrence]()
-        for each in begun:
-            if each.kind is not OccurrenceKind.ASKED:
-                is_kept = each.kind is OccurrenceKind.ONCE and has_instant(definition, existing.key, each.due)
-                (stays if is_kept else goes).append(each)
-        return stays, goes
-
-    async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> Accepted | None:
-        """Commit the draft in the place of what is there; `None` when somebody else was faster. Instants that are being
-        tried and that the draft has too go on; a process that dies before it has kept them loses them."""
-        owner, fresh = existing.owner, keep_identity_of(existing, draft.schedule)
+    async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> bool:
+        """Commit the draft in the place of what is there; `False` when somebody else was faster."""
+        owner, fresh = existing.owner, draft.schedule
         await self._insert_occurrences([draft])
         if not await self._store.schedules.replace(fresh, generation=existing.generation):
             await self._store.occurrences.remove_of(owner, generation=fresh.generation)
-            return None
+            return False
         await fault("schedule.after_replace")
-        stays, goes = await self._find_begun(existing, fresh.definition, fresh.accepted_at)
-        await self._store.occurrences.adopt([each.id for each in stays], fresh.generation)
         await self._store.occurrences.remove_of(owner, generation=existing.generation)
-        was_delayed, is_delayed = (spread(each.definition, each.key) for each in (existing, fresh))
-        skipped = {*skipped_of(fresh), *(each.due - was_delayed for each in goes)}
-        skipped -= {each.due - is_delayed for each in stays}
-        return Accepted(fresh, changed=True, skipped=tuple(sorted(skipped)))
+        return True
 
     async def _insert_occurrences(self, drafts: Sequence[ScheduleDraft]) -> None:
         for step in _in_steps([occurrence for draft in drafts for occurrence in draft.occurrences]):

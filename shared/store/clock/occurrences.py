@@ -267,23 +267,6 @@ class Occurrences:
         with translate_errors():
             return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
-    async def find_begun(self, owner: str, generation: str, *, until: datetime) -> list[Occurrence]:
-        """Those of a generation that have come due by then: they are being tried, or wait for that."""
-        query = {"owner": owner, "due": {"$lte": until}, "generation": generation}
-        with translate_errors():
-            return [_value(document) async for document in self._occurrences.find(query)]
-
-    async def adopt(self, ids: Sequence[str], generation: str) -> None:
-        """Have these count for another generation, claimed or not. They keep their message ids."""
-        if ids:
-            with translate_errors():
-                await self._occurrences.update_many({"_id": {"$in": list(ids)}}, {"$set": {"generation": generation}})
-
-    async def resize(self, owner: str, generation: str, size: int) -> None:
-        """Note about how large the messages of a generation are from now on."""
-        with translate_errors():
-            await self._occurrences.update_many({"owner": owner, "generation": generation}, {"$set": {"size": size}})
-
     async def remove_of(self, *owners: str, generation: str = "") -> None:
         """Forget all that owners have, or all of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})

@@ -35,7 +35,6 @@ _ENDING = {"state": 1, "generation": 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
-_CONTENT = ("definition", "digest", "made_by")
 _LABELS, _LABELLED_KEY = "labels", "labelled_key"
 _COPIES, _MIXED_FOR = {"_id": "labels of schedules"}, timedelta(days=7)
 _MAY_HAVE_LABELS = {"$or": [{_LABELS: {"$exists": True}}, {"definition": {"$regex": r'"labels":\{"'}}]}
@@ -166,17 +165,6 @@ class Schedules:
                 [{"$set": literal | {"state": state}}, {"$unset": unset}],
             )
         return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
-
-    async def redefine(self, schedule: Schedule) -> bool:
-        """Give a series another content and leave its instants alone; `False` if another generation has come, or it has
-        finished."""
-        changed = _document(schedule)
-        change = {name: changed[name] for name in (*_CONTENT, _LABELS, _LABELLED_KEY) if name in changed}
-        unset = {name: "" for name in (_LABELS, _LABELLED_KEY) if name not in changed}
-        query = {"_id": schedule.id, "generation": schedule.generation, "state": {"$in": sorted(PENDING)}}
-        with translate_errors():
-            result = await self._schedules.update_one(query, {"$set": change} | ({"$unset": unset} if unset else {}))
-        return result.matched_count == 1
 
     async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
         """Give the schedule this state; `None` where it has one that this does not follow. A schedule that has it

@@ -7,24 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, retry_entry
 from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import (
-    Definition,
-    ScheduleState,
-    Verdict,
-    digest,
-    judge,
-    next_occurrence,
-    occurrences,
-)
+from shared.domain.clock.schedules import Definition, ScheduleState, Verdict, judge, occurrences
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.flow.clock.drafts import Accepted
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
-from shared.store.clock.occurrences import Visible
 from tests.flow.made import (
     AHEAD,
     CALLBACK,
@@ -227,92 +216,3 @@ async def test_one_key_many_times_in_a_request(store: Store, flow: ScheduleFlow)
     answers = await flow.accept([wanted(definition=each) for each in (GONE, LIST, GONE, OTHER, LIST)])
     assert [type(each) for each in answers] == [Invalid, Accepted, Conflict, Conflict, Accepted]
     assert [each.created for each in answers if isinstance(each, Accepted)] == [True, False]
-
-
-MENDED = HttpCallback(payload="2", url="https://mended.example.com")
-BEGUN = Definition(callback=CALLBACK, instants=(PAST, PAST + HOUR, PAST + 2 * HOUR, AHEAD))
-
-
-async def begun(store: Store, definition: Definition) -> list[Occurrence]:
-    """A schedule that was made long ago; of its occurrences none was dealt with."""
-    schedule = replace(past_schedule(), definition=definition, digest=digest(definition), sweep_at=None)
-    pending = occurrences(schedule)
-    await store.occurrences.add(pending)
-    await store.schedules.add([schedule])
-    return pending
-
-
-@pytest.mark.parametrize(
-    ("kept", "skipped"),
-    [
-        ((PAST, PAST + HOUR, PAST + 2 * HOUR, AHEAD), (PAST + 2 * HOUR,)),
-        ((PAST + HOUR, AHEAD + HOUR), (PAST,)),
-        ((PAST - HOUR, PAST, PAST + HOUR), (PAST - HOUR,)),
-        ((AHEAD,), (PAST, PAST + HOUR)),
-    ],
-)
-async def test_a_replaced_list_keeps_what_is_tried_and_in_both_and_names_the_rest(
-    store: Store, flow: ScheduleFlow, kept: tuple[datetime, ...], skipped: tuple[datetime, ...]
-) -> None:
-    first, second, fired, _ = await begun(store, BEGUN)
-    await store.occurrences.remove(fired.id)
-    await store.occurrences.claim(second.shard, "token", Visible(PAST + 2 * HOUR), leased_until=AHEAD)
-    before = {each.due: each for each in await pending(store)}
-    answer = await flow.put(wanted(definition=Definition(callback=MENDED, instants=kept)))
-    assert (answer.changed, answer.skipped) == (True, skipped)
-    generation, there = answer.schedule.generation, await pending(store)
-    assert {each.generation for each in there} == {generation}
-    tried = {due for due in (PAST, PAST + HOUR) if due in kept}
-    assert {each.due for each in there} == tried | {due for due in kept if due >= AHEAD}
-    assert [each for each in there if each.due in tried] == [
-        replace(before[due], generation=generation) for due in sorted(tried)
-    ]
-    assert first.id in {each.id for each in there} or PAST not in kept
-
-
-async def test_a_list_of_which_nothing_is_tried_any_more_needs_an_instant_ahead(
-    store: Store, flow: ScheduleFlow
-) -> None:
-    for each in await begun(store, BEGUN):
-        await store.occurrences.remove(each.id)
-    with pytest.raises(Invalid, match="no instant lies ahead"):
-        await flow.put(wanted(definition=replace(BEGUN, callback=MENDED, instants=BEGUN.instants[:-1])))
-
-
-async def test_a_series_whose_times_stay_goes_on_with_what_it_tries_and_its_count(
-    store: Store, flow: ScheduleFlow
-) -> None:
-    series = replace(HOURLY, recurrence=Every(3600, PAST), max_occurrences=10)
-    [document] = await begun(store, series)
-    retry = retry_entry(document, fires_at=AHEAD, attempts=3)
-    moved = next_occurrence(series, "a", document)
-    assert moved is not None
-    await store.occurrences.remove(document.id)
-    await store.occurrences.add([moved, retry])
-    for most in (10, 2, None):
-        mended = replace(series, callback=MENDED, max_occurrences=most, labels={"n": f"{most}"})
-        answer = await flow.put(wanted(definition=mended))
-        assert (answer.changed, answer.skipped, (await stored(store)).definition) == (True, (), mended)
-        assert {each.id: (each.runs, each.attempts) for each in await pending(store)} == {
-            moved.id: (1, 0), retry.id: (0, 3),
-        }  # fmt: skip
-        assert {each.generation for each in await pending(store)} == {answer.schedule.generation}
-    with pytest.raises(Invalid) as refused:
-        await flow.put(wanted(definition=replace(series, max_occurrences=1)))
-    assert refused.value.field == "max_occurrences"
-
-
-async def test_a_series_at_other_times_counts_anew_keeps_what_is_in_both_and_names_the_rest(
-    store: Store, flow: ScheduleFlow
-) -> None:
-    series = replace(HOURLY, recurrence=Every(3600, PAST), max_occurrences=10)
-    [document] = await begun(store, series)
-    tried = [retry_entry(replace(document, due=PAST + n * HOUR), fires_at=AHEAD, attempts=3) for n in (1, 2)]
-    await store.occurrences.remove(document.id)
-    await store.occurrences.add([replace(document, due=PAST + 3 * HOUR, runs=3), *tried])
-    answer = await flow.put(wanted(definition=replace(series, recurrence=Every(7200, PAST))))
-    assert answer.skipped == (PAST + HOUR, PAST + 3 * HOUR)
-    kept, fresh = await pending(store)
-    assert (kept.id, kept.attempts, kept.due) == (tried[1].id, 3, PAST + 2 * HOUR)
-    assert (fresh.kind, fresh.runs) == (OccurrenceKind.SERIES, 0)
-    assert {kept.generation, fresh.generation} == {answer.schedule.generation}
