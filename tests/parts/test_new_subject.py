@@ -111,8 +111,9 @@ async def test_a_kind_of_job_of_its_own(capabilities: Capabilities, push_databas
     parts = Parts(capabilities)
     await assembly.set_up(parts)
     await capabilities.store.templates.add(template(1, locale="en"))
-    [worker] = assembly.components("worker", parts)
-    await worker.start()
+    components = assembly.components("worker", parts)
+    for component in components:
+        await component.start()
     try:
         job, _ = await parts.of(JobsPart).flow.start(a_job(app_id="app", app_name="tower", service="bells"))
 
@@ -122,7 +123,8 @@ async def test_a_kind_of_job_of_its_own(capabilities: Capabilities, push_databas
 
         await until(is_closed)
     finally:
-        await worker.stop()
+        for component in reversed(components):
+            await component.stop()
     closed = await capabilities.store.jobs.get(job.key)
     assert closed is not None
     assert closed.totals == Totals(batches=3, settled=3, planned=2_500, sent=2_500)

@@ -14,6 +14,7 @@ QUERY = {
     "signature": "none",
     "recipient": "ana@example.com",
     "user": "u1",
+    "address": "ana@example.com",
 }
 ASKED_ALSO = {"recipient"}
 """Query parameters that are not required, and without which there is nothing to see."""

@@ -61,7 +61,7 @@ class BusPart(Part):
         return Waker(self.store, given.broker, given.time, handed_for=handed_for, tick=tick)
 
     def components(self, process: str) -> Sequence[Component]:
-        return (Closing("wake-ups due soon", self.waker.close),)
+        return (Closing("wake-ups due soon", self.waker.close),) if process != "feedback" else ()
 
     @cached_property
     def dead_letters(self) -> BusDeadLetterFlow:

@@ -60,7 +60,7 @@ class Suppressions:
         return there | late
 
     async def _read_states(self, ids: Sequence[str]) -> dict[str, Document]:
-        """What decides whether a suppression changes those of these ids, by id."""
+        """The fields of these suppressions that decide whether another one changes them, by id."""
         with translate_errors():
             found = await self._suppressions.find({"_id": {"$in": list(ids)}}, _STATE).to_list() if ids else []
         return {document["_id"]: document for document in found}
