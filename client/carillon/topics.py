@@ -53,7 +53,7 @@ class PublishedEvent(Struct, frozen=True, kw_only=True):
 
 
 class Topic(Struct, frozen=True, kw_only=True):
-    """A topic. `owner` is the namespace that publishes on it, `None` where nobody has published yet. Only its owner
+    """A topic. `owner` is the namespace that publishes on it, `None` if there is none yet. Only its owner
     subscribes to a `private` one. `events` with these `bytes` were published on it, as far as they went to
     subscriptions."""
 
@@ -107,9 +107,9 @@ class Topics(Resource[M]):
         owner: str | UnsetType | None = UNSET,
         reason: str = "",
     ) -> Topic:
-        """Make a topic, or describe it; it is the caller's from now on where it was nobody's. Only its owner subscribes
-        to a `private` one. An admin says whose it is: a namespace, or `None` for nobody's. Raises `Invalid`, and
-        `Conflict` for one that is to be private and that others subscribe to."""
+        """Make a topic, or describe it; one without an owner becomes the caller's. Only its owner subscribes to a
+        `private` one. Admins may name its `owner`: a namespace, or `None` for none. Raises `Invalid`, and `Conflict` if
+        it is to be private and others subscribe to it."""
         given = {"description": description, "private": private, "owner": owner}
         content = encode({name: value for name, value in given.items() if value is not UNSET})
         return (await self._transport.call("PUT", _of(topic), content=content, reason=reason)).read(_topic)

@@ -153,7 +153,7 @@ def config(context: click.Context, *, rare: bool, effective: bool) -> None:
 @_data_dir
 @click.option("--port", type=Count(0, 65_535), metavar="N", help="Port of the API; 0 takes a free one.")
 @click.option("--verbose", is_flag=True, help="Print the log of every request, and not warnings alone.")
-@click.option("--link", "link_alone", is_flag=True, help="Print a new link to the dashboard of the one that runs here.")
+@click.option("--link", "link_alone", is_flag=True, help="Print a new link to the dashboard of a running Carillon.")
 @click.pass_context
 def up(context: click.Context, data_dir: str | None, port: int | None, *, verbose: bool, link_alone: bool) -> None:
     """Run all services in one process, with servers of their own, until Ctrl-C. The data stay in a folder."""

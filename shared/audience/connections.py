@@ -44,7 +44,7 @@ class Connections:
             server_settings={
                 "application_name": "carillon",
                 "default_transaction_read_only": "on",
-                # What the user or the database sets would change filters and the texts of instants.
+                # Another zone, set by the user or the database, would change filters and the texts of instants.
                 "timezone": "UTC",
                 "statement_timeout": str(round(statement_timeout_seconds * 1000)),
                 # A plan for any range and any value is a bad plan for most: ranges and popular values differ widely.

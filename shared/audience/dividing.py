@@ -11,8 +11,7 @@ from shared.domain.audience.devices import Keys
 
 
 class Divided(Struct, frozen=True):
-    """Ascending keys by `tz`, of which there are the first 64 characters, up to the key `edge`. `last`: nothing
-    follows."""
+    """Ascending keys by the first 64 characters of `tz`, up to the key `edge`. `last`: nothing follows."""
 
     keys: list[tuple[str | None, Keys]]
     edge: int

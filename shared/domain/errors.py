@@ -13,7 +13,7 @@ CarillonError
 │   └── TooMany        the caller asks too often (429)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 │   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
-├── Unserved           a server does not do what we ask of it: no retry helps, and the logs tell more
+├── Unserved           a server does not do what we ask of it: no retry helps, and the logs say more
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
 ├── Undeliverable      a user's target answered and refused (`shared.domain.clock.deliveries`)
 └── Poisoned           a message that can never be understood: dead letters
@@ -112,9 +112,9 @@ def suggest(written: str, known: Iterable[str]) -> str:
     and `-` make no difference."""
     # To compare long names takes long, and callers choose how long and how many they are.
     names = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
-    folded = {_fold(name): name for name in reversed(names)}
-    alike = get_close_matches(_fold(written), folded) if len(written) <= _COMPARED_CHARACTERS else []
-    near = [folded[name] for name in alike if _count_edits(_fold(written), name) <= max(1, len(written) // 3)]
+    folded = {fold_name(name): name for name in reversed(names)}
+    alike = get_close_matches(fold_name(written), folded) if len(written) <= _COMPARED_CHARACTERS else []
+    near = [folded[name] for name in alike if _count_edits(fold_name(written), name) <= max(1, len(written) // 3)]
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -130,5 +130,6 @@ def _count_edits(one: str, other: str) -> int:
     return row[-1]
 
 
-def _fold(name: str) -> str:
-    return name.strip().replace("_", "").replace("-", "").casefold()
+def fold_name(name: str) -> str:
+    """The name without `_`, `-` and case."""
+    return name.replace("_", "").replace("-", "").strip().casefold()

@@ -70,8 +70,8 @@ def _wrap(data: bytes) -> bytes:
 
 
 def _split(text: str, taken: int) -> list[bytes]:
-    """The text in pieces of whole characters, each for a line. So much of the first line is taken, of others a
-    blank."""
+    """The text in pieces of whole characters, each for a line. `taken` characters of the first line are used, and a
+    blank of each other line."""
     pieces, most = [b""], _bytes_behind(taken)
     for character in text:
         encoded = character.encode(errors="replace")

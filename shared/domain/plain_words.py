@@ -53,7 +53,7 @@ _JSON_FAULTS = {
 JSON_DEPTH = 64
 """How deep JSON that is kept or handed on may be nested. MongoDB nests documents at most 100 deep, and a job's copy of
 a template lies a few levels down already; many receivers read no deeper."""
-NOT_EXACT = "is a number that 64 bits do not keep: write fewer digits, or a string"
+NOT_EXACT = "is a number that 64 bits cannot keep: write fewer digits, or a string"
 
 Types = Sequence[inspect.Type]
 Paths = Sequence[tuple[str, ...]]

@@ -58,7 +58,7 @@ class LogEnds(Struct, frozen=True, kw_only=True):
         return cls(id=id, log=next((range.log for range in ranges.values()), ""), offsets=offsets)
 
     def are_read(self, positions: Mapping[str, Position]) -> bool:
-        """Whether all that was there is read, or lies in a log that was left for another."""
+        """Whether everything before the ends is read, or is in a log that was left for another."""
         return all(self._is_read(positions.get(name, Position()), end) for name, end in self.offsets)
 
     def _is_read(self, position: Position, end: int) -> bool:

@@ -7,9 +7,9 @@
   them, and our own API is not called.
 - **A call ends.** `timeout_seconds` is the whole of it: waiting for a free connection, DNS, TLS, the request, the
   status. So `connections` should be no fewer than the calls that are made at once.
-- **The status is the answer**, whatever the fields of its head say, which has at most 64 KiB. At most 2 KiB of the body
-  are read, for at most 2 s within the same time-out, and nothing that happens there changes what was answered. A longer
-  body, or bytes behind it, cost the connection.
+- **The status is the answer**, whatever the fields of its head say. A head has at most 64 KiB. At most 2 KiB of the
+  body are read, for at most 2 s within the same time-out, and nothing that happens there changes what was answered. A
+  longer body, or bytes behind it, cost the connection.
 - **Nothing is retried, but for one case**: aiohttp sends a GET, PUT or DELETE once more, with the same message id, if
   its connection ends without an answer, because a kept one may have been closed just then.
 - **A missing answer proves nothing**: after `Unreachable` the receiver may have had the call, after `Blocked` not.

@@ -8,8 +8,8 @@ A server has a mail when it has answered the end of its data, and not before. So
 "not now", certainly; behind the beginning of the data nobody can tell. There any 2xx says that the server has the mail,
 and only 4xx and 5xx that it has not: what is no such reply tells nothing. A refusal (5xx to RCPT or to the mail) is a
 hard bounce only if the server says that the address is dead (`is_dead_address`), since servers also refuse the sender
-there. A refusal before MAIL is about us: of a login at AUTH, else "not now". A server that asks for fewer mails says so
-in words only.
+there. A refusal before MAIL is about us: "login refused" at AUTH, else "not now". A server that asks for fewer mails
+says so in words only.
 """
 
 import asyncio

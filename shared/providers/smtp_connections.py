@@ -3,7 +3,7 @@
 A connection that was used within the last seconds is lent as it is; one that was idle for longer, or whose last mail
 was refused, is asked first whether it is still good. A server may end a connection between mails, or by a 421 at any
 command (RFC 5321, 3.8). On a connection that has had a mail before, that is a `Goodbye`: it says nothing of the next
-mail, which may go by a new connection at once. How many connections there are is bounded by who sends.
+mail, which may go by a new connection at once. The sender bounds the number of connections.
 """
 
 import asyncio

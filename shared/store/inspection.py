@@ -113,7 +113,7 @@ class StoreInspection:
 
     async def count_equal_updates(self) -> int:
         """How many documents count as modified by an update that leaves them as they are: the ledger, cursors and
-        flushes take such a count for a lost race. The one that is asked about is the stamp of the database."""
+        flushes rely on zero. It tries the stamp of the database."""
         with _translate_all_errors():
             stamp = {"_id": {"$in": ["schema"]}}
             return (await self._database["meta"].update_many(stamp, [{"$replaceWith": "$$ROOT"}])).modified_count

@@ -29,7 +29,7 @@ NAMESPACES = Parameter(
 
 CALLERS_NAMESPACE = Parameter(
     name=rights.NAMESPACE,
-    description="The caller's own, in which things are made. Another's is refused.",
+    description="The caller's namespace, in which things are made. Another one is refused.",
     schema=NAMESPACE.schema,
 )
 

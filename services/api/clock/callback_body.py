@@ -210,7 +210,7 @@ def _payload(raw: Raw) -> str:
     try:
         _exact.decode(text)
     except (msgspec.DecodeError, InvalidOperation):
-        rule = "a payload's number has at most 4,300 digits, and an exponent of at most 17: send a string"
+        rule = "a payload's number has at most 4,300 digits, and an exponent of at most 17 digits: send a string"
         raise Invalid(rule, field=_PAYLOAD) from None
     return text.decode()
 

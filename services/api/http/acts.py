@@ -83,7 +83,7 @@ class Acts:
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails. The record shows each part of the path or the query that has `masks` by them.
+        fails. `masks` hide parts of the path and the query in the record.
 
         Raises:
             Invalid: its reason is too long, or the deployment demands one.

@@ -1,13 +1,13 @@
-"""Dry runs: `?dryRun=true` asks for figures alone. A request that comes near to that name must never act."""
+"""Dry runs: `?dryRun=true` asks for figures alone. A request with a similar name must never act."""
 
 from typing import Any
 
 from services.api.http import paging
 from services.api.http.identity import Connection
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, fold_name
 
 DRY_RUN_NAME = "dryRun"
-_FOLDED = DRY_RUN_NAME.lower()
+_FOLDED = fold_name(DRY_RUN_NAME)
 
 
 def is_dry_run(connection: Connection) -> bool:
@@ -17,7 +17,7 @@ def is_dry_run(connection: Connection) -> bool:
 
 def means_dry_run(name: str) -> bool:
     """Whether a name is `dryRun`, however it is written: `dry_run`, `dryrun`, `Dry-Run`."""
-    return name.replace("_", "").replace("-", "").strip().lower() == _FOLDED
+    return fold_name(name) == _FOLDED
 
 
 def contains_dry_run(content: bytes) -> bool:

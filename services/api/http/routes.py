@@ -88,8 +88,8 @@ class Route(Struct, frozen=True):
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
-    `segments` has the JSON schemas of what stands in the path, but for the usual ids. The audit shows parts of the path
-    and parameters by their `masks`. A route that is no GET names its `act`, `job.stop` for instance, which is written
+    `segments` has the JSON schemas of parts of the path, but for the usual ids. The audit shows such parts, and
+    parameters, by their `masks`. A route that is no GET names its `act`, `job.stop` for instance, which is written
     down (`acts`), or `UNRECORDED`. A query parameter that is not among its own is refused, except by a route that takes
     `any_query`.
     """

@@ -28,7 +28,7 @@ _SURE_CHARACTERS = 18  # 64 bits keep any 18 digits
 T = TypeVar("T")
 
 
-class _NotExact(str):
+class _Inexact(str):
     """A number that would be another one after it was read."""
 
     __slots__ = ()
@@ -73,7 +73,7 @@ def _check_values(content: bytes, kind: Any) -> None:
     def note_number(text: str, is_kept: bool) -> str:
         nonlocal seen
         seen = seen or not is_kept
-        return text if is_kept else _NotExact(text)
+        return text if is_kept else _Inexact(text)
 
     whole = json.loads(
         content,
@@ -94,7 +94,7 @@ def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
         raise Invalid(
             f"the body is nested more than {JSON_DEPTH} deep", field=path.partition(".")[0].partition("[")[0] or None
         )
-    if isinstance(value, _NotExact) and any(isinstance(each, inspect.AnyType) for each in own):
+    if isinstance(value, _Inexact) and any(isinstance(each, inspect.AnyType) for each in own):
         raise Invalid(f"{path or 'the body'} {NOT_EXACT}", field=path or None)
     if isinstance(value, list):
         for index, each in enumerate(value):

@@ -3,7 +3,7 @@
 A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
 without regard to case, `null` is the same as absent, and an integer is a literal one (`1.0` is none). Unknown keys are
 ignored, unless the kind forbids them, as those of routes do that Marathon did not have. A key that stands twice, a text
-with a NUL or half a surrogate pair, a number that 64 bits do not keep or too deep a nesting is refused where it is
+with a NUL or half a surrogate pair, a number that 64 bits cannot keep or too deep a nesting is refused where it is
 read: the decoder leaves something in its place that `check_json` finds, and so names by its path.
 """
 
@@ -197,7 +197,7 @@ def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
         name = names.get(key.casefold())
         if name is None:
             if means_dry_run(key):
-                raise Invalid(f"unknown field {key!r}: nothing here is a dry run by its body", field=key)
+                raise Invalid(f"unknown field {key!r}: leave it out, as no body asks for a dry run", field=key)
             continue
         if name in fields:
             raise Invalid(f"the key {name!r} stands twice: case makes no difference", field=name)

@@ -27,7 +27,7 @@ MESSAGE = MESSAGES + "/{message_id:str}"
 
 _RECIPIENT = Parameter(
     name="recipient",
-    description="An address as somebody writes it; messages to its normal forms are found. Phone numbers begin with + "
+    description="An address as people write it; messages to its normal forms are found. Phone numbers begin with + "
     "and the country.",
     schema={"type": "string", "minLength": 1, "maxLength": ADDRESS_CHARACTERS},
 )

@@ -17,14 +17,10 @@ from shared.domain.messages.recipients import ADDRESS_CHARACTERS, check_plus, ma
 from shared.flow.messages.redacting import RecipientRedaction
 from shared.store import Store
 
-_ADDRESS = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": ADDRESS_CHARACTERS,
-    "description": "An address as somebody writes it. Phone numbers begin with + and the country.",
-}
+_ABOUT = "An address as people write it. Phone numbers begin with + and the country."
+_ADDRESS = {"type": "string", "minLength": 1, "maxLength": ADDRESS_CHARACTERS}
 _RECIPIENTS = APP + "/recipients"
-_IN_QUERY = Parameter(name="address", description=str(_ADDRESS["description"]), schema={**_ADDRESS}, required=True)
+_IN_QUERY = Parameter(name="address", description=_ABOUT, schema=_ADDRESS, required=True)
 
 
 class RedactedView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -59,7 +55,8 @@ class RecipientsResource(Resource):
 
     @_route(
         "DELETE", _RECIPIENTS + "/{address:path}",
-        summary="The same, with the address in the path, each slash as %2F.", segments={"address": _ADDRESS},
+        summary="The same, with the address in the path, each slash as %2F.",
+        segments={"address": _ADDRESS | {"description": _ABOUT}},
     )  # fmt: skip
     async def redact_recipient_in_path(self, app_id: FromPath[str], address: FromPath[str]) -> Response[bytes]:
         return await self._redact(app_id, address)
@@ -71,11 +68,11 @@ class RecipientsResource(Resource):
 
 
 def read_address(request: Request[Any, Any, Any], name: str) -> str:
-    """The address that this parameter of the query has, `""` without one. Raises `Invalid` for one of several, and
-    where the caller wrote another one: a `+` means a blank there."""
+    """The address that this parameter of the query has, `""` without one. Raises `Invalid` for several, and
+    for a raw `+`, which means a blank there."""
     values = request.query_params.getall(name, [])
     if len(values) > 1 or any("\ufffd" in value for value in values):
-        raise Invalid(f"{name} is one address in UTF-8", field=name)
+        raise Invalid(f"{name} must be one address in UTF-8", field=name)
     address = str(values[0]) if values else ""
     if b"+" in request.scope["query_string"]:
         check_plus(address, name)

@@ -36,7 +36,7 @@ def show(session: Session, topic: str) -> None:
     fields = [
         ("name", found["name"]),
         ("owner", found["owner"] or "(nobody)"),
-        ("subscribers", "of its owner" if found["private"] else "of every namespace"),
+        ("subscribers", "its owner only" if found["private"] else "every namespace"),
         ("description", found["description"]),
         ("events", found["events"]),
         ("bytes", found["bytes"]),

@@ -49,7 +49,7 @@ class QueueFilling:
             return DeliveriesInHand(opened, held.taken.of.waiting, now if opened else next_open)
         made = await self._cut(wanted, now)
         if is_in_turn and found and not opened and not made.deliveries and found[0].failures == 1:
-            # Nothing has succeeded beside it, and its receiver's pause is over: there is nothing else to ask by.
+            # Its receiver's pause is over, and no other delivery can try the receiver.
             opened, next_open = await self._take_open(found, most, found[0].retry_at or now)
         return DeliveriesInHand([*opened, *made.deliveries], made.left, min(next_open, made.next_moment))
 

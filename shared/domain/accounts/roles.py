@@ -78,7 +78,7 @@ def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
 
 
 def read_namespace(written: str, *, field: str) -> str:
-    """The namespace that is written so. Raises `Invalid` where this can be nobody's."""
+    """The namespace as it is stored. Raises `Invalid` for a text that is none."""
     if NAMESPACE.fullmatch(written) is None:
         rule = "a namespace is token: and a token's id, or user: and an e-mail address"
         raise Invalid(rule, field=field, value=written)
@@ -86,8 +86,8 @@ def read_namespace(written: str, *, field: str) -> str:
 
 
 def fold_email(email: str) -> str:
-    """The address by which a person is known: in small letters, as Unicode maps each character by itself. A character
-    beyond ASCII never becomes one of ASCII, so that a lookalike is nobody else."""
+    """The address by which a person is known: in small letters, as Unicode maps each character by itself. No character
+    beyond ASCII becomes one of ASCII, so a lookalike stays another address."""
     return "".join(each if each.lower().isascii() and not each.isascii() else each.lower() for each in email)
 
 

@@ -2,7 +2,7 @@
 
 The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header. It is discarded,
 whatever it says, and the first column of every other is a user id, without the blanks and zero-width characters around
-it; unless whoever reads asks for columns by their names (`csv_header`). All records have as many columns as the first.
+it; unless the reader asks for columns by their names (`csv_header`). All records have as many columns as the first.
 The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
 """
 

@@ -41,7 +41,6 @@ _MINUTE = timedelta(minutes=1)
 _MINUTE_NS = 60 * 1_000_000_000
 _DAY_NS = 24 * 60 * _MINUTE_NS
 
-_PLACELESS = frozenset({"factory"})  # the name that means that no zone is set
 _MINUSES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\ufe63\uff0d\u2212", "-"))
 _OFFSET = re.compile(r"(?:utc|gmt|ut)? ?([+-])([0-9]{1,2}(?=:|$)|[0-9]{2})(?::?([0-5][0-9]))?")
 _MOST_HOURS = 15  # as PostgreSQL reads offsets; no place is beyond +1400 and -1200
@@ -173,7 +172,7 @@ def _minutes_at(name: str, wall_clock_ns: int) -> int:
 
 @cache
 def _places_by_name() -> dict[str, str]:
-    return {name.lower(): name for name in zone_names() if name.lower() not in _PLACELESS}
+    return {name.lower(): name for name in zone_names() if name != "Factory"}  # it means that no zone is set
 
 
 def _places() -> Iterator[ZoneInfo]:

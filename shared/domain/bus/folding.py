@@ -69,8 +69,8 @@ NONE_BEGUN: Mapping[str, DividedEvent] = MappingProxyType({})
 
 class Collector(Struct, frozen=True, gc=False):
     """A subscription as the fold knows it, for one topic or several. `filter` is `None` where it wants all events.
-    `former` are its choices of before, each for offsets before these of their partitions, and it has left the topic if
-    `is_left`. `cost` is what a look at it costs."""
+    `former` has its earlier choices, each for offsets before those of its partitions. `is_left`: it has left the topic.
+    `cost` is what a look at it costs."""
 
     queue: str
     namespace: str
@@ -109,7 +109,7 @@ class Collectors:
         self.version = version
 
     def find(self, event: BusEvent, partition: str, offset: int) -> list[Collector]:
-        """Those who want this event, which lies there in the log."""
+        """The collectors that want this event, which is at this place of the log."""
         on_topic = self._by_topic.get(event.topic)
         if on_topic is None:
             return []

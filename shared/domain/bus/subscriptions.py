@@ -85,8 +85,8 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
     `in_flight` deliveries are on their way at a time; of an `ordered` one, one. A delivery that failed `max_attempts`
     times while others succeeded, or that is older than `max_age_hours`, becomes a dead letter. `uuid` is the user of
     Routemaster's basic auth. `contact` gets mails about it. `version` is that of the registry at its last change: no
-    other change has the same. `former` are its choices before its last changes, the oldest first: of these that name an
-    event's topic, the first whose ends lie behind the event holds.
+    other change has the same. `former` has its choices before its last changes, the oldest first. For an event
+    counts the first one that names its topic and ends behind it.
     """
 
     id: str

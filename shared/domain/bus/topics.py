@@ -31,7 +31,7 @@ class PrivateTopic(Forbidden):
 
 
 class Topic(Struct, frozen=True, kw_only=True):
-    """A topic. `id` is its name; `owner` is the namespace that may publish on it, `""` for nobody yet. Only its owner
+    """A topic. `id` is its name; `owner` is the namespace that may publish on it, `""` for none yet. Only its owner
     subscribes to a `private` one."""
 
     id: str

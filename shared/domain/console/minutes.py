@@ -19,8 +19,8 @@ class MinuteCounts(Struct, frozen=True, kw_only=True):
 
     `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), `deliveries` of
     the bus by the receiver's (`success`), attempts of schedules (`fired`) by the kind of callback and its outcome: the
-    target has what is `http/fired`. `lateness` counts
-    by the end of the bucket in microseconds (`inf` for the last), each without what the buckets before it hold.
+    target has what is `http/fired`. `lateness` counts by the end of the bucket in microseconds (`inf` for the last),
+    each without what the buckets before it hold.
     """
 
     id: str

@@ -15,12 +15,12 @@ from shared.stream import Stream
 _ID_BYTES = 12
 
 ReadEnds = Callable[[], Awaitable[LogEnds]]
-"""Tells where the log ends now. Raises `Unavailable`."""
+"""Returns the ends of the log now. Raises `Unavailable`."""
 
 
 async def read_log_ends(stream: Stream, log_topic: str, seconds: float) -> LogEnds:
-    """The ends of the log now: all events that were accepted before lie before these. The answer comes in time. Raises
-    `Unavailable`."""
+    """The ends of the log now: all events that were accepted before lie before these. Raises `Unavailable`, also after
+    `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return LogEnds.of(secrets.token_hex(_ID_BYTES), await stream.find_ranges(log_topic))

@@ -65,8 +65,8 @@ class MadeSubscription(Struct, frozen=True):
 
 
 class Subscribing:
-    """Changes subscriptions. `now` tells the database's time, `ends` where the log ends: what a subscription does not
-    want any more still comes, as far as it was accepted before. All raise `Unavailable`, after which a change may have
+    """Changes subscriptions. `now` returns the database's time, `ends` the ends of the log: events that were
+    accepted before a change still come. All raise `Unavailable`, after which a change may have
     been made: it is safe to ask for it again."""
 
     def __init__(
@@ -251,7 +251,7 @@ class Subscribing:
 
 
 def _with_former(stands: EventSubscription, former: FormerChoice) -> tuple[FormerChoice, ...]:
-    """Its former choices with this one. Raises `Unavailable` for too many, which fan-outs have not read past."""
+    """Its former choices with this one. Raises `Unavailable` for too many: fan-outs are behind."""
     every = (*stands.former, former)
     if sum(len(each.topics) for each in every) > _MOST_FORMER:
         raise Unavailable("the fan-outs have not read the log since the last changes of this subscription")

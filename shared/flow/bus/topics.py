@@ -39,8 +39,8 @@ class BeyondTopicQuota(Forbidden):
 
 
 class TopicFlow:
-    """Looks topics up and moves them. `now` tells the database's time, `ends` where the log ends; a namespace owns
-    `most` topics. All raise `Unavailable`."""
+    """Looks topics up and moves them. `now` returns the database's time, `ends` the ends of the log; a namespace owns
+    at most `most` topics. All raise `Unavailable`."""
 
     def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], ends: ReadEnds, *, most: int) -> None:
         self._store = store
@@ -96,7 +96,7 @@ class TopicFlow:
 
         Raises:
             Forbidden: it belongs to another one; `BeyondTopicQuota` where the namespace owns as many as it may.
-            Invalid: it is to be private and nobody's.
+            Invalid: it is to be private, and has no owner.
             Conflict: it is to be private, and subscriptions of others have it.
         """
         _check_reserved(name, namespace)
@@ -119,7 +119,7 @@ class TopicFlow:
         description = topic.description if isinstance(change.description, UnsetType) else change.description
         private = topic.private if isinstance(change.private, UnsetType) else change.private
         if private and not owner:
-            raise Invalid("a private topic has an owner: set it to false too", field="private", value=True)
+            raise Invalid("a private topic must have an owner: set private to false too", field="private", value=True)
         return replace(topic, owner=owner, description=description, private=private)
 
     async def _write(self, stands: Topic | None, wanted: Topic) -> bool:
@@ -159,9 +159,8 @@ class TopicFlow:
         return (await self._count([topic]))[0]
 
     async def remove(self, name: str, *, namespace: str | None, of_others: bool) -> None:
-        """Remove a topic and take it from every subscription, for events that are accepted later. `namespace` is who
-        asks, `None` for whoever may remove any; `of_others` says whether it is taken from the subscriptions of others
-        too.
+        """Remove a topic and take it from every subscription, for events that are accepted later. `namespace` is the
+        caller's, `None` if the caller may remove any; `of_others` says whether subscriptions of others lose it too.
 
         Raises:
             NotFound: there is none.

@@ -88,7 +88,7 @@ class Waker:
             self._timers[id] = loop.call_at(at, self._ring, id)
 
     async def close(self) -> None:
-        """Have no timers any more: the clock hands over what they were for."""
+        """Cancel the timers: the clock hands over their wake-ups."""
         self._tick = _NO_TIMERS
         for timer in self._timers.values():
             timer.cancel()

@@ -1,7 +1,6 @@
 """Cursors, one for each queue: `shared/domain/bus/cursors.py` tells what they count."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 from pymongo import ASCENDING
@@ -10,11 +9,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.health import ReceiverHealth
+from shared.domain.instants import EPOCH
 from shared.store.documents import BSON_TYPES, Codec, Document, make, translate_errors
 
 CURSORS = "bus_cursors"
 _MOST_COUNTED = 1_000
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 cursor_codec = Codec(Cursor)
 
@@ -67,7 +66,7 @@ class Cursors:
 
     async def count_failing(self) -> int:
         """How many queues have work, and a receiver whose last calls failed; up to 1,000."""
-        failing = {"health.failing_since": {"$gt": _EVER}, "health.idle_since": None}
+        failing = {"health.failing_since": {"$gt": EPOCH}, "health.idle_since": None}
         with translate_errors():
             return await self._cursors.count_documents(failing, limit=_MOST_COUNTED)
 

@@ -297,8 +297,7 @@ async def read_all_positions(database: AsyncDatabase[Document], session: AsyncCl
 
 
 async def hold_all_positions(database: AsyncDatabase[Document], session: AsyncClientSession) -> dict[str, Position]:
-    """The same, written to, so that this transaction and a flush that is under way exclude each other: neither may be
-    stored beside the other by what it has only read."""
+    """The same, and write to each, so that this transaction and a flush under way exclude each other."""
     await database[POSITIONS].update_many({}, {"$inc": {"held": 1}}, session=session)
     return await read_all_positions(database, session)
 

@@ -30,9 +30,8 @@ class TopicSubscribed(Exception):
 
 
 class BusTopics:
-    """The `bus_topics` collection, the counts of `bus_topic_counts`, and in `bus_gone_topics` where the log ended when
-    a topic was removed: what lies before that is not for those who subscribe to a new one of its name. All raise
-    `Unavailable`."""
+    """The `bus_topics` collection, the counts of `bus_topic_counts`, and in `bus_gone_topics` the ends of the log when
+    a topic was removed: subscribers to a new topic of its name get no event before these. All raise `Unavailable`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -153,7 +152,7 @@ async def add_missing_topics(
     database: AsyncDatabase[Document], names: Sequence[str], namespace: str, now: datetime, session: AsyncClientSession
 ) -> None:
     """Make those that are missing, without an owner, in the transaction in which this namespace subscribes to them.
-    Raises the driver's errors, which belong to the transaction: somebody else may make one at the same time; and
+    Raises the driver's errors, which belong to the transaction: another process may make one at the same time; and
     `PrivateTopic` for another's."""
     topics = database["bus_topics"]
     found = await topics.find({"_id": {"$in": list(names)}}, session=session).to_list()

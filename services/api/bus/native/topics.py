@@ -49,8 +49,8 @@ class BusTopicBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BusTopicView(Struct, frozen=True):
-    """A topic. `owner` is the namespace that publishes on it, `null` where nobody has published yet, and `user` where
-    it is another person (admins see who). Only its owner subscribes to a `private` one. `events` with these `bytes`
+    """A topic. `owner` is the namespace that publishes on it, `null` if there is none yet, and `user` if it
+    is another person (admins see who). Only its owner subscribes to a `private` one. `events` with these `bytes`
     were published on it, as far as they went to subscriptions."""
 
     name: str

@@ -29,7 +29,7 @@ Values = dict[str, Any]
 
 class NavSection(Struct, frozen=True):
     """An entry of the navigation, or of the tabs of the section `under`: `path` is below `/ui`. `is_seen` tells to whom
-    it is shown. It shows how much there is of the kinds of attention that it `needs`."""
+    it is shown. Its badge counts the work of the kinds in `needs`."""
 
     label: str
     path: str
