@@ -162,6 +162,7 @@ LEFT_OUT = {
     ("POST", "/callbacks/{credentialId}/{messageId}"): "providers call it",
     ("GET", "/apps/{appId}/templates/{templateId}"): "`carillon templates show` finds a template by name, in the list",
     ("POST", "/schedules/bulk"): "`carillon schedules apply` puts one after the other, and tells of each",
+    ("DELETE", "/apps/{appId}/recipients/{address}"): "`carillon messages redact` names the address in the query",
     ("GET", "/apps/{appId}/jobs"): "Marathon's: `carillon jobs list --app` asks GET /jobs",
 }
 

@@ -45,10 +45,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:jobs.create is the new name:DeprecationWarning"),
 ]
 
-# The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, what providers call, and the
-# list of jobs in Marathon's order.
+# The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, what providers call, the list
+# of jobs in Marathon's order, and a recipient in the path, for whom the query is the other way.
 FOR_NO_CLIENT = {
     ("GET", "/apps/{appId}/jobs"),
+    ("DELETE", "/apps/{appId}/recipients/{address}"),
     ("PUT", "/uploads/{path}"),
     ("GET", "/u/{token}"),
     ("POST", "/u/{token}"),
