@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
+from unicodedata import normalize
 
 _COMPARED_NAMES, _COMPARED_CHARACTERS = 1_000, 64
 
@@ -131,5 +132,5 @@ def _count_edits(one: str, other: str) -> int:
 
 
 def fold_name(name: str) -> str:
-    """The name without `_`, `-` and case."""
-    return name.replace("_", "").replace("-", "").strip().casefold()
+    """The letters and digits of a name, without case and in their plain forms."""
+    return "".join(filter(str.isalnum, normalize("NFKC", name).casefold()))

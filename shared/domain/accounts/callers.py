@@ -237,7 +237,7 @@ def bus_digest(secret: str) -> str:
 
 def check_email(email: str) -> None:
     """Raise `Invalid` where this is not an e-mail address with a dot in its domain."""
-    if len(email) > EMAIL_CHARACTERS or EMAIL.fullmatch(email) is None:
+    if len(email) > EMAIL_CHARACTERS or EMAIL.fullmatch(email) is None or not email.isprintable():
         raise Invalid("invalid email: an address such as name@example.com is needed", field="email", value=email)
 
 

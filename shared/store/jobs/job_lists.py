@@ -10,6 +10,7 @@ from datetime import datetime
 from pymongo import ASCENDING, DESCENDING, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.accounts.roles import fold_email
 from shared.domain.jobs.jobs import STARTABLE, Job, JobStatus
 from shared.store.documents import Document, Page, read_page, translate_errors
 from shared.store.jobs.job_documents import job_of, place_at, place_of
@@ -96,7 +97,8 @@ class JobLists:
         templates, by this maker, made from `since` on and before `until`, the newest first: those before this place.
         Without their contexts."""
         templates = template.split(",") if template else ""
-        wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": by}
+        creator = fold_email(by) if "@" in by else by  # people in any case, tokens by their exact names
+        wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": creator}
         query: Document = {field: value for field, value in wanted.items() if value}
         if failed is not None:
             query |= _FAILED if failed else {"failure": {"$in": ["", None]}}

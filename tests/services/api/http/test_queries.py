@@ -127,7 +127,9 @@ async def test_several_labels_may_be_given_one_by_one(house: House) -> None:
         assert [each["key"] for each in (await house.admin.get(f"/schedules?{query}")).json] == found
 
 
-@pytest.mark.parametrize("key", ["dryrun", "dry_run", "DryRun", "dry-run", "DRY_RUN"])
+@pytest.mark.parametrize(
+    "key", ["dryrun", "dry_run", "DryRun", "dry-run", "DRY_RUN", "dry run", "dry.run", "dry\u200brun", "dry\uff32un"]
+)
 async def test_metadata_that_only_looks_like_a_dry_run_is_refused(
     house: House, lenient: Client, app_id: str, key: str
 ) -> None:
@@ -164,6 +166,9 @@ async def test_routemasters_routes_ignore_queries_but_for_dry_runs(house: House)
     refused = await root.delete(f"/api_tokens/{made}?dry_run=true")
     is_problem(refused, 400, "dry_run")
     assert (await client.get("/topics")).status == 200
+    for name in ("dryRun", "dry_run", "DRYRUN"):
+        event = {"type": "update", "url": "https://example.com/1"}
+        is_problem(await client.post(f"/topics/widgets?{name}=true", event), 400, name)
     is_problem(await root.send("DELETE", f"/api_tokens/{made}", {"dryRun": True}), 400, "body")
     assert (await root.send("DELETE", f"/api_tokens/{made}", {"x": 1})).status == 204
 

@@ -115,6 +115,7 @@ async def test_jobs_of_one_maker_and_of_a_time_are_found_page_by_page(house: Hou
         for query, expected in (
             ("by=billing", ids[::2]),
             (f"by={ADMIN}", ids[1::2]),
+            (f"by={ADMIN.title()}", ids[1::2]),
             ("by=nobody", []),
             (f"since={third}", ids[:4]),
             (f"until={third}", ids[4:]),
