@@ -279,7 +279,6 @@ ENGINES = (
         lines={"{{of}}": "min by (of) (carillon_certificate_expiry_timestamp_seconds) - time()"},
         unit="s",
     ),
-    Panel(title="Spans of traces", lines={"{{outcome}}": rates("carillon_spans_total", "outcome")}, unit="ops"),
     Panel(title="CPU", lines={"{{instance}}": rates("process_cpu_seconds_total", "instance")}, unit="s"),
 )
 

@@ -306,11 +306,6 @@ CALL_ERRORS = _counter(
     "call_errors_total", "Calls of a capability that raised, by the error.", "capability", "operation", "error"
 )
 
-SPANS = _counter(
-    "spans_total", "Spans of traces: sent, dropped for want of room, or lost since the collector did not take them.",
-    "outcome",
-)  # fmt: skip
-
 # A rise is seen only of what was there before it.
 for _outcome in ("sent", "clear", "unknown"):
     RECOVERIES.labels(_outcome)

@@ -13,7 +13,6 @@ from shared.domain.clock.occurrences import Occurrence, once, retry_entry
 from shared.domain.clock.schedules import Definition, Schedule
 from shared.runtime import tracing
 from shared.runtime.settings import TracingSettings
-from shared.runtime.tracing.context import YOUNG_SECONDS, Carried, TraceParent, header_of
 from tests.tracing.collector import Collector
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -31,6 +30,10 @@ async def recording(collector: Collector) -> AsyncIterator[None]:
     await switch_off()
 
 
+def header_of(trace: str) -> str:
+    return trace.partition("@")[0]
+
+
 def schedule(callback: RabbitCallback | KafkaCallback | HttpCallback) -> Schedule:
     definition = Definition(callback=callback, instants=(NOW,))
     given = {"id": "n/k", "namespace": "n", "key": "k", "generation": "g", "digest": "d", "definition": definition}
@@ -38,7 +41,7 @@ def schedule(callback: RabbitCallback | KafkaCallback | HttpCallback) -> Schedul
 
 
 def occurrence(seconds_ago: float | None = None) -> Occurrence:
-    trace = "" if seconds_ago is None else str(Carried(TraceParent(5, 6), int(time.time() - seconds_ago)))
+    trace = "" if seconds_ago is None else f"00-{5:032x}-{6:016x}-01@{int(time.time() - seconds_ago)}"
     made = once("schedule/n/k", "g", NOW, accepted_at=NOW)
     return retry_entry(replace(made, trace=trace), fires_at=NOW, attempts=1)
 
@@ -54,7 +57,7 @@ def test_a_message_names_the_request_that_made_its_schedule() -> None:
 
 
 def test_after_ten_minutes_it_names_the_firing() -> None:
-    old = occurrence(YOUNG_SECONDS + 5)
+    old = occurrence(tracing.YOUNG_SECONDS + 5)
     with tracing.root("fire", [old.trace]):
         fire = header_of(tracing.current_span())
         message = deliver._queue_message(old, schedule(RABBIT), RABBIT)

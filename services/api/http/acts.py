@@ -38,8 +38,7 @@ from shared.domain.instants import ns
 from shared.flow.time import DatabaseTime
 from shared.runtime.metrics import AUDIT_RECORDS
 from shared.runtime.settings import AuditSettings
-from shared.runtime.tracing import name_trace
-from shared.runtime.tracing.context import TRACEPARENT
+from shared.runtime.tracing import TRACEPARENT, name_trace
 from shared.store import Store
 
 ACTS = "acts"

@@ -23,8 +23,7 @@ from services.api.http.request_ids import (
     sole_header,
 )
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
-from shared.runtime.tracing import serve
-from shared.runtime.tracing.context import TRACEPARENT
+from shared.runtime.tracing import TRACEPARENT, serve
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
