@@ -23,7 +23,7 @@ from services.api.http.pages.frame import PageFrame
 from services.api.http.pages.inner import INNER
 from services.api.http.pages.routes import PageSet
 from services.api.http.pages.sessions import HTTPS, Visitors
-from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
+from services.api.http.pages.visits import SHARED_READS, shared_reads
 from services.api.http.paging import PUBLIC_PATH, public_path
 from services.api.http.paths import route_exactly, without_slash
 from services.api.http.rights import basic_paths, protected_paths
@@ -68,7 +68,7 @@ def create(
     app.state[HTTPS] = settings.public_url.startswith("https:")
     limited = Limited(app.asgi_handler, settings)
     app.state[INNER] = limited
-    app.state[SHARED_READS] = SharedReads()
+    app.state[SHARED_READS] = shared_reads()
     bodies = Bodies(limited, settings.max_bodies_bytes)
     identified = IdentifyCaller(bodies, directory, protected_paths(handlers), basic_paths(handlers))
     app.asgi_handler = Observed(Guarded(identified, guard_rules(settings)))

@@ -5,7 +5,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from cachetools import LRUCache
 from litestar import Request, Response
 from msgspec import Struct
 
@@ -30,12 +29,11 @@ from shared.domain.instants import format_instant
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.console.overviews import SECONDS, OverviewReader
 from shared.flow.jobs.watch import JobWatch
-from shared.runtime.shared_reading import SharedReading
+from shared.runtime.cached import CachedByKey
 from shared.store import Store
 
 _SHOWN = 20
 _LOOKED_AT = 100
-_REMEMBERED = 1_000
 _SIGNS = {sign.name: sign for sign in SIGNS}
 
 
@@ -112,7 +110,7 @@ class OverviewResource(Resource):
         self._store = store
         self._watch = watch
         self._reader = reader
-        self._jobs: LRUCache[_AppIds, SharedReading[_SeenJobs]] = LRUCache(_REMEMBERED)
+        self._jobs = CachedByKey[_SeenJobs](seconds=SECONDS)
 
     @Route(
         "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
@@ -122,9 +120,7 @@ class OverviewResource(Resource):
         caller, overview = caller_of(request), await self._reader.read()
         whole = caller.role_over_everything is not None
         app_ids = None if whole else tuple(sorted(caller.apps_with_role)[:APPS_AT_ONCE])
-        if app_ids not in self._jobs:
-            self._jobs[app_ids] = SharedReading(partial(self._read_jobs, app_ids), seconds=SECONDS)
-        seen = await self._jobs[app_ids].get()
+        seen = await self._jobs.get(app_ids, partial(self._read_jobs, app_ids))
         jobs = OpenJobsView(
             open=dict(overview.open_jobs or {}) if whole else {},
             running=show_jobs(seen.running, caller),

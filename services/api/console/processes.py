@@ -17,7 +17,7 @@ from shared.domain.console.processes import ProcessState, RunningProcess
 from shared.domain.console.queues import QueueState
 from shared.domain.instants import format_instant
 from shared.flow.time import DatabaseTime
-from shared.runtime.shared_reading import SharedReading
+from shared.runtime.cached import Cached
 from shared.store import Store
 
 _DEFAULT_MINUTES = 60
@@ -141,7 +141,7 @@ def minute_view(minute: MinuteCounts) -> MinuteView:
 class ProcessesResource(Resource):
     """The routes that show what runs."""
 
-    def __init__(self, store: Store, time: DatabaseTime, queues: SharedReading[Sequence[QueueState]]) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, queues: Cached[Sequence[QueueState]]) -> None:
         self._store = store
         self._time = time
         self._queues = queues

@@ -1,24 +1,37 @@
 """`/healthcheck`, as Marathon's clients know it: whether the store and the push database answer.
 
-Anybody may ask, so one look serves all who ask within a second.
+Every stranger may ask, so callers share the answer for a second.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from litestar import Response
 from msgspec import Struct
 
 from services.api.http import wire
-from services.api.http.looks import SharedLook
+from services.api.http.identity import PATIENCE_SECONDS
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
 from shared.audience import Audience
+from shared.domain.errors import Unavailable
+from shared.runtime.cached import Cached
 from shared.store import Store
 
 MARATHON_VERSION = "3.1.11"
 """The version of Marathon whose routes these are; its clients read it from a header."""
+
+
+async def are_passed(*checks: Callable[[], Awaitable[None]]) -> bool:
+    """Whether all checks pass. One that raises `Unavailable`, or takes over four seconds, does not."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(check() for check in checks))
+    except (Unavailable, TimeoutError):
+        return False
+    return True
 
 
 class Health(Struct, frozen=True):
@@ -31,9 +44,7 @@ class HealthResource(Resource):
     """The route of the health check."""
 
     def __init__(self, store: Store, audience: Audience, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
-        self._audience = audience
-        self._look = SharedLook([self._ping_store, self._ping_audience], monotonic=monotonic)
+        self._healthy = Cached(lambda: are_passed(store.ping, audience.ping), monotonic=monotonic)
 
     @Route(
         "GET", "/healthcheck", summary="Tell whether the API and its databases are well.",
@@ -41,12 +52,6 @@ class HealthResource(Resource):
         any_query=True,  # probes add parameters against caches
     )  # fmt: skip
     async def check_health(self) -> Response[bytes]:
-        healthy = await self._look.is_well()
+        healthy = await self._healthy.get()
         status = HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR
         return wire.answer(Health(healthy), status, headers={"MARATHON-VERSION": MARATHON_VERSION})
-
-    async def _ping_store(self) -> None:
-        await self._store.ping()
-
-    async def _ping_audience(self) -> None:
-        await self._audience.ping()

@@ -28,7 +28,6 @@ from prometheus_client import Counter
 from services.api.http import errors
 from services.api.http.errors import BasicNeeded
 from services.api.http.ids import fresh_id
-from services.api.http.looks import PATIENCE_SECONDS
 from services.api.http.request_ids import header_text, header_values
 from services.api.http.token_uses import TokenUses
 from shared.domain.accounts.callers import (
@@ -56,6 +55,9 @@ EMAIL_HEADER = "x-forwarded-email"
 PROXY_SECRET_HEADER = "x-carillon-proxy-secret"
 BUS = "bus"
 """The first part of the paths below which a token of the bus is known, shown as others are."""
+
+PATIENCE_SECONDS = 4.0
+"""Clients of Routemaster, and many a load balancer, wait for five seconds."""
 
 SESSION = "session"
 """How a person proves who they are whose browser is signed in."""

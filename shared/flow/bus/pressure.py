@@ -1,13 +1,12 @@
 """How much waits on the bus, in all: what is due and queued, and what no fan-out has read yet."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 from msgspec import Struct
 
 from shared.flow.bus.standing import FRESH_SECONDS, QueueStandings
+from shared.runtime.cached import Cached
 from shared.store import Store
 from shared.stream import Stream
 
@@ -34,25 +33,17 @@ class BusPressure:
         now: Callable[[], Awaitable[datetime]],
         *,
         log: str,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._stream = stream
         self._standings = standings
         self._now = now
         self._log = log
-        self._monotonic = monotonic
-        self._reading = asyncio.Lock()
-        self._last = Pressure(0, 0, 0.0, 0)
-        self._read_at = float("-inf")
+        self._pressure = Cached(self._read, seconds=FRESH_SECONDS)
 
     async def read(self) -> Pressure:
         """The pressure, at most a second ago. Raises `Unavailable`."""
-        async with self._reading:
-            if self._monotonic() - self._read_at >= FRESH_SECONDS:
-                self._last = await self._read()
-                self._read_at = self._monotonic()
-            return self._last
+        return await self._pressure.get()
 
     async def _read(self) -> Pressure:
         due, backlog = await self._standings.count_due_batches(), await self._store.bus_standings.read_all()

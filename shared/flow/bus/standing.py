@@ -1,7 +1,5 @@
 """How queues stand: what people and monitors are shown of them."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -12,6 +10,7 @@ from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.health import ReceiverHealth
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.wake_ups import FAR_AHEAD
+from shared.runtime.cached import Cached
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
 
@@ -49,17 +48,13 @@ class QueueStandings:
         now: Callable[[], Awaitable[datetime]],
         *,
         deadline: timedelta,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._now = now
         self._deadline = deadline
-        self._monotonic = monotonic
         self._stand_together = Coalescer(self._read_each, most=_AT_ONCE)
         self._find_wake_up = Coalescer(store.bus_wake_ups.find_all, most=_AT_ONCE)
-        self._counting = asyncio.Lock()
-        self._due = 0
-        self._counted_at = float("-inf")
+        self._due = Cached(self._count_due_batches, seconds=FRESH_SECONDS)
 
     async def read(self, queues: Sequence[str]) -> Mapping[str, QueueStanding]:
         """How each of these queues stands now. Raises `Unavailable`."""
@@ -80,11 +75,10 @@ class QueueStandings:
 
     async def count_due_batches(self) -> int:
         """How many batches are due, of all queues, at most a second ago. Raises `Unavailable`."""
-        async with self._counting:
-            if self._monotonic() - self._counted_at >= FRESH_SECONDS:
-                self._due = await self._store.bus_standings.count_due_batches(await self._now() + self._deadline)
-                self._counted_at = self._monotonic()
-            return self._due
+        return await self._due.get()
+
+    async def _count_due_batches(self) -> int:
+        return await self._store.bus_standings.count_due_batches(await self._now() + self._deadline)
 
     async def _read_each(self, queues: Sequence[str]) -> list[QueueStanding]:
         found = await self._read(queues)

@@ -11,8 +11,8 @@ from shared.domain.console.overview import AttentionKind, Overview, UnknownPart,
 from shared.domain.errors import Unavailable
 from shared.flow.messages.gauges import find_blocked
 from shared.flow.time import DatabaseTime
+from shared.runtime.cached import Cached
 from shared.runtime.masking import without_secrets
-from shared.runtime.shared_reading import SharedReading
 from shared.store import Store
 
 SECONDS = 1.0
@@ -33,12 +33,12 @@ class OverviewReader:
         self._store = store
         self._time = time
         self._roles = roles
-        self.queues = SharedReading(broker.list_queues, seconds=2 * SECONDS)
-        self._minutes = SharedReading(self._read_minutes, seconds=_COUNTED_SECONDS)
-        self._open_jobs = SharedReading(store.job_lists.count_open, seconds=_COUNTED_SECONDS)
-        self._dead_letters = SharedReading(store.dead_letters.estimate_count, seconds=_COUNTED_SECONDS)
-        self._troubles = SharedReading(self._count_troubles, seconds=_COUNTED_SECONDS)
-        self._overview = SharedReading(self._look, seconds=SECONDS)
+        self.queues = Cached(broker.list_queues, seconds=2 * SECONDS)
+        self._minutes = Cached(self._read_minutes, seconds=_COUNTED_SECONDS)
+        self._open_jobs = Cached(store.job_lists.count_open, seconds=_COUNTED_SECONDS)
+        self._dead_letters = Cached(store.dead_letters.estimate_count, seconds=_COUNTED_SECONDS)
+        self._troubles = Cached(self._count_troubles, seconds=_COUNTED_SECONDS)
+        self._overview = Cached(self._look, seconds=SECONDS)
         self._glancing: asyncio.Future[Overview] | None = None
         self._unknown_since: dict[str, datetime] = {}
 

@@ -2,7 +2,7 @@
 
 from shared.domain.errors import NotFound
 from shared.domain.messages.flowing import CredentialStanding, queue_of, standing_at
-from shared.flow.messages.looks import RecentLooks
+from shared.runtime.cached import CachedByKey
 from shared.store import Store
 
 JOBS_COUNTED = 1_000
@@ -14,11 +14,11 @@ class CredentialFigures:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looks: RecentLooks[CredentialStanding] = RecentLooks()
+        self._standings = CachedByKey[CredentialStanding]()
 
     async def measure(self, credential_id: str) -> CredentialStanding:
         """How it stands, up to a second ago. Raises `NotFound` where it is gone."""
-        return await self._looks.look(credential_id, lambda: self._read(credential_id))
+        return await self._standings.get(credential_id, lambda: self._read(credential_id))
 
     async def _read(self, credential_id: str) -> CredentialStanding:
         traffic = await self._store.credentials.get_traffic(credential_id)

@@ -12,7 +12,7 @@ from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.figures import Ahead, Forecast, MessageCounts, forecast, moves_on, share_of
 from shared.domain.messages.jobs import options_of
 from shared.domain.messages.pacing import effective_rate
-from shared.flow.messages.looks import RecentLooks
+from shared.runtime.cached import CachedByKey
 from shared.store import Store
 
 _JOBS_LOOKED_AT = 200
@@ -31,14 +31,14 @@ class MessageFigures:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looks: RecentLooks[JobFigures] = RecentLooks()
+        self._figures = CachedByKey[JobFigures]()
 
     async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
         """How the job stands, up to a second ago but never before its last move; `exact`: at a moment after this
         call. If `counts.round` is not the job's, the job has been taken up again since it was read."""
-        figures = await self._looks.look(job.key, lambda: self._read(job), exact=exact)
+        figures = await self._figures.get(job.key, lambda: self._read(job), seconds=0 if exact else None)
         if figures.standing != _standing_of(job):
-            figures = await self._looks.look(job.key, lambda: self._read(job), exact=True)
+            figures = await self._figures.get(job.key, lambda: self._read(job), seconds=0)
         return figures
 
     async def foresee(self, job: Job, messages: int) -> Forecast:

@@ -12,12 +12,13 @@ from msgspec import Struct
 from services.api.bus.routemaster.answers import answer, answer_nothing
 from services.api.http import errors
 from services.api.http.errors import BasicNeeded, Problem
-from services.api.http.looks import SharedLook
+from services.api.http.health import are_passed
 from services.api.http.request_ids import current_request_id
 from services.api.http.rights import EVERYBODY, OnBus
 from services.api.http.routes import Parameter, Resource, Route
 from shared.flow.bus.standing import QueueStandings
 from shared.runtime.bus_settings import BusSettings
+from shared.runtime.cached import Cached
 from shared.runtime.clock import Clock
 
 LATE_SECONDS = 1.0
@@ -57,7 +58,7 @@ class PulseResource(Resource):
         settings: BusSettings,
         clock: Clock,
     ) -> None:
-        self._look = SharedLook(checks)
+        self._is_well = Cached(lambda: are_passed(*checks))
         self._standings = standings
         self._settings = settings
         self._clock = clock
@@ -67,7 +68,7 @@ class PulseResource(Resource):
         who=OnBus.EITHER, answers={HTTPStatus.NO_CONTENT: None},
     )  # fmt: skip
     async def take_pulse(self) -> Response[Any]:
-        return answer_nothing() if await self._look.is_well() else _tell_no_pulse()
+        return answer_nothing() if await self._is_well.get() else _tell_no_pulse()
 
     @Route(
         "GET", "/pulse/scaling", summary="Answer a second late where more workers are needed, or tell it in figures.",

@@ -5,7 +5,6 @@
     typed      what was typed and chosen in a form, as the API takes it
     apps       the apps that a page lets its reader choose from
     namespaces the same of namespaces
-    shared_reads  what all who have a page open share of what it reads, and whose sessions these are
     routes     `PageRoute` and `FormRoute`: a page, and what a form on it does
     frame      navigation, problems, and what a refresh answers
     html       templates, answers in HTML, styles, scripts and icons

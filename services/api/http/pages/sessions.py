@@ -6,19 +6,21 @@ only: the API's own routes ignore it.
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from cachetools import TTLCache
 from litestar import Request
 from msgspec import Struct
 
 from services.api.http.identity import SESSION, Directory, count_sign_in
-from services.api.http.pages.shared_reads import OpenSessions
 from services.api.http.request_ids import header_values
 from shared.domain.accounts.callers import Caller, secret_digest
 from shared.domain.accounts.sessions import LONGEST, WebSession
 from shared.domain.errors import Unauthorized
+from shared.runtime.cached import Cached
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -28,9 +30,16 @@ HTTPS = "https"
 REFRESH = "hx-request"
 """The header of what a script asks for."""
 
+STALE_SECONDS = 2.0
+"""How long a page may go on refreshing after its session has ended."""
+
+_MOST_OPEN, _OPEN_SECONDS = 2_000, 30.0
 _USED = "x-used"
 _PLAIN, _SECURE = "carillon", "__Host-carillon"
 _AGENT_CHARACTERS, _COOKIE_CHARACTERS = 200, 100
+
+
+Found = TypeVar("Found")
 
 
 class Visitor(Struct, frozen=True):
@@ -43,6 +52,33 @@ class Visitor(Struct, frozen=True):
 class SignedIn(Struct, frozen=True):
     session: WebSession
     caller: Caller
+
+
+class OpenSessions(Generic[Found]):
+    """Looks up the sessions of all open pages by one `find`, every two seconds. `find` returns those that are still
+    good, by id, and raises `Unavailable`."""
+
+    def __init__(
+        self,
+        find: Callable[[Sequence[str]], Awaitable[Mapping[str, Found]]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find = find
+        self._open: TTLCache[str, None] = TTLCache(_MOST_OPEN, _OPEN_SECONDS)
+        self._found = Cached(self._find_open, seconds=STALE_SECONDS, monotonic=monotonic)
+
+    async def get(self, session_id: str) -> Found | None:
+        """This session, at most two seconds old. Raises `Unavailable`."""
+        found = await self._found.get()
+        if session_id not in found:
+            found = await self._find([session_id])
+        if session_id in found:
+            self._open[session_id] = None
+        return found.get(session_id)
+
+    async def _find_open(self) -> Mapping[str, Found]:
+        return await self._find(sorted(self._open)) if self._open else {}
 
 
 class Visitors:

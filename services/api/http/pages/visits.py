@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -15,16 +16,20 @@ from litestar.exceptions import HTTPException
 from services.api.http import paging
 from services.api.http.pages.inner import ApiAnswer, ApiProblem, InnerApi
 from services.api.http.pages.sessions import is_refresh
-from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
 from services.api.http.paths import encode_part, without_slash
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
+from shared.runtime.cached import CachedByKey, is_unavailable
 
 FORM_BYTES = 4 * 2**20
 SHOWN = 50
 """How many things a list shows at once."""
 
+SHARED_READS = "shared_reads"
+"""The key in the application's state of the results that open pages share."""
+
 _MOST_FIELDS = 2_000
+_MOST_READS = 300
 _CHARSET = re.compile(rb"charset\s*\*?=", re.IGNORECASE)
 
 
@@ -147,7 +152,7 @@ class Visit:
     async def read_shared(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:
         """A value of `read`; for a refresh, one that was read at most `seconds` ago, also for another reader. Readers
         with the same `key` share it, so `key` must contain every right that changes it. Nobody may change the value."""
-        reads: SharedReads = self.request.app.state[SHARED_READS]
+        reads: CachedByKey[Any] = self.request.app.state[SHARED_READS]
         return await reads.get(key, read, seconds=seconds if is_refresh(self.request) else 0)
 
     def may(self, role: str, *, app: str | None = None, namespace: str | None = None) -> bool:
@@ -158,6 +163,16 @@ class Visit:
         else:
             held = self.caller.role_over_everything
         return held is not None and held.covers(Role(role))
+
+
+def shared_reads(monotonic: Callable[[], float] = time.monotonic) -> CachedByKey[Any]:
+    """The results that open pages share. A reader who opens a page gets a new one: they may have changed something."""
+    return CachedByKey(most=_MOST_READS, shares=_is_of_server, monotonic=monotonic)
+
+
+def _is_of_server(error: Exception) -> bool:
+    """Whether all readers would meet the error; another one is about the reader who asks."""
+    return is_unavailable(error) or (isinstance(error, ApiProblem) and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _names_encoding(body: bytes, boundary: str) -> bool:

@@ -23,6 +23,7 @@ from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
 from shared.flow.messages.feeding import CredentialFeed
 from shared.runtime import faults
+from shared.runtime.cached import CachedByKey
 from tests.providers.rules import Rule
 from tests.services.worker.messages.post import SECRET, Post
 from tests.waiting import until
@@ -63,8 +64,8 @@ async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
 
 async def test_a_job_that_has_ended_is_told_as_it_ended(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     """However short before somebody looked."""
-    monkeypatch.setattr("shared.flow.messages.looks.FRESH_SECONDS", 3_600.0)
     messages = post.parts.of(MessagesPart)
+    monkeypatch.setattr(messages.figures, "_figures", CachedByKey(seconds=3_600.0))
     suspended = await messages.credentials.move(await post.credential(), CredentialStatus.SUSPENDED)
     job = await post.job(suspended, 3)
     early = await messages.figures.measure(job)

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from services.api.http.pages.inner import INNER
 from services.api.http.pages.routes import PageRoute
-from services.api.http.pages.shared_reads import SHARED_READS, SharedReads
+from services.api.http.pages.visits import SHARED_READS, shared_reads
 from services.parts import Parts
 from tests.bench.explained import explain
 from tests.commands import Commands
@@ -118,7 +118,7 @@ class Costs:
 
     def forget(self) -> None:
         """Forget what pages have read together. What they read from now on is kept however long this machine takes."""
-        self.house.admin.app.state[SHARED_READS] = SharedReads(lambda: 0.0)
+        self.house.admin.app.state[SHARED_READS] = shared_reads(lambda: 0.0)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

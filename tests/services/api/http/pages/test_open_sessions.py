@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from services.api.http.pages.shared_reads import STALE_SECONDS, OpenSessions, SharedReads
+from services.api.http.pages.sessions import STALE_SECONDS, OpenSessions
 
 
 async def test_sessions_are_looked_up_together() -> None:
@@ -13,7 +13,7 @@ async def test_sessions_are_looked_up_together() -> None:
         looks[tuple(ids)] += 1
         return {id: there[id] for id in ids if id in there}
 
-    pages = OpenSessions(find, SharedReads(lambda: now[0]))
+    pages = OpenSessions(find, monotonic=lambda: now[0])
     assert [await pages.get(id) for id in ("a", "b", "nobody")] == [1, 2, None]
     looks.clear()
     now[0] = STALE_SECONDS

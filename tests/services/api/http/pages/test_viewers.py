@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from services.api import app
-from services.api.http.pages import shared_reads
-from services.api.http.pages.shared_reads import STALE_SECONDS, SharedReads
+from services.api.http.pages.sessions import STALE_SECONDS, OpenSessions
+from services.api.http.pages.visits import shared_reads
 from shared.flow.bus import pressure, standing
 from shared.flow.console import overviews
 from tests.commands import Commands
@@ -34,8 +34,8 @@ async def test_twenty_viewers_ask_the_database_little(
         monkeypatch.setattr(overviews, name, 3_600.0)
     for module in (pressure, standing):
         monkeypatch.setattr(module, "FRESH_SECONDS", 3_600.0)
-    for module in (app, shared_reads):
-        monkeypatch.setattr(module, "SharedReads", lambda: SharedReads(lambda: now[0]))
+    monkeypatch.setattr(app, "shared_reads", lambda: shared_reads(lambda: now[0]))
+    monkeypatch.setattr(OpenSessions.__init__, "__kwdefaults__", {"monotonic": lambda: now[0]})
     watched = house.build()
     for number in range(SUBSCRIPTIONS):
         wish = {"callback": "https://example.com/events", "topics": ["orders"]}
