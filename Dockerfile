@@ -14,8 +14,9 @@ COPY LICENSE README.md pyproject.toml ./
 COPY services services
 COPY shared shared
 COPY client client
+COPY contrib contrib
 # Litestar asks for polyfactory and faker, which make up test data; what we use of it does not load them.
-RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . ./client \
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . ./client ./contrib \
     && /opt/carillon/bin/pip install --no-deps --no-index /dist/*.whl \
     && /opt/carillon/bin/pip uninstall --yes pip setuptools polyfactory faker
 

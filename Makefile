@@ -38,7 +38,7 @@ deps: $(DEV_READY) ## Fetch what the tests need beside Python: servers, jars, pr
 	@$(RUN) tests.stack deps
 
 test: deps ## Run the gate: every quick test, and one proof of each promise, on real servers that it starts itself
-	@$(RUN) compileall -q -j 0 services shared client/carillon tests
+	@$(RUN) compileall -q -j 0 services shared client/carillon contrib tests
 	timeout --kill-after=60 $(GATE_SECONDS) $(PYTEST) -n auto --tier=gate --timeout=60 --maxfail=20 $(ARGS)
 
 test-all: deps ## Run all other tests but storms: an hour; what fails runs once more, alone
@@ -96,13 +96,13 @@ lock: $(DEMO_READY) ## Pin all dependencies anew after a change in a pyproject.t
 			"without it; name another one with: make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv
 
-$(DEMO_READY): requirements/build.txt requirements/embedded.txt pyproject.toml client/pyproject.toml | .venv/bin/pip
+$(DEMO_READY): requirements/build.txt requirements/embedded.txt pyproject.toml client/pyproject.toml contrib/pyproject.toml | .venv/bin/pip
 	@echo "make: 1/3 the installer, into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
 	@echo "make: 2/3 $$(grep -c == requirements/embedded.txt) packages; the first time this takes half a minute"
 	@$(INSTALL) --require-hashes -r requirements/embedded.txt
 	@echo "make: 3/3 Carillon itself"
-	@$(INSTALL) --no-deps --no-build-isolation --editable . --editable ./client
+	@$(INSTALL) --no-deps --no-build-isolation --editable . --editable ./client --editable ./contrib
 	@touch $@
 
 $(DEV_READY): requirements/dev.txt client/pyproject.toml $(DEMO_READY)

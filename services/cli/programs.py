@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Coroutine, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from msgspec.structs import replace
 
 from services.cli.options import Count, Decorate
 from services.cli.target import DATA_FOLDER
-from services.commands.importing.command import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
 from shared.domain.errors import CarillonError, Invalid
@@ -318,7 +318,10 @@ def _find_running(context: click.Context, data_dir: str | None) -> "Instance":
     return found
 
 
-programs.add_command(import_group(settings_of, run_async))
+if find_spec("carillon_imports"):  # a distribution of its own, in `contrib`
+    from carillon_imports.command import import_group
+
+    programs.add_command(import_group(settings_of, run_async))
 programs.add_command(print_rules)
 
 

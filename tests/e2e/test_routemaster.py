@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from services.embedded.processes import free_port
+from tests.contrib.import_routemaster.routemaster import ROOT as OLD_ROOT_KEY
+from tests.contrib.import_routemaster.routemaster import running
 from tests.e2e.drain import Drained, draining
 from tests.e2e.house import House
 from tests.services.api.bus.recorded import CONVERSATION, OF_ROOT, request
-from tests.services.commands.import_routemaster.routemaster import ROOT as OLD_ROOT_KEY
-from tests.services.commands.import_routemaster.routemaster import running
 from tests.stack.certificates import Authority
 from tests.waiting import SECONDS, until
 

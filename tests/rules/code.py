@@ -6,7 +6,7 @@ from functools import cache
 from shared.runtime.memory import pause_collection
 from tests.stack.places import CHECKOUT
 
-SERVER = ("services", "shared")
+SERVER = ("contrib", "services", "shared")
 CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
 
 KINDS = (ast.AsyncFunctionDef, ast.FunctionDef, ast.ClassDef, ast.Call, ast.Compare, ast.MatchValue, ast.Expr)

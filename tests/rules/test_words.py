@@ -22,7 +22,7 @@ GIVEN = {"closed", "__missing__"}
 NO_VERBS = {"again", "any", "apart", "before", "by", "in", "of", "once", "other", "rarely", "soon", "still", "upcoming"}
 
 # The folders whose docstrings keep to the rule.
-WORDED = ("client", "services", "shared", "monitoring")
+WORDED = ("client", "contrib", "services", "shared", "monitoring")
 OPENER = re.compile(r"(?:^|[.!?:|]\W*\s|\n\s*\n\s*|\n\s*- )(What|Who|Whoever|Where|Of)\b")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from services.commands.import_marathon.source import open_source
+from carillon_imports.marathon.source import open_source
 from shared.audience import Audience
 from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.errors import Invalid, Unavailable

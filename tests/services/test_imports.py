@@ -35,7 +35,7 @@ API = {"litestar", "pydantic", "services.api"}
 LATE = S3 | {"aiohttp", "aiosmtplib", "h2", "shared.outgoing.client", "shared.blobs.s3"}
 COLUMNS = {"asyncpg", "numpy"}
 NOBODYS = {
-    "httpx", "services.commands.demo", "services.commands.import_marathon", "services.commands.import_routemaster",
+    "httpx", "services.commands.demo", "carillon_imports.marathon", "carillon_imports.routemaster",
     "services.embedded.instance",
 }  # fmt: skip
 

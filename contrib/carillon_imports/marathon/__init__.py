@@ -1,0 +1,72 @@
+"""`carillon import marathon`: apps, users, templates and jobs of a Marathon database, with their ids.
+
+Safe to repeat, and to interrupt. A thing that is here already and equal is left alone. One that was changed there since
+is updated here, unless somebody changed it here too. One that was deleted here does not come back (`verdicts`).
+Deletions there are not followed. Jobs that have ended come as history. A job whose start lies ahead comes only when
+asked for, because both systems would send it; from then on it is Carillon's, whatever becomes of it there. Other jobs
+that have not ended are named, with what to do about them. Their stages (`status`, `events`) are left behind.
+
+The source is named on the command line and opened here rather than in `services.connections`: it belongs to no service.
+"""
+
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+from carillon_imports.carry import Carrier
+from carillon_imports.kinds import ImportedKind
+from carillon_imports.marathon.jobs import JobsKind, Starts
+from carillon_imports.marathon.kinds import AppsKind, Names, TemplatesKind, UsersKind
+from carillon_imports.marathon.source import Marathon, Row, open_source
+from carillon_imports.progress import ImportDisplay, display
+from carillon_imports.report import ImportTally
+from carillon_imports.run import ImportOptions
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.jobs.common import JobsPart
+from shared.domain.instants import ns
+from shared.store.documents import Identified
+
+TABLES = ("apps", "users", "templates", "jobs")
+
+R = TypeVar("R", bound=Row)
+T = TypeVar("T", bound=Identified)
+
+
+async def bring(
+    source: str, capabilities: Capabilities, *, options: ImportOptions, scheduled: bool = False
+) -> ImportTally:
+    """Import the Marathon database at this URL; jobs that are `scheduled` there start here.
+
+    Raises:
+        Invalid: it cannot be read, or is none.
+        Unavailable: a server is away. Things that were brought until then stay, and the next import goes on from there.
+    """
+    async with open_source(source, capabilities.settings.tls) as marathon:
+        if not options.dry_run:
+            await capabilities.store.setup()
+        tally = ImportTally(options.record)
+        with display(await marathon.counts()) as shown:
+            await _carry(marathon, capabilities, options, tally, shown, scheduled=scheduled)
+    return tally
+
+
+async def _carry(
+    marathon: Marathon,
+    capabilities: Capabilities,
+    options: ImportOptions,
+    tally: ImportTally,
+    shown: ImportDisplay,
+    *,
+    scheduled: bool,
+) -> None:
+    store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
+    flow = Parts(capabilities, ()).of(JobsPart).flow
+    starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
+
+    async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
+        await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, shown)
+
+    await carry(AppsKind(store, names), marathon.apps())
+    await carry(UsersKind(store), marathon.users())
+    await carry(TemplatesKind(store, names), marathon.templates())
+    await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=scheduled), marathon.jobs())

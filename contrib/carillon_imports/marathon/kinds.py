@@ -1,0 +1,149 @@
+"""Apps, users and templates: how each is read from its row, found here, and written."""
+
+from collections.abc import Iterable, Sequence
+
+from carillon_imports.kinds import PlainKind, Reasons, taken_meanwhile
+from carillon_imports.marathon.mapping import read_app, read_template, read_user
+from carillon_imports.marathon.source import AppRow, TemplateRow, UserRow
+from shared.domain.accounts.apps import App, name_key
+from shared.domain.accounts.callers import User
+from shared.domain.accounts.roles import fold_email
+from shared.domain.errors import Conflict
+from shared.domain.jobs.templates import Template
+from shared.store import Store
+
+
+class Names:
+    """The apps that are here, or would be: what belongs to another one cannot come."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._holders: dict[str, str] = {}
+
+    def add(self, app: App) -> None:
+        """Remember this app."""
+        self._holders.setdefault(name_key(app.name), app.id)
+        if not app.deleting:
+            self._names[app.id] = app.name
+
+    def holders(self) -> dict[str, str]:
+        """The ids of these apps by their names in lower case."""
+        return dict(self._holders)
+
+    def of(self, app_id: str) -> str:
+        """The app's name. Raises `Conflict` for one that is not here."""
+        name = self._names.get(app_id)
+        if name is None:
+            raise Conflict("its app was not brought, or was deleted here", field="appId", value=app_id)
+        return name
+
+    def name_of(self, app_id: str) -> str:
+        """The app's name for people, or else its id."""
+        return self._names.get(app_id, app_id)
+
+
+class AppsKind(PlainKind[AppRow, App]):
+    """How apps are brought."""
+
+    name = "apps"
+
+    def __init__(self, store: Store, names: Names) -> None:
+        self._apps = store.apps
+        self._names = names
+
+    def label(self, row: AppRow) -> str:
+        return row.name
+
+    def read(self, row: AppRow) -> App:
+        return read_app(row)
+
+    async def here(self, ids: Sequence[str]) -> dict[str, App]:
+        return await self._apps.with_ids(ids)
+
+    async def find_refused(self, new: Sequence[App]) -> Reasons:
+        taken = await self._apps.ids_of([app.bundle_id for app in new])
+        reasons = {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
+        holders = self._names.holders() | await self._apps.find_holders([app.name for app in new])
+        for app in new:
+            if app.id in reasons:
+                continue
+            holder = holders.setdefault(name_key(app.name), app.id)
+            if holder != app.id:
+                reasons[app.id] = f"its name is that of app {holder}, but for case: rename one of them there"
+        return reasons
+
+    async def add(self, new: Sequence[App]) -> Reasons:
+        return taken_meanwhile(new[position].id for position in await self._apps.add_new(new))
+
+    async def replace(self, here: App, there: App) -> bool:
+        return await self._apps.replace(here, there)
+
+    def remember(self, present: Iterable[App]) -> None:
+        for app in present:
+            self._names.add(app)
+
+
+class UsersKind(PlainKind[UserRow, User]):
+    """How users are brought."""
+
+    name = "users"
+
+    def __init__(self, store: Store) -> None:
+        self._users = store.users
+
+    def label(self, row: UserRow) -> str:
+        return row.email
+
+    def read(self, row: UserRow) -> User:
+        return read_user(row)
+
+    async def here(self, ids: Sequence[str]) -> dict[str, User]:
+        return await self._users.with_ids(ids)
+
+    async def find_refused(self, new: Sequence[User]) -> Reasons:
+        taken = await self._users.with_emails([user.email for user in new])
+        return {user.id: "another user here has this address" for user in new if fold_email(user.email) in taken}
+
+    async def add(self, new: Sequence[User]) -> Reasons:
+        return taken_meanwhile(new[position].id for position in await self._users.add_new(new))
+
+    async def replace(self, here: User, there: User) -> bool:
+        return await self._users.replace(here, there)
+
+    def remember(self, present: object) -> None:
+        """Does nothing: no later kind refers to users."""
+
+
+class TemplatesKind(PlainKind[TemplateRow, Template]):
+    """How templates are brought."""
+
+    name = "templates"
+
+    def __init__(self, store: Store, names: Names) -> None:
+        self._templates = store.templates
+        self._names = names
+
+    def label(self, row: TemplateRow) -> str:
+        return f"{row.name} ({row.locale}) of {self._names.name_of(row.app_id)}"
+
+    def read(self, row: TemplateRow) -> Template:
+        self._names.of(row.app_id)
+        return read_template(row)
+
+    async def here(self, ids: Sequence[str]) -> dict[str, Template]:
+        return await self._templates.with_ids(ids)
+
+    async def find_refused(self, new: Sequence[Template]) -> Reasons:
+        app_ids, names = {template.app_id for template in new}, {template.name for template in new}
+        taken = await self._templates.ids_of(sorted(app_ids), sorted(names))
+        reason = "its app has another template with this name and locale here"
+        return {template.id: reason for template in new if (template.app_id, template.name, template.locale) in taken}
+
+    async def add(self, new: Sequence[Template]) -> Reasons:
+        return taken_meanwhile(new[position].id for position in await self._templates.add_new(new))
+
+    async def replace(self, here: Template, there: Template) -> bool:
+        return await self._templates.replace(here, there)
+
+    def remember(self, present: object) -> None:
+        """Does nothing: a job that starts later looks its templates up itself."""

@@ -1,0 +1,75 @@
+"""Marathon's apps, users and templates as things of ours, and which of them break a rule of ours. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from carillon_imports.marathon.source import MAX_JSON_BYTES, AppRow, TemplateRow, UserRow
+from shared.domain.accounts.apps import App, check_app
+from shared.domain.accounts.callers import User, check_email
+from shared.domain.errors import Invalid
+from shared.domain.jobs.templates import Template, check_template
+
+_UNREADABLE = (msgspec.DecodeError, RecursionError)
+
+
+def read_app(row: AppRow) -> App:
+    """The app. Raises `Invalid` where its name or bundle id breaks its rule."""
+    check_app(row.name, row.bundle_id)
+    return App(
+        id=row.id,
+        name=row.name,
+        bundle_id=row.bundle_id,
+        created_by=row.created_by,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def read_user(row: UserRow) -> User:
+    """The user. Raises `Invalid` for what is no address."""
+    check_email(row.email)
+    return User(
+        id=row.id,
+        email=row.email,
+        is_admin=row.is_admin,
+        allowed_apps=row.allowed_apps,
+        created_by=row.created_by,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def read_template(row: TemplateRow) -> Template:
+    """The template, with tags of any name: its jobs fill them. Raises `Invalid` for any other that the API would
+    refuse."""
+    body, defaults = read_json("body", row.body), read_json("defaults", row.defaults)
+    check_template(name=row.name, locale=row.locale, body=body, defaults=defaults, lenient=True)
+    return Template(
+        id=row.id,
+        app_id=row.app_id,
+        name=row.name,
+        locale=row.locale,
+        body=body,
+        defaults=defaults,
+        created_by=row.created_by,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def read_json(field: str, text: str | None) -> dict[str, Any]:
+    """A field that holds a JSON object; `None` stands for one that was too large to be read.
+
+    Raises:
+        Invalid: the text was too large, or holds no object.
+    """
+    if text is None:
+        raise Invalid(f"its JSON makes over {MAX_JSON_BYTES:,} bytes", field=field)
+    try:
+        value = msgspec.json.decode(text)
+    except _UNREADABLE as error:
+        raise Invalid(f"invalid {field}: it cannot be read: {error}", field=field) from error
+    if not isinstance(value, dict):
+        raise Invalid(f"invalid {field}: an object is needed", field=field)
+    return value

@@ -1,0 +1,67 @@
+"""`carillon import routemaster`: the tokens, the topics' owners and the subscriptions of a Routemaster, by its API.
+
+Safe to repeat, and to interrupt, as every import is (`importing.verdicts`). Three lists are read from end to end before
+anything is written. Each token comes as it is, so a client needs no other setting than its `url`. A topic that nobody
+publishes on comes with its subscribers. Events that wait there, counts and health stay behind.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
+
+from carillon_imports.carry import Carrier
+from carillon_imports.kinds import ImportedKind
+from carillon_imports.progress import ImportDisplay, display
+from carillon_imports.report import ImportTally
+from carillon_imports.routemaster.clients import Clients, TokensKind
+from carillon_imports.routemaster.source import OldBus, open_routemaster
+from carillon_imports.routemaster.subscribers import SubscribersKind
+from carillon_imports.routemaster.topics import TopicsKind
+from carillon_imports.run import ImportOptions
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.bus.common import BusPart
+from shared.store.documents import Identified
+
+TABLES = ("tokens", "topics", "subscribers")
+
+_AT_ONCE = 100
+
+R = TypeVar("R", bound=Identified)
+T = TypeVar("T", bound=Identified)
+
+
+async def bring(url: str, root_key: str, capabilities: Capabilities, *, options: ImportOptions) -> ImportTally:
+    """Import the Routemaster at this URL, whose root has this key.
+
+    Raises:
+        Invalid: it cannot be read, or is none.
+        Unavailable: a server is away. Things that were brought until then stay, and the next import goes on from there.
+    """
+    async with open_routemaster(url, root_key, capabilities.settings.tls) as routemaster:
+        old = await routemaster.read()
+    if not options.dry_run:
+        await capabilities.store.setup()
+    tally = ImportTally(options.record)
+    counts = {"tokens": len(old.tokens), "topics": len(old.topics), "subscribers": len(old.subscribers)}
+    with display(counts) as shown:
+        await _carry(old, capabilities, tally, shown, dry_run=options.dry_run)
+    return tally
+
+
+async def _carry(
+    old: OldBus, capabilities: Capabilities, tally: ImportTally, shown: ImportDisplay, *, dry_run: bool
+) -> None:
+    store, settings, clients = capabilities.store, capabilities.settings, Clients()
+    bus = Parts(capabilities, ()).of(BusPart)
+
+    async def carry(kind: ImportedKind[R, T], rows: Sequence[R]) -> None:
+        await Carrier(kind, store.imports, tally, dry_run=dry_run).carry(_pages(rows), shown)
+
+    await carry(TokensKind(store, clients, capabilities.clock), old.tokens)
+    await carry(TopicsKind(store, clients, bus.topics, most=settings.bus.topics_per_namespace), old.topics)
+    await carry(SubscribersKind(store, clients, bus.subscribing, settings), old.subscribers)
+
+
+async def _pages(rows: Sequence[R]) -> AsyncIterator[list[R]]:
+    for start in range(0, len(rows), _AT_ONCE):
+        yield list(rows[start : start + _AT_ONCE])
