@@ -138,9 +138,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
         _few('carillon_instants_lost_total{why="late"}', good=_ACCEPTED),
     ),
     "DeadLettersGrow": (_grown("carillon_dead_letters_total"),),
-    "TasksPoisoned": (
-        _above('carillon_queue_messages{queue="push.batch",state="dead"}', 1, 0, {"queue": "push.batch"}),
-    ),
+    "TasksPoisoned": (_grown('carillon_tasks_total{outcome="dropped"}'),),
     "FeedbackBehind": (
         _above("carillon_feedback_flush_age_seconds", 61, 60),
         Case(fires={_LAG: "10000+1x60"}, below={_LAG: "20000x60"}, minute=60),

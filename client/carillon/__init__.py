@@ -93,7 +93,7 @@ from carillon.previews import (
 )
 from carillon.processes import InHand, Minute, Process, Setting
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
-from carillon.queues import DeadTask, DeadTasks, Queue, Queues, Returned
+from carillon.queues import Queue, Queues
 from carillon.schedules import Schedules
 from carillon.sessions import BrowserSession, Sessions
 from carillon.signing_secrets import SigningSecret, SigningSecrets
@@ -149,8 +149,6 @@ __all__ = [
     "Credentials",
     "DeadLetter",
     "DeadLetters",
-    "DeadTask",
-    "DeadTasks",
     "Device",
     "DueInstant",
     "DueInstants",
@@ -207,7 +205,6 @@ __all__ = [
     "Reencrypted",
     "Rendering",
     "Retry",
-    "Returned",
     "Role",
     "Sample",
     "Samples",

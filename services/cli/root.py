@@ -38,7 +38,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "events": "Events of a job, newest last.",
         "minutes": "Work done, minute by minute.",
         "processes": "Running processes, and the work they have in hand.",
-        "queues": "Queues on RabbitMQ: waiting tasks and dead ones.",
+        "queues": "Queues on RabbitMQ: waiting tasks.",
         "bulk": "Act on many things at once.",
         "audit": "Acts on the deployment, and who did them.",
     },

@@ -153,8 +153,8 @@ class Parts:
         sent = {kind.batch_task.queue for kind in self.job_kinds}
         if len(set(queues)) < len(queues) or not sent <= set(queues):
             raise ValueError(f"a stage has a queue of its own, and a kind of job a stage: {queues}, {sorted(sent)}")
-        if not all(queue.startswith(TASK_PREFIXES) and not queue.endswith(".dlq") for queue in queues):
-            raise ValueError(f"a queue begins with one of {TASK_PREFIXES}, and does not end in .dlq: {queues}")
+        if not all(queue.startswith(TASK_PREFIXES) for queue in queues):
+            raise ValueError(f"a queue begins with one of {TASK_PREFIXES}: {queues}")
         return stages
 
     @cached_property

@@ -1,12 +1,12 @@
-"""The one place that takes, acknowledges and rejects messages.
+"""The one place that takes and acknowledges messages.
 
 A message is acknowledged when its stage returns. A task that cannot be done is tried again in place for a moment only,
 so that a blip or the election of a leader costs nothing:
 
     done ──> acknowledged
     something is away ──> again in place, for two seconds ──> put off, acknowledged
-    a fault of ours   ──> put off, acknowledged; after the last of its tries given up, to the dead letters
-    nobody can read it ──> to the dead letters
+    a fault of ours   ──> put off, acknowledged; after the last of its tries given up and dropped
+    cannot be read    ──> dropped
 
 Work that is put off waits for an instant of the clock, not in a slot here, which other work may need; there is no other
 timer for work. It is put off in the store. While the store itself is away, nothing can be: then the slot is held and
@@ -113,7 +113,7 @@ class Consumer:
             TASK_WAIT_SECONDS.labels(self._queue).observe(delivery.waited_seconds)
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
             if (task := self._read(delivery.body)) is None:
-                answer = MessageAnswer.DEAD
+                answer = MessageAnswer.DROPPED
             else:
                 with follow(name_of(task), task.trace, **facts_of(task)) as span:
                     answer = await self._work_off(task, stopping, redelivered=delivery.redelivered)
@@ -149,7 +149,7 @@ class Consumer:
                         return MessageAnswer.PUT_OFF
                 case _ if _is_last(task):
                     await self._give_up(task, failure)
-                    return MessageAnswer.DEAD
+                    return MessageAnswer.DROPPED
                 case _:
                     # Counted even if it cannot be put off, so that a fault of ours ends the work some day.
                     task = tasks.next_try(task, fault=True)
@@ -198,17 +198,15 @@ class MessageAnswer(StrEnum):
     DONE = "done"
     PUT_OFF = "put_off"
     REQUEUED = "requeued"
-    DEAD = "dead"
+    DROPPED = "dropped"
 
     async def give(self, delivery: Delivery) -> None:
         """Give this answer. Raises `Unavailable`: then the broker delivers the message again."""
         match self:
-            case MessageAnswer.DONE | MessageAnswer.PUT_OFF:
+            case MessageAnswer.DONE | MessageAnswer.PUT_OFF | MessageAnswer.DROPPED:
                 await delivery.ack()
             case MessageAnswer.REQUEUED:
                 await delivery.requeue()
-            case MessageAnswer.DEAD:
-                await delivery.reject()
 
 
 def _is_last(task: Task) -> bool:

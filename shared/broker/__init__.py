@@ -7,7 +7,6 @@ Guarantees of every implementation:
   silent loss. When it raises `Unavailable`, the message may or may not have arrived.
 - A delivery stays with its subscription until it is acknowledged, rejected or requeued. If the subscription ends
   first, it is delivered again, to anybody.
-- `reject` moves the message to the queue's dead letters, `<queue>.dlq`.
 - At most `prefetch` deliveries of a subscription are unanswered at a time.
 - `deliver` tells of each message what became of it, and none of them changes what becomes of another. `None` is a
   confirm: a queue has it, durably if the queue is durable.
@@ -20,11 +19,9 @@ from typing import Protocol, Self
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 from shared.domain.console.queues import QueueState
 
-DEAD_LETTERS = ".dlq"
-
 
 class Delivery(Protocol):
-    """One message in one consumer's hands; exactly one of the three answers ends it.
+    """One message in one consumer's hands; exactly one of the two answers ends it.
 
     An answer whose connection is gone does nothing: the broker has taken the message back already.
     """
@@ -35,10 +32,7 @@ class Delivery(Protocol):
     """From its publishing to its first delivery; `None` for one that comes again, or that an earlier release sent."""
 
     async def ack(self) -> None:
-        """The work is done: forget the message."""
-
-    async def reject(self) -> None:
-        """Nobody can read the message: move it to the dead letters."""
+        """The work is done, or cannot be done: forget the message."""
 
     async def requeue(self) -> None:
         """The work cannot be done now: put the message back into the queue."""
@@ -66,13 +60,13 @@ class Subscription(Protocol):
 
 
 class Broker(Protocol):
-    """Queues with confirms, subscriptions and dead letters."""
+    """Queues with confirms and subscriptions."""
 
     delivers: bool
     """Whether users have queues here at all; where they have none, every message is `Undeliverable`."""
 
     async def setup(self, queues: tuple[str, ...]) -> None:
-        """Make the queues, their dead letters and the policies, idempotently (`carillon init`)."""
+        """Make the queues and their policies, idempotently (`carillon init`)."""
 
     async def verify(self, queues: tuple[str, ...]) -> None:
         """Raise `Unavailable` unless `setup` has been done for these queues."""
@@ -103,14 +97,6 @@ class Broker(Protocol):
 
     async def purge(self, queue: str) -> None:
         """Drop what waits in the queue. Raises `Unavailable`."""
-
-    async def peek(self, queue: str, limit: int) -> list[bytes]:
-        """So many of the first messages that wait in the queue, which stay there. Raises `Unavailable`."""
-
-    async def move(self, source: str, target: str, limit: int) -> int:
-        """Move so many of the first messages that wait in one queue to another; returns how many. Each is safe in its
-        new queue before it is taken out of the old one, so a death may leave one in both, and loses none. Raises
-        `Unavailable`, when some may have been moved."""
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the broker does not answer."""

@@ -6,11 +6,9 @@ Queues have no bound. They hold about one message per chain of each open job, wh
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from shared.broker import DEAD_LETTERS
 from shared.broker.inbox import Inbox
 from shared.broker.waiting import published_now, wait_of
 from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
@@ -30,12 +28,10 @@ class MemoryBroker:
     async def setup(self, queues: tuple[str, ...]) -> None:
         self._open()
         for name in queues:
-            dead = self._queues.setdefault(name + DEAD_LETTERS, _Queue())
-            self._queues.setdefault(name, _Queue(dead))
+            self._queues.setdefault(name, _Queue())
 
     async def verify(self, queues: tuple[str, ...]) -> None:
         for name in queues:
-            self.queue(name + DEAD_LETTERS)
             self.queue(name)
 
     async def publish(self, queue: str, body: bytes) -> None:
@@ -60,25 +56,12 @@ class MemoryBroker:
                 ready=len(queue.ready),
                 unacked=sum(consumer.in_hand for consumer in queue.consumers),
                 consumers=len(queue.consumers),
-                dead=len(queue.dead.ready),
             )
             for name, queue in sorted(self._queues.items())
-            if queue.dead is not None
         ]
 
     async def purge(self, queue: str) -> None:
         self.queue(queue).ready.clear()
-
-    async def peek(self, queue: str, limit: int) -> list[bytes]:
-        return [message.body for message in islice(self.queue(queue).ready, limit)]
-
-    async def move(self, source: str, target: str, limit: int) -> int:
-        waiting, moved = self.queue(source).ready, 0
-        self.queue(target)
-        while waiting and moved < limit:
-            await self.publish(target, waiting.popleft().body)
-            moved += 1
-        return moved
 
     async def ping(self) -> None:
         self._open()
@@ -113,10 +96,9 @@ class _Message:
 class _Queue:
     """The messages that wait, and the consumers, of whom those that have room take turns."""
 
-    def __init__(self, dead: "_Queue | None" = None) -> None:
+    def __init__(self) -> None:
         self.ready: deque[_Message] = deque()
         self.consumers: deque[MemorySubscription] = deque()
-        self.dead = dead
 
     def add(self, message: _Message) -> None:
         self.ready.append(message)
@@ -217,12 +199,6 @@ class MemoryDelivery:
 
     async def ack(self) -> None:
         if (queue := self._subscription.take_back(self._message)) is not None:
-            queue.serve()
-
-    async def reject(self) -> None:
-        if (queue := self._subscription.take_back(self._message)) is not None:
-            if queue.dead is not None:
-                queue.dead.add(_Message(self.body))
             queue.serve()
 
     async def requeue(self) -> None:

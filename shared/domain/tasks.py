@@ -1,7 +1,7 @@
 """The messages that workers take from RabbitMQ: small, versioned, each kind with a queue of its own.
 
 A task names what to look at, never what to do about it: the documents decide. So a lost, late, doubled or forged task
-can delay work but cannot make it wrong. A task that cannot be read is `Poisoned` and goes to `<queue>.dlq`.
+can delay work but cannot make it wrong. A task that cannot be read is `Poisoned`: workers drop it.
 
 This is what all tasks have in common; each subject has tasks of its own (`shared.domain.jobs.tasks` and its like).
 """

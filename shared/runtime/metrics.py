@@ -69,9 +69,7 @@ TASK_WAIT_SECONDS = _histogram(
     "task_wait_seconds", "From publishing a message to taking it for the first time.", "queue", buckets=_LONG_SECONDS
 )
 TASKS_IN_HAND = _gauge("tasks_in_hand", "Messages that this process has taken and not answered.", "queue")
-QUEUE_MESSAGES = _gauge(
-    "queue_messages", "Messages of a queue of tasks: ready, unacked, or dead beside it.", "queue", "state"
-)
+QUEUE_MESSAGES = _gauge("queue_messages", "Messages of a queue of tasks: ready or unacked.", "queue", "state")
 
 LANES = _gauge("lanes", "Lanes of this process: idle, or sending a part.", "state")
 LANES_LOST = _counter(

@@ -11,7 +11,6 @@ from shared.domain.errors import Unavailable
 from tests.waiting import until
 
 QUEUE = "push.batch"
-DEAD = "push.batch.dlq"
 
 
 @pytest.fixture(autouse=True)
@@ -134,21 +133,6 @@ async def test_a_subscription_that_fails_gives_back_too(broker: Broker) -> None:
     assert await take(broker, 1) == ["a"]
 
 
-async def test_rejected_messages_are_dead_letters_and_the_consumer_goes_on(broker: Broker) -> None:
-    await publish(broker, "poison", "good")
-    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
-        await (await anext(subscription)).reject()
-        delivery = await anext(subscription)
-        assert delivery.body == b"good"
-        await delivery.ack()
-    await waits(broker, 1, DEAD)
-    await waits(broker, 0)
-    async with broker.subscribe(DEAD, name="undertaker", prefetch=1) as subscription:
-        delivery = await anext(subscription)
-        assert delivery.body == b"poison"
-        assert not delivery.redelivered
-
-
 async def test_requeued_messages_come_again_however_often(broker: Broker) -> None:
     await publish(broker, "not now")
     async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription, asyncio.timeout(50):
@@ -158,7 +142,6 @@ async def test_requeued_messages_come_again_however_often(broker: Broker) -> Non
             await delivery.requeue()
         await (await anext(subscription)).ack()
     await waits(broker, 0)
-    assert await broker.depth(DEAD) == 0
 
 
 async def test_stop_ends_the_iteration_but_not_what_is_in_hand(broker: Broker) -> None:
@@ -192,10 +175,9 @@ async def test_only_the_first_answer_counts(broker: Broker) -> None:
         delivery = await anext(subscription)
         await delivery.ack()
         await delivery.requeue()
-        await delivery.reject()
+        await delivery.requeue()
         assert (await anext(subscription)).body == b"b"
     await waits(broker, 1)
-    assert await broker.depth(DEAD) == 0
 
 
 async def test_an_answer_after_the_end_does_nothing(broker: Broker) -> None:
@@ -203,7 +185,7 @@ async def test_an_answer_after_the_end_does_nothing(broker: Broker) -> None:
     async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
         delivery = await anext(subscription)
     await delivery.ack()
-    await delivery.reject()
+    await delivery.requeue()
     assert await take(broker, 1) == ["a"]
 
 
@@ -282,52 +264,14 @@ async def test_a_delivery_says_how_long_it_has_waited_but_not_when_it_comes_agai
         assert (await anext(subscription)).waited_seconds is None
 
 
-async def test_it_tells_what_waits_is_in_hand_and_is_dead(broker: Broker) -> None:
+async def test_it_tells_what_waits_and_is_in_hand(broker: Broker) -> None:
     await publish(broker, *"abcd")
     async with broker.subscribe(QUEUE, name="worker", prefetch=2) as subscription:
-        await (await anext(subscription)).reject()
         await anext(subscription)
 
         async def is_told() -> bool:
             queues = await broker.list_queues()
-            told = {queue.name: (queue.ready, queue.unacked, queue.dead, queue.consumers) for queue in queues}
-            return told == {QUEUE: (1, 2, 1, 1), "push.split": (0, 0, 0, 0)}
+            told = {queue.name: (queue.ready, queue.unacked, queue.consumers) for queue in queues}
+            return told == {QUEUE: (2, 2, 1), "push.split": (0, 0, 0)}
 
         await until(is_told)  # RabbitMQ takes its statistics every five seconds, each kind on its own
-
-
-async def bury(broker: Broker, *bodies: str) -> None:
-    await publish(broker, *bodies)
-    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
-        for _ in bodies:
-            await (await anext(subscription)).reject()
-    await waits(broker, len(bodies), DEAD)
-
-
-async def test_who_peeks_leaves_all_in_its_place(broker: Broker) -> None:
-    assert await broker.peek(DEAD, 10) == []
-    await bury(broker, *"abc")
-    assert await broker.peek(DEAD, 2) == [b"a", b"b"]
-    await waits(broker, 3, DEAD)
-    assert await broker.peek(DEAD, 10) == [b"a", b"b", b"c"]
-    await waits(broker, 3, DEAD)
-
-
-async def test_messages_are_moved_in_their_order_as_many_as_are_asked_for(broker: Broker) -> None:
-    assert await broker.move(DEAD, QUEUE, 10) == 0
-    await bury(broker, *"abcd")
-    assert await broker.move(DEAD, QUEUE, 3) == 3
-    assert await take(broker, 3) == list("abc")
-    assert await broker.move(DEAD, QUEUE, 10) == 1
-    assert await take(broker, 1) == ["d"]
-    assert await broker.depth(DEAD) == 0
-
-
-async def test_what_cannot_be_moved_stays(broker: Broker) -> None:
-    await bury(broker, *"ab")
-    with pytest.raises(Unavailable):
-        await broker.move(DEAD, "push.none", 10)
-    await waits(broker, 2, DEAD)
-    for queue in ("push.none", "push.none.dlq"):
-        with pytest.raises(Unavailable):
-            await broker.peek(queue, 1)

@@ -128,7 +128,7 @@ async def test_a_connection_cut_in_mid_consume(rabbit: RabbitBroker, administrat
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(anext(subscription), PROMPT_SECONDS)
         await held.ack()
-        await also_held.reject()
+        await also_held.requeue()
         await subscription.stop()
     async with rabbit.subscribe(QUEUE, name="worker", prefetch=3) as subscription, asyncio.timeout(PROMPT_SECONDS):
         again = [await anext(subscription) for _ in range(3)]

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from shared.broker.rabbitmq import RabbitBroker
-from shared.broker.rabbitmq.management import effective, policies
+from shared.broker.rabbitmq.management import effective, policy_of
 from shared.domain.errors import Unavailable
 from tests.broker.administration import Administration
 from tests.stack import Endpoints
@@ -25,26 +25,8 @@ def without_management(url: str, management_url: str | None = None) -> RabbitBro
 async def test_queues_carry_only_their_type(rabbit: RabbitBroker, administration: Administration) -> None:
     await rabbit.setup(QUEUES)
     found = await administration.call("GET", f"queues/{administration.vhost}")
-    assert {each["name"] for each in found} == {"push.split", "push.batch", "push.split.dlq", "push.batch.dlq"}
+    assert {each["name"] for each in found} == {"push.split", "push.batch"}
     assert all(each["durable"] and each["arguments"] == {"x-queue-type": "quorum"} for each in found)
-
-
-@pytest.mark.native
-async def test_rejected_messages_tell_where_they_died(rabbit: RabbitBroker, administration: Administration) -> None:
-    await rabbit.setup(QUEUES)
-    await rabbit.publish("push.batch", b"poison")
-    async with rabbit.subscribe("push.batch", name="worker", prefetch=1) as subscription:
-        await (await anext(subscription)).reject()
-
-    async def dead() -> bool:
-        return await rabbit.depth("push.batch.dlq") == 1
-
-    await until(dead)
-    (message,) = await administration.look_at("push.batch.dlq")
-    (death,) = message["properties"]["headers"]["x-death"]
-    assert message["payload"] == "poison"
-    assert (death["queue"], death["reason"], death["count"]) == ("push.batch", "rejected", 1)
-    assert await rabbit.depth("push.split.dlq") == 0
 
 
 @pytest.mark.native
@@ -76,15 +58,6 @@ async def test_setup_brings_changed_policies_back(rabbit: RabbitBroker, administ
         await rabbit.verify(QUEUES)
     await rabbit.setup(QUEUES)
     await rabbit.verify(QUEUES)
-
-
-@pytest.mark.native
-async def test_verify_misses_the_binding_of_dead_letters(rabbit: RabbitBroker, administration: Administration) -> None:
-    await rabbit.setup(QUEUES)
-    binding = f"bindings/{administration.vhost}/e/carillon.dead/q/push.batch.dlq/push.batch"
-    await administration.call("DELETE", binding)
-    with pytest.raises(Unavailable, match=r"push\.batch have no binding"):
-        await rabbit.verify(QUEUES)
 
 
 @pytest.mark.native
@@ -156,8 +129,7 @@ def test_the_strongest_fitting_policy_rules_a_queue() -> None:
 
 
 def test_a_policy_fits_its_own_queue_only() -> None:
-    queue, dead = policies("push.batch")
+    queue = policy_of("push.batch")
     assert effective("push.batch", [queue.body()]) == queue.definition
-    for other in ("push.batch.dlq", "my.push.batch", "pushXbatch"):
+    for other in ("push.batch.x", "my.push.batch", "pushXbatch"):
         assert effective(other, [queue.body()]) == {}
-    assert effective("push.batch.dlq", [queue.body(), dead.body()]) == dead.definition

@@ -13,13 +13,10 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 from msgspec import Struct
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser
 
 from services.parts import Parts
-from shared.broker import DEAD_LETTERS
-from shared.broker.memory import MemoryBroker
 from shared.domain.instants import ns
-from shared.domain.jobs.tasks import BATCH_QUEUE
 from tests.browser.conftest import Instance
 from tests.browser.lumen import bus, clock, console, jobs, messages
 from tests.browser.screen import WIDE, Screen, screen
@@ -123,7 +120,6 @@ _BY_ROUTE = {
     "/access/users/{user_id:str}": Shot("user", "/access/users/{user}"),
     "/audit": Shot("audit", "/audit"),
     "/settings": Shot("settings", "/settings"),
-    "/dead-letters/tasks": Shot("dead-tasks", "/dead-letters/tasks?queue={queue}"),  # last: the overview shows trouble
 }
 
 
@@ -146,7 +142,7 @@ async def lumen(house: House, stack: Endpoints) -> AsyncIterator[Lumen]:
     await house.store.apps._apps.update_one({"_id": app_id}, {"$set": described})
     template_id = await _add_templates(client, app_id)
     await _add_devices(house, stack)
-    made_of = {"app": app_id, "namespace": namespace, "queue": BATCH_QUEUE, "recipient": quote(messages.ANA)}
+    made_of = {"app": app_id, "namespace": namespace, "recipient": quote(messages.ANA)}
     made_of |= {"template": template_id, "schedule": clock.REPORTS, "topic": bus.TOPIC}
     made_of |= {"subscription": bus.TROUBLED, "replayed": bus.WITH_LETTERS}
     made_of["job"], made_of["group"] = await jobs.add_jobs(house.store, app_id, now)
@@ -205,11 +201,8 @@ async def test_pictures_are_small_and_show_no_fault(lumen: Lumen, browser: Brows
         await shown.sign_in(lumen.instance.token)
         for shot in _BY_ROUTE.values():
             await shown.show_as(WIDE, "light")
-            if shot.name == "dead-tasks":
-                await _poison(house.broker)
             await console.tell_of_processes(house.store, await house.store.now())
             assert await shown.open(shot.address.format_map(lumen.made)) == 200, shot.name
-            await expect(shown.page.locator("main")).not_to_contain_text("No queue has dead tasks")
             assert "could not be read" not in await shown.page.inner_text("main"), shot.name
             if shot.name == "new-job":
                 await _foresee(shown)
@@ -219,11 +212,6 @@ async def test_pictures_are_small_and_show_no_fault(lumen: Lumen, browser: Brows
     assert set(sizes) == {f"{shot.name}.png" for shot in _BY_ROUTE.values()}
     assert {name: size for name, size in sizes.items() if size > LARGEST} == {}
     assert sum(sizes.values()) <= LARGEST_TOGETHER
-
-
-async def _poison(broker: MemoryBroker) -> None:
-    """Have a task die that no worker could read."""
-    await broker.publish(f"{BATCH_QUEUE}{DEAD_LETTERS}", b'{"type":"SendBatch","job_id":"01935a00","ordinal":"seven"}')
 
 
 async def _take(shown: Screen, target: Path, height: int, cut: int) -> None:

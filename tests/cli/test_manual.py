@@ -47,7 +47,7 @@ def test_all_that_was_asked_for_is_there() -> None:
         "dead-letters": "list show errors retry discard",
         "bus-dead-letters": "list show retry discard",
         "bulk": "list show start watch cancel",
-        "queues": "list peek return purge",
+        "queues": "list",
         "users": "list show create edit delete",
         "tokens": "list create rotate revoke",
         "credentials": "list show create update delete secret test suspend activate reencrypt",

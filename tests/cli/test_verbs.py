@@ -497,29 +497,6 @@ async def test_a_dead_letter_has_its_payload_as_it_was_given(cli: Program, house
             assert payload in (await cli.done(noun, "show", key, *more)).out
 
 
-async def test_dead_tasks(cli: Program, house: House) -> None:
-    async def bury(*bodies: bytes) -> None:
-        async with house.broker.subscribe("push.mail", name="worker", prefetch=10) as subscription:
-            for body in bodies:
-                await house.broker.publish("push.mail", body)
-                await (await anext(subscription)).reject()
-
-    await bury(b"one", b"two \x1b[2J")
-    peeked = (await cli.done("queues", "peek", "push.mail")).out
-    assert "one" in peeked
-    assert "\x1b[2J" not in peeked
-    assert [message["bytes"] for message in (await cli.done("queues", "peek", "push.mail", "--json")).lines] == [3, 8]
-    assert (await cli.done("queues", "return", "push.mail", "--json")).json == {
-        "name": "push.mail", "returned": 2, "left": 0,
-    }  # fmt: skip
-    assert await house.broker.depth("push.mail") == 2
-    await house.broker.purge("push.mail")
-    await bury(b"three")
-    assert (await cli.run("queues", "purge", "push.mail")).code == 2
-    assert (await cli.done("queues", "purge", "push.mail", "--yes", "--json")).json["purged"] == 1
-    assert await house.broker.depth("push.mail.dlq") == 0
-
-
 async def test_users(cli: Program, house: House, document: Document) -> None:
     app_id = await house.app()
     email = f"{uuid.uuid4().hex[:8]}@example.com"

@@ -22,7 +22,7 @@ PROCESS = {
     "phase": "running", "settingsDigest": "ab", "failingChecks": ["broker"], "lanes": {"busy": 2},
     "loopLagSeconds": 0.1,    "inHand": [{"what": "send", "id": "b", "since": NOW}], "memoryBytes": 10**8, "anew": True,
 }  # fmt: skip
-QUEUE = {"name": "push.send", "ready": 3, "unacked": 1, "consumers": 2, "dead": 0, "publishRate": 1.5, "deliverRate": 1}
+QUEUE = {"name": "push.send", "ready": 3, "unacked": 1, "consumers": 2, "publishRate": 1.5, "deliverRate": 1}
 MINUTE = {
     "at": NOW, "seconds": 60, "recipients": {"sent": 5}, "messages": {"accepted": 3}, "fired": {"http/fired": 1},
     "lateness": {"1000": 2}, "retries": 0, "deadLetters": 1, "requests": 7, "serverErrors": 0, "feedback": 3,
@@ -178,17 +178,3 @@ async def test_what_a_lost_attempt_cancelled_is_cancelled() -> None:
     async with scripted(Scripted(web.Response(status=502), over, done)) as client:
         with pytest.raises(Conflict, match="over"):
             await cancel(client)
-
-
-async def test_dead_messages_of_a_queue_are_peeked_at_returned_and_purged() -> None:
-    told = {"queue": "push.send", "dead": 2, "messages": [{"text": "{}", "bytes": 2}]}
-    peer = Peer(told, {"returned": 2, "left": 0}, {"purged": 3})
-    async with scripted(peer) as client:
-        assert [each.text for each in (await client.queues.peek("push.send", limit=1)).messages] == ["{}"]
-        assert (await client.queues.return_dead("push.send", reason="mended")).returned == 2
-        assert await client.queues.purge_dead("push.send") == 3
-    assert peer.paths == [
-        "GET /queues/push.send/dead?limit=1",
-        "POST /queues/push.send/dead/return",
-        "POST /queues/push.send/dead/purge",
-    ]

@@ -68,13 +68,12 @@ class ProcessView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A queue of tasks: messages that wait, and those in workers' hands; its dead letters; messages a second."""
+    """A queue of tasks: messages that wait, and those in workers' hands; messages a second."""
 
     name: str
     ready: int
     unacked: int
     consumers: int
-    dead: int
     publish_rate: float
     deliver_rate: float
 

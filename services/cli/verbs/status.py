@@ -31,7 +31,6 @@ COMMANDS = {
     "failing-receivers": "carillon subscriptions list",
     "suspended-subscriptions": "carillon subscriptions list",
     "bus-dead-letters": "carillon bus-dead-letters list",
-    "dead-tasks": "carillon queues list",
 }
 """The command that shows what needs attention, by its kind."""
 SEVERITIES = {"page": "red", "ticket": "yellow"}
@@ -77,7 +76,7 @@ def _draw(out: Output, overview: Json) -> None:
     out.write("")
     for line in draw_record(_figures(overview)):
         out.write(line)
-    busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"] or queue["dead"]]
+    busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"]]
     _jobs_section(out, "Running", overview["jobs"]["running"])
     _jobs_section(out, "Scheduled", overview["jobs"]["waiting"])
     _section(out, "Queues that are not empty", COLUMNS, busy)

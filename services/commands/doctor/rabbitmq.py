@@ -6,7 +6,6 @@ from urllib.parse import unquote, urlsplit
 from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
 from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
 from services.commands.doctor.shell import INIT, chain, command
-from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.inspection import NoVirtualHost, RabbitInspection, RuledBy
 from shared.domain.errors import Denied
 
@@ -25,7 +24,6 @@ class RabbitMq(Examination):
         self._manager = unquote(urlsplit(management_url).username or "guest")
         self._inspection = inspection
         self._queues = tuple(queues)
-        self._all = tuple(name for queue in queues for name in (queue, queue + DEAD_LETTERS))
         self.addresses = [Address(parts.hostname or "localhost", parts.port or _PORTS[parts.scheme])]
         self.uses_tls = parts.scheme == "amqps"
         self.where = f"{self.addresses[0]}, virtual host {inspection.vhost}"
@@ -59,7 +57,7 @@ class RabbitMq(Examination):
 
     async def check_queues(self) -> Opinions:
         """Every queue is there."""
-        found = await self._inspection.find_queues(self._all)
+        found = await self._inspection.find_queues(self._queues)
         missing = [name for name, queue in found.items() if queue is None]
         if missing:
             return fault(f"missing: {name_some(missing)}", INIT)
@@ -67,7 +65,7 @@ class RabbitMq(Examination):
 
     async def check_types(self) -> Opinions:
         """Every queue survives a node."""
-        others = await self._inspection.find_other_types(self._all)
+        others = await self._inspection.find_other_types(self._queues)
         if not others:
             return well("all are quorum queues")
         delete = [command("rabbitmqctl", "delete_queue", "-p", self._inspection.vhost, name) for name in others]
@@ -85,13 +83,6 @@ class RabbitMq(Examination):
     async def check_policies(self) -> Opinions:
         """Our policies rule our queues."""
         return judge_policies(await self._inspection.find_unruled(self._queues), self._inspection.vhost)
-
-    async def check_bindings(self) -> Opinions:
-        """Dead letters arrive."""
-        unbound = await self._inspection.find_unbound(self._queues)
-        if not unbound:
-            return well("the dead letters of every queue arrive")
-        return fault(f"the dead letters of {name_some(unbound)} lead nowhere", INIT)
 
     async def check_alarms(self) -> Opinions:
         """It takes messages."""
@@ -150,7 +141,6 @@ class RabbitMq(Examination):
             check_policies,
             needs=(MANAGEMENT,),
         ),
-        Question("bindings", "Rejected tasks arrive in the dead-letter queue.", check_bindings, needs=(MANAGEMENT,)),
         Question(
             "alarms",
             "All nodes run, and none is short of memory or disk space: one that is stops all publishing. Only a user "

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource
 from services.api.console.bulk_drafts import BulkDrafts
-from services.api.console.dead_tasks import DeadTasksResource
 from services.api.console.letter_retries import LetterRetriesResource
 from services.api.console.namespaces import NamespacesResource
 from services.api.console.overview import OverviewResource
 from services.api.console.pages.bulk_actions import BulkActionPages
-from services.api.console.pages.deployment import AuditPages, DeadTaskPages, ProcessPages, SettingsPages
+from services.api.console.pages.deployment import AuditPages, ProcessPages, SettingsPages
 from services.api.console.pages.find import FindPages
 from services.api.console.pages.overview import OverviewPages
 from services.api.console.processes import ProcessesResource
@@ -24,7 +23,7 @@ from services.parts.jobs.common import JobsPart
 
 
 class ConsoleApi(Part):
-    """Audit, what runs, bulk actions, and dead tasks."""
+    """Audit, overview, processes, settings and bulk actions."""
 
     def resources(self) -> Sequence[Resource]:
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
@@ -37,7 +36,6 @@ class ConsoleApi(Part):
             SettingsResource(self.settings),
             BulkActionsResource(self.store, bulk, drafts),
             LetterRetriesResource(self.store, self.parts.of(ClockPart).schedules, drafts),
-            DeadTasksResource(given.broker),
             NamespacesResource(self.store),
         )
 
@@ -46,7 +44,6 @@ class ConsoleApi(Part):
             OverviewPages(self.parts.of(ConsolePart).overviews.glance),
             FindPages(),
             BulkActionPages(),
-            DeadTaskPages(),
             ProcessPages(self.settings.broker),
             AuditPages(),
             SettingsPages(),

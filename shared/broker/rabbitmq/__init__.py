@@ -17,13 +17,12 @@ from uuid import uuid4
 
 import aio_pika
 import structlog
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel
 
-from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.deliveries import QueueDeliverer
 from shared.broker.rabbitmq.inspection import RabbitInspection
 from shared.broker.rabbitmq.links import Line, rabbit_context
-from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
+from shared.broker.rabbitmq.management import Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
 from shared.broker.waiting import PUBLISHED, published_now
 from shared.domain.clock.deliveries import Outcome, QueueMessage
@@ -81,10 +80,7 @@ class RabbitBroker:
             log.warning("policies not set, but all queues are there", error=str(error))
             return
         async with self._channel("setup", SETUP_SECONDS) as channel:
-            exchange = await channel.declare_exchange(DEAD_EXCHANGE, durable=True)
             for name in queues:
-                dead = await channel.declare_queue(name + DEAD_LETTERS, durable=True, arguments=QUORUM)
-                await dead.bind(exchange, routing_key=name)
                 await channel.declare_queue(name, durable=True, arguments=QUORUM)
 
     async def verify(self, queues: tuple[str, ...]) -> None:
@@ -123,20 +119,6 @@ class RabbitBroker:
         async with self._channel(f"purge {queue}") as channel:
             await (await channel.get_queue(queue, ensure=False)).purge()
 
-    async def peek(self, queue: str, limit: int) -> list[bytes]:
-        async with self._channel(f"peek into {queue}") as channel:
-            # Nothing is acknowledged: when the channel closes, all of it is back.
-            return [message.body async for message in _get(channel, queue, limit)]
-
-    async def move(self, source: str, target: str, limit: int) -> int:
-        moved = 0
-        async with self._channel(f"move {source} to {target}", SETUP_SECONDS) as channel:
-            async for message in _get(channel, source, limit):
-                await self.publish(target, message.body)
-                await message.ack()
-                moved += 1
-        return moved
-
     async def ping(self) -> None:
         async with self._channel("ping"):
             pass
@@ -146,9 +128,7 @@ class RabbitBroker:
 
     async def _present(self, queues: tuple[str, ...]) -> None:
         async with self._channel("verify", SETUP_SECONDS) as channel:
-            await channel.declare_exchange(DEAD_EXCHANGE, passive=True)
             for name in queues:
-                await channel.declare_queue(name + DEAD_LETTERS, passive=True)
                 await channel.declare_queue(name, passive=True)
 
     @asynccontextmanager
@@ -159,13 +139,3 @@ class RabbitBroker:
             link.connection.channel(publisher_confirms=False) as channel,
         ):
             yield channel
-
-
-async def _get(channel: AbstractChannel, queue: str, limit: int) -> AsyncIterator[AbstractIncomingMessage]:
-    """So many messages of the queue, one by one, as long as there are any."""
-    source = await channel.get_queue(queue, ensure=False)
-    for _ in range(limit):
-        message = await source.get(fail=False)
-        if message is None:
-            return
-        yield message

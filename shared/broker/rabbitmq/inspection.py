@@ -15,7 +15,6 @@ from aiormq.exceptions import (
 )
 from msgspec import Struct
 
-from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.links import Line, Link
 from shared.broker.rabbitmq.management import (
     PRIORITY,
@@ -23,7 +22,7 @@ from shared.broker.rabbitmq.management import (
     Policy,
     Unmanageable,
     find_winner,
-    policies,
+    policy_of,
 )
 from shared.domain.errors import Denied, Unavailable
 
@@ -117,15 +116,9 @@ class RabbitInspection:
         }
 
     async def find_unruled(self, queues: Iterable[str]) -> list[RuledBy]:
-        """The queues, dead-letter queues among them, that are ruled by another policy than they need."""
+        """The queues that are ruled by another policy than they need."""
         listed = await _explain_denial(self._management.list_policies())
-        needed = [policy for queue in queues for policy in policies(queue)]
-        return [ruled for policy in needed if (ruled := _judge(policy, listed)) is not None]
-
-    async def find_unbound(self, queues: Iterable[str]) -> list[str]:
-        """The queues whose dead letters lead nowhere."""
-        routes = await _explain_denial(self._management.list_dead_routes())
-        return [queue for queue in queues if (queue, queue + DEAD_LETTERS) not in routes]
+        return [ruled for policy in map(policy_of, queues) if (ruled := _judge(policy, listed)) is not None]
 
     async def find_alarms(self) -> list[NodeAlarm]:
         """The nodes that are short of something, or away: RabbitMQ takes no message while one is short."""
@@ -137,13 +130,12 @@ class RabbitInspection:
         ]
 
     async def read_rights(self, queues: Iterable[str]) -> Rights:
-        """Our user's rights, and missing ones, to what processes do: they read these queues with their dead letters,
-        and write to all by the default exchange. Things that `carillon init` makes are found missing elsewhere."""
+        """Our user's rights, and missing ones, to what processes do: they read these queues, and write to
+        all by the default exchange. Things that `carillon init` makes are found missing elsewhere."""
         path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
         granted = await self._ask_management(path) or {}
-        named = [name for queue in queues for name in (queue, queue + DEAD_LETTERS)]
         configure, write, read = (granted.get(right) or NOTHING for right in ("configure", "write", "read"))
-        unwritable, unreadable = _find_closed(write, [DEFAULT_EXCHANGE]), _find_closed(read, named)
+        unwritable, unreadable = _find_closed(write, [DEFAULT_EXCHANGE]), _find_closed(read, list(queues))
         return Rights(
             missing=[f"write on {name}" for name in unwritable] + [f"read on {name}" for name in unreadable],
             configure=configure,

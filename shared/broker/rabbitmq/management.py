@@ -1,13 +1,9 @@
 """RabbitMQ's management API, for what AMQP cannot do: make the virtual host, give permissions, and set policies.
 
-A queue's arguments can never change, a policy can; so the queues carry their type and nothing else. The policies:
-
-- Dead letters of `<queue>` go by way of the exchange `carillon.dead` to `<queue>.dlq`, at least once: a message leaves
-  its queue only when the dead-letter queue has confirmed it, which needs the overflow `reject-publish`.
-- The delivery limit is a million. RabbitMQ 4 would move a task to the dead letters after 20 deliveries, and a task
-  comes back once for every killed worker that held it. Our own counts decide what has failed too often. It is not `-1`,
-  which 3.10 refuses and 4.x, given by policy, may ignore or answer with an ever growing log.
-- Dead-letter queues have the same limit: looking at them in the management UI counts as a delivery too.
+A queue's arguments can never change, a policy can; so the queues carry their type and nothing else. The policy of each
+sets a delivery limit of a million. RabbitMQ 4 would drop a task after 20 deliveries, and a task comes back once for
+every killed worker that held it. Carillon's own counts decide which task has failed too often. The limit is not `-1`,
+which 3.10 refuses and 4.x, given by policy, may ignore or answer with an ever growing log.
 
 Policies are set before the queues are made, because a policy reaches a queue that is there already a moment later.
 """
@@ -26,14 +22,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct
 
-from shared.broker import DEAD_LETTERS
 from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
 from shared.domain.tasks import TASK_PREFIXES
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context
 
-DEAD_EXCHANGE = "carillon.dead"
 DELIVERY_LIMIT = 1_000_000
 ANSWER_SECONDS = 10.0
 # Above the 0 that a person's catch-all policy usually has: only one policy applies to a queue.
@@ -67,19 +61,9 @@ class Policy(Struct, frozen=True):
         }
 
 
-def policies(queue: str) -> tuple[Policy, Policy]:
-    """The policies of a queue and of its dead letters, under the names of these queues."""
-    limit: dict[str, str | int] = {"delivery-limit": DELIVERY_LIMIT}
-    dead: dict[str, str | int] = {
-        "dead-letter-exchange": DEAD_EXCHANGE,
-        "dead-letter-strategy": "at-least-once",
-        "overflow": "reject-publish",
-    }
-    return _policy(queue, limit | dead), _policy(queue + DEAD_LETTERS, limit)
-
-
-def _policy(queue: str, definition: Mapping[str, str | int]) -> Policy:
-    return Policy(name=queue, pattern=f"^{re.escape(queue)}$", definition=definition)
+def policy_of(queue: str) -> Policy:
+    """The policy of a queue, under its name."""
+    return Policy(name=queue, pattern=f"^{re.escape(queue)}$", definition={"delivery-limit": DELIVERY_LIMIT})
 
 
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -111,44 +95,31 @@ class Management:
     async def prepare(self, queues: tuple[str, ...]) -> None:
         """Make the virtual host if it is missing, and set the policies. Raises `Unmanageable`."""
         await self._ensure_vhost()
-        for policy in (policy for queue in queues for policy in policies(queue)):
+        for policy in map(policy_of, queues):
             path = f"/policies/{self._vhost}/{quote(policy.name, safe='')}"
             await self._call("PUT", path, policy.body())
 
     async def check(self, queues: tuple[str, ...]) -> None:
-        """Raise `Unavailable` where another policy, or none, rules a queue or dead letters lead nowhere."""
+        """Raise `Unavailable` if another policy, or none, rules a queue."""
         listed = await self.list_policies()
-        for policy in (policy for queue in queues for policy in policies(queue)):
+        for policy in map(policy_of, queues):
             rules = effective(policy.name, listed)
             if not policy.definition.items() <= rules.items():
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
-        routes = await self.list_dead_routes()
-        for queue in queues:
-            if (queue, queue + DEAD_LETTERS) not in routes:
-                raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")
 
     async def list_queues(self) -> list[QueueState]:
-        """The queues of tasks with their dead letters, by name; none where no management is configured. Raises
-        `Unmanageable`."""
+        """The queues of tasks, by name; none where no management is configured. Raises `Unmanageable`."""
         if self._url is None:
             return []
         name = quote(_TASK_QUEUES, safe="")
         page = await self._call("GET", f"/queues/{self._vhost}?page=1&page_size={_MOST}&use_regex=true&name={name}")
-        listed = {queue["name"]: queue for queue in page["items"] if "messages_ready" in queue} if page else {}
-        return [
-            _queue_state(listed[name], listed[name + DEAD_LETTERS])
-            for name in sorted(listed)
-            if name + DEAD_LETTERS in listed
-        ]
+        items = page["items"] if page else []
+        found = [_queue_state(queue) for queue in items if "messages_ready" in queue]
+        return sorted(found, key=lambda state: state.name)
 
     async def list_policies(self) -> list[dict[str, Any]]:
         """The policies of the virtual host. Raises `Unmanageable`."""
         return await self.ask(f"/policies/{self._vhost}") or []
-
-    async def list_dead_routes(self) -> set[tuple[str, str]]:
-        """Which queue's dead letters go to which queue. Raises `Unmanageable`."""
-        bound = await self.ask(f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
-        return {(binding["routing_key"], binding["destination"]) for binding in bound or []}
 
     async def list_all_queues(self) -> list[dict[str, Any]]:
         """Name and type of each queue of the virtual host. Raises `Unmanageable`."""
@@ -186,14 +157,13 @@ class Management:
             raise Unmanageable(f"management API: {method} {path}: {error!r}") from error
 
 
-def _queue_state(queue: Mapping[str, Any], dead: Mapping[str, Any]) -> QueueState:
+def _queue_state(queue: Mapping[str, Any]) -> QueueState:
     rates = queue.get("message_stats", {})
     return QueueState(
         name=queue["name"],
         ready=queue["messages_ready"],
         unacked=queue["messages_unacknowledged"],
         consumers=queue.get("consumers", 0),
-        dead=dead["messages_ready"],
         publish_rate=rates.get("publish_details", {}).get("rate", 0.0),
         deliver_rate=rates.get("deliver_get_details", {}).get("rate", 0.0),
     )

@@ -32,10 +32,6 @@ class RabbitDelivery:
         async with self._subscription.answer():
             await self._message.ack()
 
-    async def reject(self) -> None:
-        async with self._subscription.answer():
-            await self._message.reject(requeue=False)
-
     async def requeue(self) -> None:
         async with self._subscription.answer():
             await self._message.nack(requeue=True)

@@ -18,8 +18,6 @@ HEADER_BYTES = 8 * 1024
 NAME_BYTES = 255
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _RESERVED = (*TASK_PREFIXES, "amq.")
-# Queues that end so hold our dead letters: no callback may fill them.
-_OUR_SUFFIX = ".dlq"
 
 
 class RabbitCallback(Struct, frozen=True, kw_only=True, tag="rabbitmq"):
@@ -109,8 +107,6 @@ def check_name(name: str, *, field: str, empty: bool = False) -> None:
 
 def _check_not_ours(queue: str, *, field: str) -> None:
     folded = queue.casefold()
-    if folded.startswith(_RESERVED) or folded.endswith(_OUR_SUFFIX):
+    if folded.startswith(_RESERVED):
         prefixes = ", ".join(f"{prefix}*" for prefix in _RESERVED)
-        raise Invalid(
-            f"this queue is not open to callbacks: {prefixes} and *{_OUR_SUFFIX} are reserved", field=field, value=queue
-        )
+        raise Invalid(f"this queue is not open to callbacks: {prefixes} are reserved", field=field, value=queue)

@@ -48,7 +48,6 @@ class AttentionKind(StrEnum):
     RECEIVERS = "failing-receivers"
     SUBSCRIPTIONS = "suspended-subscriptions"
     DEAD_EVENTS = "bus-dead-letters"
-    DEAD_TASKS = "dead-tasks"
 
 
 class Attention(Struct, frozen=True):
@@ -75,7 +74,6 @@ _NEEDS = {
         "delivery of the bus failed every attempt",
         "deliveries of the bus failed every attempt",
     ),
-    AttentionKind.DEAD_TASKS: ("task cannot be read by any worker", "tasks cannot be read by any worker"),
 }
 
 
@@ -140,7 +138,6 @@ def find_attention(overview: Overview) -> list[Attention]:
         AttentionKind.SILENT: len(silent),
         AttentionKind.CALLBACKS: overview.retries,
         AttentionKind.DEAD_CALLS: overview.dead_letters or 0,
-        AttentionKind.DEAD_TASKS: sum(queue.dead or 0 for queue in overview.queues or ()),
         **(overview.troubles or {}),
     }
     return [Attention(kind, counts[kind]) for kind in AttentionKind if counts.get(kind)]
@@ -208,14 +205,6 @@ def _find_growing_dead_letters(overview: Overview) -> list[ShownSign]:
     return [ShownSign("DeadLettersGrow", f"{count:,} more in the last 5 minutes")] if count else []
 
 
-def _find_poisoned_tasks(overview: Overview) -> list[ShownSign]:
-    return [
-        ShownSign("TasksPoisoned", f"{queue.dead:,} in {queue.name}.dlq")
-        for queue in overview.queues or ()
-        if queue.dead
-    ]
-
-
 def _find_failing_api(overview: Overview) -> list[ShownSign]:
     requests = sum(minute.requests for minute in overview.recent)
     errors = sum(minute.server_errors for minute in overview.recent)
@@ -252,7 +241,6 @@ _CHECKS: tuple[Callable[[Overview], list[ShownSign]], ...] = (
     _find_failing_api,
     _find_tripped_jobs,
     _find_growing_dead_letters,
-    _find_poisoned_tasks,
     _find_skewed_clocks,
     _find_mixed_versions,
 )

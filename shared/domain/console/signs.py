@@ -221,9 +221,9 @@ SIGNS = (
     Sign(
         name="TasksPoisoned",
         severity=Severity.TICKET,
-        sentence="A queue has dead tasks: no worker could read them, or Carillon failed on them.",
-        remedy="Read the worker's log for `poisoned message` and `task failed`; return the tasks once that is mended.",
-        expression='max by (queue) (carillon_queue_messages{state="dead"}) > 0',
+        sentence="Workers drop tasks: no worker can read them, or Carillon fails on them at every try.",
+        remedy="Read the worker's log for `poisoned message` and `task failed`. Carillon queues unfinished work again.",
+        expression=_rise('carillon_tasks_total{outcome="dropped"}'),
     ),
     Sign(
         name="FeedbackBehind",

@@ -35,5 +35,5 @@ class Gauges:
         finally:
             QUEUE_MESSAGES.clear()
         for queue in queues:
-            for state in ("ready", "unacked", "dead"):
+            for state in ("ready", "unacked"):
                 QUEUE_MESSAGES.labels(queue.name, state).set(getattr(queue, state))

@@ -30,7 +30,7 @@ def overview(**fields: Any) -> Overview:
 
 
 def a_queue(**fields: Any) -> QueueState:
-    standard: dict[str, Any] = {"name": "push.batch", "ready": 5, "unacked": 1, "consumers": 1, "dead": 0}
+    standard: dict[str, Any] = {"name": "push.batch", "ready": 5, "unacked": 1, "consumers": 1}
     return QueueState(**(standard | fields))
 
 
@@ -77,7 +77,6 @@ SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"minutes": [minute(dead_letters=1)], "dead_letters": 1},
         {"minutes": [minute(dead_letters=1)]},
     ),
-    "TasksPoisoned": ({"queues": [a_queue(), a_queue(name="push.split", dead=1)]}, {"queues": [a_queue()]}),
     "ClockSkewed": (
         {"processes": [a_process(roles=ROLES, clock_skew_seconds=-1.1)]},
         {"processes": [a_process(roles=ROLES, clock_skew_seconds=1.0)]},
@@ -122,7 +121,6 @@ def test_a_few_bad_events_are_no_share(minutes: MinuteCounts) -> None:
         ({"dead_letters": 1}, ["1 scheduled call failed every attempt"]),
         ({"minutes": [minute(19, retries=2)]}, ["2 scheduled calls failed and are tried again"]),
         ({"minutes": [minute(20, retries=2)]}, []),
-        ({"queues": [a_queue(dead=1)]}, ["1 task cannot be read by any worker"]),
         (
             {"processes": [a_process(roles=ROLES), a_process(id="b", seen_at=NOON - timedelta(seconds=30))]},
             ["1 process is silent"],

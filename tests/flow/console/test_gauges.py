@@ -25,7 +25,7 @@ async def test_jobs_are_counted_by_status_and_messages_by_queue(store: Store) ->
     assert {labels["status"]: count for labels, count in samples("jobs_open") if count} == {"running": 2, "paused": 1}
     messages = {(labels["queue"], labels["state"]): count for labels, count in samples("queue_messages")}
     assert {queue for queue, _ in messages} == set(QUEUES)
-    assert [messages["push.split", state] for state in ("ready", "unacked", "dead")] == [1, 0, 0]
+    assert [messages["push.split", state] for state in ("ready", "unacked")] == [1, 0]
 
 
 async def test_what_cannot_be_read_any_more_is_not_shown(store: Store) -> None:

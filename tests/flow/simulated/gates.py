@@ -90,12 +90,6 @@ class GatedBroker:
     async def purge(self, queue: str) -> None:
         await self._broker.purge(queue)
 
-    async def peek(self, queue: str, limit: int) -> list[bytes]:
-        return await self._broker.peek(queue, limit)
-
-    async def move(self, source: str, target: str, limit: int) -> int:
-        return await self._broker.move(source, target, limit)
-
     async def ping(self) -> None:
         await self._broker.ping()
 
@@ -148,9 +142,6 @@ class _Delivery:
 
     async def ack(self) -> None:
         await self._process.take("ack", self._inner.ack, self.body)
-
-    async def reject(self) -> None:
-        await self._process.take("reject", self._inner.reject, self.body)
 
     async def requeue(self) -> None:
         await self._process.take("requeue", self._inner.requeue, self.body)

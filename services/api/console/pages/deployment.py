@@ -1,19 +1,15 @@
-"""The pages of processes, dead tasks, the audit and settings."""
+"""The pages of processes, the audit and settings."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from services.api.http.pages.filters import query_of
-from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
-from services.api.http.pages.typed import check_name, name_if_many
+from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import Visit
 from shared.runtime.server_settings import BrokerSettings
 
 _ORDER = {"gone": 0, "silent": 1, "alive": 2}
-_TASKS = "/dead-letters/tasks"
-_SHOWN_TASKS, _RETURNED = 20, 500
 
 
 class ProcessPages(PageSet):
@@ -36,39 +32,6 @@ class ProcessPages(PageSet):
             "queue_page": self._queue_page,
             "differing": len({process["settingsDigest"] for process in processes if process["state"] == "alive"}) > 1,
         }
-
-
-class DeadTaskPages(PageSet):
-    """The dead tasks of each queue: no worker could read them, or they failed by a fault of ours."""
-
-    tab = NavSection("Tasks", _TASKS, under="/dead-letters", order=20, is_seen=lambda visit: visit.caller.is_admin)
-
-    @PageRoute(_TASKS, template="console/dead-tasks.html", refresh_seconds=5, shared_by_roles=True)
-    async def show_tasks(self, visit: Visit) -> Values:
-        queue = visit.query("queue")
-        queues = await visit.read("/queues")
-        shown: Any = await visit.read("/queues/{}/dead", queue, limit=_SHOWN_TASKS) if queue else None
-        return {
-            "title": "Dead tasks",
-            "queues": [each for each in queues if each["dead"]],
-            "shown": shown,
-            "returned": min(_RETURNED, shown["dead"]) if shown else 0,
-            "name": name_if_many(queue, shown["dead"]) if shown else "",
-        }
-
-    @FormRoute(_TASKS + "/return", page="show_tasks")
-    async def return_tasks(self, visit: Visit) -> Moved:
-        queue = visit.query("queue")
-        told = await visit.send("POST", "/queues/{}/dead/return", queue)
-        return Moved(_TASKS + query_of(queue=queue), "returned", told["returned"])
-
-    @FormRoute(_TASKS + "/purge", page="show_tasks")
-    async def purge_tasks(self, visit: Visit) -> Moved:
-        queue = visit.query("queue")
-        dead = (await visit.read("/queues/{}/dead", queue, limit=1))["dead"]
-        check_name(visit.form, name_if_many(queue, dead))
-        told = await visit.send("POST", "/queues/{}/dead/purge", queue)
-        return Moved(_TASKS, "purged", told["purged"])
 
 
 class AuditPages(PageSet):

@@ -95,8 +95,6 @@ SAID = {
     "discarded-some": "Discarded: {count}.",
     "letters-left": "{count} could not be changed: they can only be discarded, an attempt is running, or someone else "
     "was first. The others are done.",
-    "returned": "Tasks returned to their queue: {count}.",
-    "purged": "Dead tasks discarded: {count}.",
     "discarded": "Discarded.",
     "fired": "It fires now.",
     "cancelled": "Cancelled.",

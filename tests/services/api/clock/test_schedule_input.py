@@ -177,7 +177,7 @@ BAD: list[tuple[Any, str | None, str]] = [
     (rabbit(queue="q" * 256), "callback.data.queue", "255 bytes"),
     *(
         (rabbit(queue=queue), "callback.data.queue", "reserved")
-        for queue in ("push.split", "sched.x", "carillon.x", "amq.gen-1", "mine.dlq", "PUSH.split")
+        for queue in ("push.split", "sched.x", "carillon.x", "amq.gen-1", "PUSH.split")
     ),
     (rabbit(exchange="other", routing_key="r"), "callback.data.exchange", "list"),
     (rabbit(queue="q", payload="x" * (256 * 1024 - 1)), "callback.data.payload", "256 KiB"),

@@ -51,7 +51,6 @@ MOST = {
     "/bulk-actions": (2, 3),
     "/bulk-actions/new": (0, 1),
     "/bulk-actions/{action_id:str}": (2, 3),
-    "/dead-letters/tasks": (2, 1),
     "/processes": (2, 2),
     "/audit": (1, 2),
     "/settings": (2, 2),
