@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from carillon.addresses import path_of, query_of
 from carillon.bus_dead_letters import BusAttempt
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
@@ -58,7 +59,7 @@ class BusSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"BusSubscription(callback={self.callback!r}, topics={self.topics!r})"
 
 
-class StoredBusSubscription(Struct, frozen=True, kw_only=True):
+class StoredBusSubscription(Short, frozen=True, kw_only=True):
     """A subscription. `secret` is shown when it is new, and `""` ever after. `state` is `active`, `paused` or
     `suspended`, and `reason` says why. `redacted`: the caller is a viewer, who sees no values of `headers`, no path
     of `callback`, no `uuid` and no `contact`. `id` names it in metrics."""
@@ -90,7 +91,7 @@ class StoredBusSubscription(Struct, frozen=True, kw_only=True):
         return f"StoredBusSubscription(key={self.key!r}, state={self.state!r})"
 
 
-class BusHealth(Struct, frozen=True, kw_only=True):
+class BusHealth(Short, frozen=True, kw_only=True):
     """How a subscription's receiver stands, from 0 to 100 `points`, with so many `failures` in a row; nobody calls it
     before `next_probe_at`.
 
@@ -114,7 +115,7 @@ class BusHealth(Struct, frozen=True, kw_only=True):
     in_flight: int
 
 
-class BusReplay(Struct, frozen=True, kw_only=True):
+class BusReplay(Short, frozen=True, kw_only=True):
     """A replay. `state` is `running`, `held` (`reason` says why), `waiting` for its subscription to be resumed, or
     over: `done`, `cancelled` or `failed`. `total` counts the records of the log, of all topics, and `read` those that
     the replay has read. `events` counts the events that it brought, `lost` those that the log had no more.

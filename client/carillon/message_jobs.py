@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from carillon.credentials import OnUnknown
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import nanoseconds
 
@@ -88,7 +89,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
         }
 
 
-class MessageCounts(Struct, frozen=True, kw_only=True, rename="camel"):
+class MessageCounts(Short, frozen=True, kw_only=True, rename="camel"):
     """How the messages of a job stand: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
     second calls of messages whose first one may have succeeded; `held_out` and `duplicates` are not planned."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.errors import CarillonError
 from carillon.iterables import each
@@ -33,7 +34,7 @@ class Attempt(Struct, frozen=True, kw_only=True, rename="camel"):
     provider_id: str
 
 
-class Message(Struct, frozen=True, kw_only=True, rename="camel"):
+class Message(Short, frozen=True, kw_only=True, rename="camel"):
     """A message to one recipient. `state` is `unsent`, `sending`, `unknown`, `sent`, `delivered`, `read`, `failed` or
     `invalid`. `attempt` counts its calls, `round` the retries of its job, `repeated` second calls after one that may
     have succeeded. `reason` is one word, `detail` what the provider said, `provider_id` what it calls the message. The
@@ -134,8 +135,8 @@ class Messages(Resource[M]):
     def find(
         self,
         app_id: str,
-        *,
         recipient: str = "",
+        *,
         credential: str = "",
         provider_id: str = "",
         limit: int | None = None,

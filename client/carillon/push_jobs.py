@@ -8,8 +8,9 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from carillon.apps import App
+from carillon.displays import Short
 from carillon.encoding import encode
-from carillon.instants import from_nanoseconds, nanoseconds, wall_clock
+from carillon.instants import Instant, nanoseconds, wall_clock
 from carillon.message_jobs import JobQueue, MessageCounts
 
 
@@ -94,10 +95,7 @@ class ZoneStart(Struct, frozen=True, kw_only=True, rename="camel"):
     job_id: str
     starts_at_ns: int = field(name="startsAt")
 
-    @property
-    def starts_at(self) -> datetime | None:
-        """When it starts."""
-        return from_nanoseconds(self.starts_at_ns)
+    starts_at = Instant("When it starts.")
 
 
 class EventDoer(Struct, frozen=True, kw_only=True):
@@ -115,10 +113,7 @@ class JobEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at_ns: int = field(name="createdAt")
     by: EventDoer | None = None
 
-    @property
-    def created_at(self) -> datetime | None:
-        """When it happened."""
-        return from_nanoseconds(self.created_at_ns)
+    created_at = Instant("When it happened.")
 
 
 class JobStage(Struct, frozen=True, kw_only=True):
@@ -128,7 +123,7 @@ class JobStage(Struct, frozen=True, kw_only=True):
     events: tuple[JobEvent, ...]
 
 
-class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
+class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
     or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
     `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
@@ -197,35 +192,12 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
             return self.state in {"completed", "stopped", "failed", "expired"}
         return self.status == "stopped" or self.completed_at_ns != 0
 
-    @property
-    def starts_at(self) -> datetime | None:
-        """When it was to start; `None`: at once."""
-        return from_nanoseconds(self.starts_at_ns)
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """When what is left of it is dropped."""
-        return from_nanoseconds(self.expires_at_ns)
-
-    @property
-    def estimated_end(self) -> datetime | None:
-        """When it will be done at the rate of now; `None` where that cannot be told."""
-        return from_nanoseconds(self.estimated_end_ns)
-
-    @property
-    def completed_at(self) -> datetime | None:
-        """When it was done; `None` until then."""
-        return from_nanoseconds(self.completed_at_ns)
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When it was made."""
-        return from_nanoseconds(self.created_at_ns)
-
-    @property
-    def updated_at(self) -> datetime | None:
-        """When its status changed last."""
-        return from_nanoseconds(self.updated_at_ns)
+    starts_at = Instant("When it was to start; `None`: at once.")
+    expires_at = Instant("When what is left of it is dropped.")
+    estimated_end = Instant("When it will be done at the rate of now; `None` where that cannot be told.")
+    completed_at = Instant("When it was done; `None` until then.")
+    created_at = Instant("When it was made.")
+    updated_at = Instant("When its status changed last.")
 
     @property
     def stages(self) -> tuple[JobStage, ...]:
