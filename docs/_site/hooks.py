@@ -60,7 +60,7 @@ _EXAMPLES = {
         "name": "mail",
         "kind": "smtp",
         "fields": {"host": "smtp.example.com", "user": "shop", "from": "shop@example.com"},
-        "secret": "…",
+        "secret": {"password": "…"},
         "testRecipient": "ana@example.com",
     },
     "UserBody": {"email": "ana@example.com", "roles": {"*": "viewer"}},
