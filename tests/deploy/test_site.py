@@ -76,10 +76,10 @@ async def test_every_route_that_creates_shows_a_request_and_its_answer() -> None
         (method.upper(), path, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
-        if any("content" in operation["responses"].get(status, {}) for status in ("201", "202"))
+        if method != "delete" and any("content" in operation["responses"].get(status, {}) for status in ("201", "202"))
     ]
     page = hooks()._page("All", operations, document["components"]["schemas"])
-    shown = re.findall(r"^## `(?:POST|PUT|DELETE) [^`]*`$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^## `(?:POST|PUT) [^`]*`$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
     assert len(shown) == len(operations) > 8
     assert [route for route in shown if "```\ncurl " not in route or "```json\n" not in route] == []
 
