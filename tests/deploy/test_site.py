@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def test_every_page_and_route_is_there(site: Path) -> None:
     assert "completedTokens" in jobs
     settings = (site / "settings.html").read_text()
     assert [each.name for each in list_settings(Settings()) if f"<code>{each.name} = " not in settings] == []
+
+
+def test_the_front_page_says_which_version_it_describes() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"**Version** `{version}`" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
