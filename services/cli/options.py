@@ -47,7 +47,7 @@ def _read_number(value: Any, *, whole: bool = False) -> Any:
 
 
 def _bounds(range: click.IntRange | click.FloatRange) -> str:
-    least = "" if range.min is None else f" of at least {range.min:,}"
+    least = "" if range.min is None else f" {'above' if range.min_open else 'of at least'} {range.min:,}"
     return least if range.max is None else f"{least} and {'less than' if range.max_open else 'at most'} {range.max:,}"
 
 

@@ -29,6 +29,8 @@ VERBS = dict(verbs())
 # What cannot be taken back. A verb that only changes something can be followed by another that changes it again.
 DESTROYING = {"cancel", "stop", "delete", "discard", "remove", "revoke", "purge", "redact", "start"}
 
+CREATING = {"create", "send", "publish", "add", "apply", "import", "put", "start"}
+
 
 def test_the_page_is_what_the_commands_say() -> None:
     page = PAGE.read_text("utf-8")
@@ -92,6 +94,33 @@ def test_no_verb_takes_a_common_option_for_its_own(name: str) -> None:
         assert len(names) == len({*names})
         own = [each for each in command.params if each.name in CommonOptions.__struct_fields__]
         assert all(isinstance(each, click.Option) for each in own)
+
+
+def listings(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
+    """The help of `carillon` and of each noun, as a terminal of 80 columns shows it."""
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=words, terminal_width=80, max_content_width=80)
+        yield words, command.get_help(context)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from listings(inner, f"{words} {name}")
+
+
+@pytest.mark.parametrize("listing", [pytest.param(text, id=words) for words, text in listings(main, "carillon")])
+def test_no_summary_is_cut(listing: str) -> None:
+    assert [line for line in listing.splitlines()[1:] if line.endswith(("...", "…"))] == []
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_bound_that_is_shown_has_a_number(name: str) -> None:
+    assert "None]" not in VERBS[name].get_help(click.Context(VERBS[name], info_name=name))
+
+
+@pytest.mark.parametrize("name", [name for name in VERBS if name.split()[-1] in CREATING])
+def test_a_verb_that_creates_shows_two_examples(name: str) -> None:
+    lines = (VERBS[name].epilog or "").splitlines()[2:]
+    assert [line.startswith(f"  carillon {name}") for line in lines] == [True, True]
 
 
 EXAMPLES = [

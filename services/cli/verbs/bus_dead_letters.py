@@ -52,7 +52,7 @@ def show(session: Session, id_: str, namespace: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of the namespace.")
 @options.namespace
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
-    """Deliver dead letters again under their ids: the named ones, those of a subscription, or all."""
+    """Deliver dead letters again under their ids. Choose them by id, by a subscription, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
         raise click.UsageError("name the dead letters by their ids, or use one of --key and --all")
     for letter_id in [find_letter(session, _PATH, each, namespace) for each in ids]:

@@ -48,7 +48,7 @@ def show(session: Session, id_: str, namespace: str) -> None:
 @click.option("--key", default="", shell_complete=complete.schedules, help="Only those of this schedule.")
 @options.namespace
 def errors(session: Session, key: str, namespace: str) -> None:
-    """Count the errors of the last 1,000 dead letters, most frequent first."""
+    """Count the errors of the last 1,000 dead letters. The most frequent is first."""
     columns = (
         TableColumn("COUNT", lambda each: each["count"], "number"),
         TableColumn("LAST DIED", lambda each: session.out.when(each["last_died_at"]), "word"),
@@ -64,7 +64,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of the namespace.")
 @options.namespace
 def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
-    """Retry dead letters, as their schedules say now: the named ones, those of a schedule, or all."""
+    """Retry dead letters, as their schedules say now. Choose them by id, by a schedule, or all."""
     if (bool(ids), bool(key), everything).count(True) != 1:
         raise click.UsageError("name the dead letters by their ids, or use one of --key and --all")
     if ids:

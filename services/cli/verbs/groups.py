@@ -57,7 +57,7 @@ def show(session: Session, group_name: str) -> None:
 @job_options
 @click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs end.")
 def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:
-    """Create a localized push: send at the time of --at in each recipient's zone."""
+    """Create a push for the local time of each zone. It starts in each zone when its clocks show the time of --at."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
@@ -71,7 +71,7 @@ def create(session: Session, templates: tuple[str, ...], watches: bool, **given:
 @command.verb("preview", of_app=True)
 @job_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Preview the recipients, samples and start times of a localized push; nothing is stored."""
+    """Preview recipients, samples and start of each zone. Nothing is stored."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))

@@ -46,7 +46,7 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @click.option("--watch", "watches", is_flag=True, help="List them again every two seconds, until Ctrl-C.")
 @options.limit
 def list_jobs(session: Session, limit: int | None, watches: bool, **wanted: Any) -> None:
-    """List the jobs, newest first; in a table, a localized push is one row."""
+    """List the jobs, newest first. In a table, a localized push is one row."""
     out = session.out
 
     def draw(limit: int | None) -> None:
@@ -99,7 +99,7 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 @job_options
 @message_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Preview the recipients and samples of a job, and with --credential its duration; nothing is stored."""
+    """Preview the recipients and samples of a job. With --credential, also its duration. Nothing is stored."""
     own = message_fields(click.get_current_context(), **{name: given.pop(name) for name in OF_MESSAGES})
     app_id = find_app(session)
     body = job_body(session, app_id, **given, by_credential=bool(own)) | own
@@ -109,7 +109,7 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
 @command.verb("watch", of_app=True)
 @_job
 def watch(session: Session, job_name: str) -> None:
-    """Watch a job until it ends; exits with 8 if it was stopped, failed, expired or broke its circuit."""
+    """Watch a job until it ends. Exits with 8 if it was stopped, failed, expired or broke its circuit."""
     watch_job(session, *find_job(session, job_name))
 
 
@@ -159,7 +159,7 @@ def stop(session: Session, job_name: str) -> None:
     show_default=True, help="Messages in this state; may be given several times.",
 )  # fmt: skip
 def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -> None:
-    """Retry failed (default), unsent or unknown messages of an ended job."""
+    """Retry failed or unsent messages of an ended job. --state chooses which; by default, failed ones."""
     app_id, job_id = find_job(session, job_name)
     before = session.api.get("apps", app_id, "jobs", job_id, exact="true").get("messages") or {}
     session.api.jobs.retry(app_id, job_id, states=states)
@@ -171,7 +171,8 @@ def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -
 @command.verb("delete", of_app=True, destroys=True)
 @_job
 def delete(session: Session, job_name: str) -> None:
-    """Delete a job that has ended, with its batches, its messages and its figures. A repeated create sends it again."""
+    """Delete a job that has ended, and all its messages. Its batches and figures go too. A repeated create sends it
+    again."""
     job = _get(session, job_name)
     sentence = f"This deletes job {job['id']} of app {job['app']['name']} with all its figures; there is no undo."
     session.ask(sentence)
@@ -194,7 +195,7 @@ def batches(session: Session, job_name: str, state: str, limit: int | None) -> N
 @click.option("--csv", "as_csv", is_flag=True, help="Print all of them as CSV.")
 @options.limit
 def messages(session: Session, job_name: str, state: str | None, as_csv: bool, limit: int | None) -> None:
-    """List the messages of a job with a credential, without those that are not sent yet."""
+    """List the messages of a job with a credential. Messages that are not sent yet are left out."""
     app_id, job_id = find_job(session, job_name)
     wanted = None if as_csv else limit
     found = session.api.items("apps", app_id, "jobs", job_id, "messages", limit=wanted, state=state or "")

@@ -73,10 +73,18 @@ def send(
     session.out.confirm(message, f"Accepted message {message['id']}.", id="id")
 
 
-@command.verb("import", of_app=True, changes=True)
+@command.verb(
+    "import",
+    of_app=True,
+    changes=True,
+    examples=(
+        "messages import --app shop messages.ndjson",
+        "messages import --app shop first.ndjson second.json",
+    ),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 def import_files(session: Session, files: Sequence[str]) -> None:
-    """Send all messages of files (`-`: stdin): a JSON array, or an object a line."""
+    """Send all messages of files (`-`: stdin). A file is a JSON array, or has an object a line."""
     app_id, told = find_app(session), {"accepted": 0, "refused": 0}
     bodies = [body for file in files for body in options.read_documents(file)]
     for start in range(0, len(bodies), _AT_ONCE):
@@ -110,7 +118,7 @@ def cancel(session: Session, message_id: str) -> None:
 @click.option("--provider-id", default="", metavar="ID", help="Id that the provider of --credential gave the message.")
 @options.limit
 def find(session: Session, recipient: str, credential: str, provider_id: str, limit: int | None) -> None:
-    """List the messages to a recipient, newest first, or find one by its provider's id."""
+    """List the messages to a recipient, newest first. Or find one by its provider's id."""
     if bool(recipient) == bool(credential or provider_id):
         raise click.UsageError("give a RECIPIENT, or both --credential and --provider-id")
     query = {"recipient": recipient, "credential": credential, "providerId": provider_id}

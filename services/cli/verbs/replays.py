@@ -17,7 +17,14 @@ _key = click.argument("key", metavar="KEY")
 _PATH = ("bus", "subscriptions")
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "replays create invoices --from 2h",
+        "replays create invoices --from 2025-12-24 --to 2025-12-25 --topic orders",
+    ),
+)
 @_key
 @click.option("--from", "since", type=Past(), required=True, help="Time of the first event: 2h (ago), 2025-12-24.")
 @click.option("--to", "until", type=Past(), help="Time after the last event (default: now).")

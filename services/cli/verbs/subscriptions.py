@@ -59,7 +59,7 @@ def health(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def send_test(session: Session, key: str, namespace: str) -> None:
-    """Send a made-up event to the receiver now; exits with 1 unless it takes it."""
+    """Send a made-up event to the receiver now. Exits with 1 unless the receiver takes it."""
     told = session.api.post(*_PATH, key, "test", once=True, namespace=namespace)
     session.out.confirm(told, f"After {told['ms']:,} ms: {describe_answer(told)}", id="status")
     if not HTTPStatus.OK <= told["status"] < HTTPStatus.MULTIPLE_CHOICES:
