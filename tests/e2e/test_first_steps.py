@@ -382,7 +382,7 @@ async def test_a_view_over_a_table_of_ones_own_gets_a_localized_push(terminal: T
     path = f"/apps/{app}/groups/{terminal.answer.strip()}"
 
     async def is_sent() -> bool:
-        return (await terminal.ask(path))["sent"] == 3
+        return bool((await terminal.ask(path))["sent"] == 3)
 
     await until(is_sent, "a record for each device")
 
