@@ -29,7 +29,6 @@ _OPTIONS = (
     click.option("--at", "starts", type=Start(),
                  help="Start time (default: now); for a localized push, local time everywhere, without a zone."),
     click.option("--expires", type=Instant(), help="Drop what is not sent by this time."),
-    click.option("--localized", is_flag=True, help="Send at the time of --at in each recipient's zone."),
     click.option("--past-time", type=click.Choice(["skip", "nextDay"]),
                  help="Skip zones whose start has passed, or start them a day later."),
     click.option("--control-group", type=Number(0, 1, max_open=True), default=0.0, metavar="SHARE",
@@ -37,6 +36,9 @@ _OPTIONS = (
     pairs("--set", "tags", help="Fill a tag of the templates: name=Ana."),
     click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="JSON that is sent with each message."),
 )  # fmt: skip
+localized_option = click.option(
+    "--localized", is_flag=True, help="Send at the time of --at in each recipient's zone, as `groups create` does."
+)
 _OF_MESSAGES = (
     click.option("--credential", default="", metavar="NAME", shell_complete=complete.credentials,
                  help="Send messages by this provider account (name or id), in place of --service."),
@@ -56,7 +58,8 @@ _OF_MESSAGES = (
                  help="With --credential: weight among the account's jobs if its order is shares (default: 1)."),
     click.option("--list", "list_name", default="", metavar="NAME",
                  help="With --credential: list that recipients can unsubscribe from."),
-    click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
+    click.option("--transactional/--marketing", default=None,
+                 help="With --credential: send to unsubscribed recipients too, or not (default)."),
     click.option("--max-recipients", type=Count(1), metavar="N",
                  help="With --credential: fail a job with more recipients."),
 )  # fmt: skip

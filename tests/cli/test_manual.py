@@ -123,6 +123,17 @@ def test_a_verb_that_creates_shows_two_examples(name: str) -> None:
     assert [line.startswith(f"  carillon {name}") for line in lines] == [True, True]
 
 
+@pytest.mark.parametrize("name", ["jobs create", "messages send"])
+def test_jobs_and_messages_have_one_pair_of_flags_for_the_unsubscribed(name: str) -> None:
+    flags = [(each.opts, each.secondary_opts) for each in VERBS[name].params if each.name == "transactional"]
+    assert flags == [(["--transactional"], ["--marketing"])]
+
+
+@pytest.mark.parametrize("name", ["groups create", "groups preview"])
+def test_a_group_is_localized_without_an_option(name: str) -> None:
+    assert "localized" not in {each.name for each in VERBS[name].params}
+
+
 EXAMPLES = [
     line.strip().removeprefix("carillon ") for each in VERBS.values() for line in (each.epilog or "").splitlines()[2:]
 ]

@@ -87,7 +87,7 @@ def show(session: Session, credential_name: str) -> None:
     changes=True,
     examples=(
         "credentials create test --app shop --kind sandbox --test-recipient ana@example.com",
-        "credentials create mail --kind smtp --fields @smtp.json --secret @password.json --test-recipient a@example.com",
+        "credentials create mail --kind smtp --fields @smtp.json --secret @key.json --test-recipient ana@example.com",
     ),
 )
 @click.argument("name")

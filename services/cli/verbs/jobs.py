@@ -6,7 +6,14 @@ import click
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
-from services.cli.job_options import OF_MESSAGES, job_body, job_options, message_fields, message_options
+from services.cli.job_options import (
+    OF_MESSAGES,
+    job_body,
+    job_options,
+    localized_option,
+    message_fields,
+    message_options,
+)
 from services.cli.job_screens import (
     show_batches,
     show_job,
@@ -77,6 +84,7 @@ def show(session: Session, job_name: str) -> None:
     ),
 )
 @job_options
+@localized_option
 @message_options
 @click.option("--id", "id_", default="", metavar="UUID", help="Id of your choice, a UUID.")
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
@@ -97,6 +105,7 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 
 @command.verb("preview", of_app=True)
 @job_options
+@localized_option
 @message_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     """Preview the recipients and samples of a job. With --credential, also its duration. Nothing is stored."""

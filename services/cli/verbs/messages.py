@@ -46,7 +46,9 @@ _AT_ONCE = 500
 @click.option("--at", "send_at", type=Instant(), help="Time to send it (default: now).")
 @click.option("--expires", "expires_at", type=Instant(), help="Time after which it is not sent any more.")
 @click.option("--list", "list_name", metavar="LIST", help="List that the recipient can unsubscribe from.")
-@click.option("--marketing", is_flag=True, help="Do not send it to a recipient who has unsubscribed.")
+@click.option(
+    "--transactional/--marketing", default=None, help="Send it to an unsubscribed recipient too (default), or not."
+)
 def send(
     session: Session,
     recipient: str,
@@ -55,7 +57,6 @@ def send(
     expires_at: datetime | None,
     list_name: str | None,
     default_region: str | None,
-    marketing: bool,
     **given: Any,
 ) -> None:
     """Send a message to one recipient, now or at --at."""
@@ -66,7 +67,6 @@ def send(
         "expiresAt": expires_at and expires_at.isoformat(),
         "list": list_name,
         "defaultRegion": default_region,
-        "transactional": False if marketing else None,
     }
     body = {name: value for name, value in wanted.items() if value is not None}
     message = session.api.post("apps", find_app(session), "messages", body=body)
