@@ -15,6 +15,7 @@ recipient is one message, and its address is the one that the hash was made of. 
 
 import re
 from collections.abc import Callable
+from itertools import count
 from typing import assert_never
 from unicodedata import normalize
 
@@ -127,12 +128,15 @@ def check_plus(written: str, field: str) -> None:
 
 
 def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
-    """The form that tells repeats: the normal form; without one, the text itself, which is no other's normal form."""
-    read = address_reader(channel, default_region)
+    """The form that tells repeats: the normal form; without one, the text itself, which is no other's normal form. A
+    blank repeats none."""
+    read, blanks = address_reader(channel, default_region), count()
 
     def form(spelled: bytes) -> bytes:
         text = str(spelled, "utf-8")
         address = read(text)
+        if address is _BLANK:
+            return b"\0\0%d" % next(blanks)
         return b"\0" + strip_unseen(text).encode() if isinstance(address, Malformed) else address.encode()
 
     return form

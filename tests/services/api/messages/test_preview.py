@@ -166,10 +166,33 @@ async def test_messages_that_would_be_empty_or_too_long_are_told(campaign: Campa
     assert [told[name] for name in counts] == [True, 2, 0, 3, 1]
 
 
+async def test_blank_recipients_are_malformed_in_files_and_tables(campaign: Campaign, stack: Endpoints) -> None:
+    credential = await campaign.credential(kind="smtp")
+    job: dict[str, Any] = {"template": "letter", "credential": credential.id, "context": {"city": "Rome"}}
+    blank = ["", " ", '""', '"\u200b"', "no-address", "no-address"]
+    path = await campaign.file(
+        "".join(["Name,Recipient\n", *(f"Ana,{each}\n" for each in blank), "B,b@x.com\n"]).encode()
+    )
+    counts = ("exact", "recipients", "malformed", "repeated")
+    told = (await ask(campaign, **job, csvPath=path)).json["messages"]
+    assert [told[name] for name in counts] == [True, 1, 5, 1]
+
+    name = campaign.desk.house.store._database.name
+    await _execute(
+        f"{stack.postgres_url.rpartition('/')[0]}/{name}",
+        "DROP TABLE IF EXISTS game_smtp",
+        "CREATE TABLE game_smtp (seq_id bigint PRIMARY KEY, recipient text, name text)",
+        "INSERT INTO game_smtp VALUES (1, NULL, 'a'), (2, '', 'b'), (3, ' ', 'c'), (4, 'b@x.com', 'd')",
+    )
+    told = (await ask(campaign, **job)).json["messages"]
+    assert [told[name] for name in counts] == [True, 1, 3, 0]
+    assert (await campaign.post(**job, csvPath=path)).status == 201
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"Name,Recipient\nAna,\n", "line 2"),
+        (b"Name,Recipient\nAna\n", "line 2"),
         (b"Name\nAna\n", 'no column "recipient"'),
         (b"Recipient,Recipient\na,b\n", "two columns"),
         (b"Recipient\n", "nobody behind it"),
