@@ -29,7 +29,6 @@ _OPTIONS = (
     click.option("--at", "starts", type=Start(),
                  help="Start time (default: now); for a localized push, local time everywhere, without a zone."),
     click.option("--expires", type=Instant(), help="Drop what is not sent by this time."),
-    click.option("--localized", is_flag=True, help="Send at the time of --at in each recipient's zone."),
     click.option("--past-time", type=click.Choice(["skip", "nextDay"]),
                  help="Skip zones whose start has passed, or start them a day later."),
     click.option("--control-group", type=Number(0, 1, max_open=True), default=0.0, metavar="SHARE",
@@ -37,6 +36,9 @@ _OPTIONS = (
     pairs("--set", "tags", help="Fill a tag of the templates: name=Ana."),
     click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="JSON that is sent with each message."),
 )  # fmt: skip
+_LOCALIZED = click.option(
+    "--localized", is_flag=True, help="Send at the time of --at in each recipient's zone: use `carillon groups create`."
+)
 _OF_MESSAGES = (
     click.option("--credential", default="", metavar="NAME", shell_complete=complete.credentials,
                  help="Send messages by this provider account (name or id), in place of --service."),
@@ -56,7 +58,8 @@ _OF_MESSAGES = (
                  help="With --credential: weight among the account's jobs if its order is shares (default: 1)."),
     click.option("--list", "list_name", default="", metavar="NAME",
                  help="With --credential: list that recipients can unsubscribe from."),
-    click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
+    click.option("--marketing/--transactional", "marketing", default=True,
+                 help="With --credential: leave out unsubscribed recipients (default), or send to them too."),
     click.option("--max-recipients", type=Count(1), metavar="N",
                  help="With --credential: fail a job with more recipients."),
 )  # fmt: skip
@@ -72,7 +75,6 @@ OF_MESSAGES: Mapping[str, str] = {
     "halt_on": "haltOn",
     "share": "share",
     "list_name": "list",
-    "transactional": "transactional",
     "max_recipients": "maxRecipients",
 }
 """The options that only jobs by a credential have, and their fields."""
@@ -80,6 +82,11 @@ OF_MESSAGES: Mapping[str, str] = {
 
 def job_options(function: Function) -> Function:
     """Give a verb the options of a job; it passes them on to `job_body`."""
+    return group_options(_LOCALIZED(function))
+
+
+def group_options(function: Function) -> Function:
+    """The same for a localized push."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -92,9 +99,11 @@ def message_options(function: Function) -> Function:
     return function
 
 
-def message_fields(context: click.Context, **chosen: Any) -> dict[str, Any]:
+def message_fields(context: click.Context, *, marketing: bool, **chosen: Any) -> dict[str, Any]:
     """The fields of a body that only jobs by a credential have; none of them without one."""
     given = {OF_MESSAGES[name]: value for name, value in chosen.items() if value}
+    if not marketing:
+        given["transactional"] = True
     # `null` is an answer, too.
     if context.get_parameter_source("halt_on") is ParameterSource.COMMANDLINE:
         given["haltOn"] = chosen["halt_on"]

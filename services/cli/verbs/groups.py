@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from services.cli import complete, options
-from services.cli.job_options import job_body, job_options
+from services.cli.job_options import group_options, job_body
 from services.cli.job_screens import show_batches, show_group, show_preview, show_samples, tell_warnings, watch_group
 from services.cli.job_shape import ENDED, creation_of, state_of, zone_columns, zones_with_devices
 from services.cli.names import find_app, find_group, newest_jobs
@@ -54,10 +54,11 @@ def show(session: Session, group_name: str) -> None:
         "groups create --app shop --template welcome --at '2030-12-24 18:00' --past-time skip",
     ),
 )
-@job_options
+@group_options
 @click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs end.")
 def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:
-    """Create a localized push: send at the time of --at in each recipient's zone."""
+    """Create a localized push: send at the time of --at in each recipient's zone. `carillon jobs create --localized`
+    does the same."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
@@ -69,7 +70,7 @@ def create(session: Session, templates: tuple[str, ...], watches: bool, **given:
 
 
 @command.verb("preview", of_app=True)
-@job_options
+@group_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     """Preview the recipients, samples and start times of a localized push; nothing is stored."""
     app_id = find_app(session)

@@ -48,7 +48,12 @@ _RUNNING = "x-carillon-running-jobs"
 @click.option("--at", "send_at", type=Instant(), help="Time to send it (default: now).")
 @click.option("--expires", "expires_at", type=Instant(), help="Time after which it is not sent any more.")
 @click.option("--list", "list_name", metavar="LIST", help="List that the recipient can unsubscribe from.")
-@click.option("--marketing", is_flag=True, help="Do not send it to a recipient who has unsubscribed.")
+@click.option(
+    "--marketing/--transactional",
+    "marketing",
+    default=False,
+    help="Do not send it to a recipient who has unsubscribed, or send it all the same (default).",
+)
 def send(
     session: Session,
     recipient: str,

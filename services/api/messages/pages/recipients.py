@@ -104,7 +104,8 @@ class RecipientPages(PageSet):
             if not problem.is_refusal:
                 raise
             return {"wrong": problem.detail, "suppressions": [], "next": ""}
-        nothing = explain_nothing(wanted, int(found.headers.get(RUNNING_HEADER, 0)))
+        running = int(found.headers.get(RUNNING_HEADER, 0))
+        nothing = explain_nothing(wanted, running).partition(". ")[2] if running else ""
         return {"messages": found.value, "suppressions": suppressions, "next": found.next, "nothing": nothing}
 
     async def _suppress_one(self, visit: Visit, app_id: str, body: dict[str, str]) -> None:

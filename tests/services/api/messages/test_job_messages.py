@@ -68,7 +68,7 @@ async def test_pages_follow_the_audience(campaign: Campaign, job: Job) -> None:
         "id": expected[1], "credentialId": campaign.credential_id, "recipient": "+6591234567", "state": "sent",
         "reason": "", "detail": "", "attempt": 1, "round": 0, "repeated": 0, "providerId": "-9",
         "answeredAt": "2026-12-24T14:00:00Z", "deliveredAt": None, "readAt": None, "redactedAt": None,
-        "redacted": False,
+        "redacted": False, "jobId": job.id, "template": "hello", "locale": "en",
     }  # fmt: skip
 
 
@@ -193,6 +193,12 @@ async def test_a_message_names_its_job_template_locale_and_subject(campaign: Cam
         assert (await made.post(f"/apps/{campaign.app_id}/templates", letter)).status == 201
     job = await campaign.made(template="letter")
     await campaign.plan(job, [2])
+    store = campaign.desk.house.store
+    copies = [
+        {"locale": each.locale, "body": json.dumps(each.body)}
+        for each in await store.templates.find_named(campaign.app_id, ["letter"])
+    ]
+    await store.jobs._jobs.update_one({"_id": job.id}, {"$set": {"plan.templates": copies}})
     people = {0: {"to": "cem@example.com"}, 1: {"to": "cem@example.com", "locale": "pt"}}
     english, portuguese = await campaign.note(job, 0, people)
     found = (await made.get(f"/apps/{campaign.app_id}/messages?recipient=cem@example.com")).json

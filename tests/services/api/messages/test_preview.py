@@ -90,11 +90,13 @@ async def test_a_file_is_counted_by_what_would_become_of_its_rows(campaign: Camp
     counts = ("exact", "recipients", "estimatedRecipients", "malformed", "suppressed", "repeated")
     assert [messages[name] for name in counts] == [True, 3, 3, 1, 1, 1], "the domain alone is read in any case"
     assert (messages["columns"], messages["unfilledTags"]) == (["recipient", "name"], [])
-    assert (preview["topic"], preview["audience"], preview["samples"], preview["warnings"]) == ("", None, [], [])
+    assert (preview["topic"], preview["audience"], preview["samples"]) == ("", None, [])
+    assert [warning["code"] for warning in preview["warnings"]] == ["case-differs"]
+    assert preview["warnings"][0]["message"].startswith("1 address differs only in case")
     assert preview["fileBytes"] == len(PEOPLE)
     [sample] = messages["samples"]
-    assert (sample["locale"], sample["content"]) == ("en", {"subject": "Hi", "text": "Hi {{name}} of Rome"})
-    assert sample["bytes"] == len(b'{"subject":"Hi","text":"Hi {{name}} of Rome"}')
+    assert (sample["locale"], sample["content"]) == ("en", {"subject": "Hi", "text": "Hi Ana of Rome"})
+    assert sample["bytes"] == len(b'{"subject":"Hi","text":"Hi Ana of Rome"}')
     each = (await mail(campaign, duplicates="each"))["messages"]
     assert (each["recipients"], each["repeated"]) == (4, 0)
 
@@ -125,7 +127,7 @@ async def test_when_it_begins_and_ends_is_estimated(desk: Desk, campaign: Campai
 async def test_a_tag_that_nothing_fills_is_told(campaign: Campaign) -> None:
     preview = await mail(campaign, context={})
     assert preview["messages"]["unfilledTags"] == ["city"]
-    [warning] = preview["warnings"]
+    warning = preview["warnings"][0]
     assert warning["code"] == "bad-file"
     assert "{{city}}" in warning["message"]
 
@@ -136,8 +138,18 @@ async def test_each_locale_has_a_sample_and_that_of_most_comes_first(campaign: C
     assert (await campaign.desk.admin.post(f"/apps/{campaign.app_id}/templates", letter)).status == 201
     messages = (await mail(campaign, context={"city": "A&B"}))["messages"]
     assert [sample["locale"] for sample in messages["samples"]] == ["en", "de"]
-    assert messages["samples"][1]["content"]["html"] == "<b>{{name}}</b> A&amp;B {{nobody}}"
+    assert messages["samples"][1]["content"]["html"] == "<b>Ana</b> A&amp;B {{nobody}}"
     assert messages["unfilledTags"] == ["nobody"]
+
+
+async def test_locales_without_a_template_are_told(campaign: Campaign) -> None:
+    people = b"Recipient,Name,Locale\na@x.com,A,en\nb@x.com,B,pt-BR\nc@x.com,C,pt_br\nd@x.com,D,\ne@x.com,E,en-GB\n"
+    preview = await mail(campaign, csvPath=await campaign.file(people))
+    [warning] = preview["warnings"]
+    assert warning == {
+        "code": "default-locale",
+        "message": "'letter' has no template for the locales 'pt-BR', 'pt_br' (2 rows): 'en' is used.",
+    }
 
 
 async def test_messages_that_would_be_empty_or_too_long_are_told(campaign: Campaign, stack: Endpoints) -> None:
