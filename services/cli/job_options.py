@@ -58,8 +58,8 @@ _OF_MESSAGES = (
                  help="With --credential: weight among the account's jobs if its order is shares (default: 1)."),
     click.option("--list", "list_name", default="", metavar="NAME",
                  help="With --credential: list that recipients can unsubscribe from."),
-    click.option("--marketing/--transactional", "marketing", default=True,
-                 help="With --credential: leave out unsubscribed recipients (default), or send to them too."),
+    click.option("--transactional/--marketing", default=False,
+                 help="With --credential: send to unsubscribed recipients too, or leave them out (default)."),
     click.option("--max-recipients", type=Count(1), metavar="N",
                  help="With --credential: fail a job with more recipients."),
 )  # fmt: skip
@@ -75,6 +75,7 @@ OF_MESSAGES: Mapping[str, str] = {
     "halt_on": "haltOn",
     "share": "share",
     "list_name": "list",
+    "transactional": "transactional",
     "max_recipients": "maxRecipients",
 }
 """The options that only jobs by a credential have, and their fields."""
@@ -99,11 +100,9 @@ def message_options(function: Function) -> Function:
     return function
 
 
-def message_fields(context: click.Context, *, marketing: bool, **chosen: Any) -> dict[str, Any]:
+def message_fields(context: click.Context, **chosen: Any) -> dict[str, Any]:
     """The fields of a body that only jobs by a credential have; none of them without one."""
     given = {OF_MESSAGES[name]: value for name, value in chosen.items() if value}
-    if not marketing:
-        given["transactional"] = True
     # `null` is an answer, too.
     if context.get_parameter_source("halt_on") is ParameterSource.COMMANDLINE:
         given["haltOn"] = chosen["halt_on"]

@@ -49,10 +49,9 @@ _RUNNING = "x-carillon-running-jobs"
 @click.option("--expires", "expires_at", type=Instant(), help="Time after which it is not sent any more.")
 @click.option("--list", "list_name", metavar="LIST", help="List that the recipient can unsubscribe from.")
 @click.option(
-    "--marketing/--transactional",
-    "marketing",
-    default=False,
-    help="Do not send it to a recipient who has unsubscribed, or send it all the same (default).",
+    "--transactional/--marketing",
+    default=True,
+    help="Send it to a recipient who has unsubscribed too (default), or not.",
 )
 def send(
     session: Session,
@@ -62,7 +61,7 @@ def send(
     expires_at: datetime | None,
     list_name: str | None,
     default_region: str | None,
-    marketing: bool,
+    transactional: bool,
     **given: Any,
 ) -> None:
     """Send a message to one recipient, now or at --at."""
@@ -73,7 +72,7 @@ def send(
         "expiresAt": expires_at and expires_at.isoformat(),
         "list": list_name,
         "defaultRegion": default_region,
-        "transactional": False if marketing else None,
+        "transactional": None if transactional else False,
     }
     body = {name: value for name, value in wanted.items() if value is not None}
     message = session.api.post("apps", find_app(session), "messages", body=body)
