@@ -213,4 +213,4 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
     detail = tell(f"{error.code}: {error.message}", to, hidden)
     if error.code in _TOO_FAST:
         return NotNow(detail, too_fast=True)
-    return CallRefused(REASONS.get(str(error.code), Reason.REFUSED), detail, _OWN_FIELDS.get(error.code, ""))
+    return CallRefused(REASONS.get(str(error.code), Reason.REFUSED), detail, _OWN_FIELDS.get(error.code or 0, ""))

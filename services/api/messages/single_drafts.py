@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from services.api.messages.single_body import SingleBody, read_times
 from shared.domain.accounts.apps import App
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template, find_locale, normal_locale
+from shared.domain.jobs.templates import Template, find_locale
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.contents import content_flaw
 from shared.domain.messages.credentials import Credential, check_sends

@@ -9,9 +9,9 @@ from services.worker.messages.contents import BatchContents
 from services.worker.messages.entries import BatchTaken, Note, Prepared, Purpose
 from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import split_key
-from shared.domain.jobs.templates import normal_locale
 from shared.domain.messages.answers import Reason
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.channels import Channel

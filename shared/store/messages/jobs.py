@@ -11,10 +11,10 @@ from msgspec import Struct
 from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.instants import from_ns
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
-from shared.domain.jobs.templates import normal_locale
 from shared.domain.messages.flowing import WaitingJob
 from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import MessageOptions, Resending, options_of
