@@ -52,7 +52,7 @@ class RunningJob(Struct, frozen=True):
 
 
 class MessageSource(Struct, frozen=True):
-    """Where messages of a job come from; `locale` is the normal one of most of them."""
+    """The origin of messages of a job; `locale` is the normal one of most of them."""
 
     job_id: str
     template: str
