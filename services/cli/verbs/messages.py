@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from services.cli.verb import noun
 command = noun("messages")
 
 _AT_ONCE = 500
+_RUNNING = "x-carillon-running-jobs"
 
 
 @command.verb(
@@ -122,8 +124,17 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
     if bool(recipient) == bool(credential or provider_id):
         raise click.UsageError("give a RECIPIENT, or both --credential and --provider-id")
     query = {"recipient": recipient, "credential": credential, "providerId": provider_id}
-    found = session.api.items("apps", find_app(session), "messages", limit=limit, **query)
-    session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
+    app_id = find_app(session)
+    found = session.api.items("apps", app_id, "messages", limit=limit, **query)
+    first = next(found, None)
+    if first is None and recipient:
+        from shared.domain.messages.recipients import explain_nothing
+
+        running = int(session.api.header(_RUNNING, "apps", app_id, "messages", recipient=recipient, limit=1) or 0)
+        session.out.tell(explain_nothing(recipient, running))
+        return
+    items = chain(() if first is None else (first,), found)
+    session.out.show_list(items, message_columns(session.out, of_app=True), id="id", limit=limit)
 
 
 @command.verb("redact", of_app=True, destroys=True)

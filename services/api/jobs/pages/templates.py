@@ -122,7 +122,7 @@ class TemplatePages(PageSet):
             if not problem.is_refusal:
                 raise
             trial = {"body": None, "bytes": 0, "fault": problem.detail, "field": problem.field, "valuelessTags": []}
-        return {"trial": trial, "notification": read_notification(trial["body"])}
+        return {"trial": trial, "notification": message_of(trial["body"])}
 
 
 async def read_named(visit: Visit, app_id: str, name: str) -> tuple[list[TemplateItem], bool]:

@@ -106,7 +106,6 @@ class LedgerPages(PageSet):
             "account": account,
             "attempts": [*message["earlier"], last_attempt(message)] if message["attempt"] else message["earlier"],
             "meanings": REASONS,
-            "job_id": visit.query("job"),
         }
 
     @FormRoute(_MESSAGE_PAGE + "/cancel", page="show_message")

@@ -90,7 +90,7 @@ async def test_a_job_over_a_file_is_previewed_and_made_once(campaign: Campaign) 
         "This sends to 2 recipients now with play, at up to 2 per second." in page.words
         and "Duplicates 1 row " in page.words
     )
-    assert "Takes 1 s at 2 per second" in page.words and "Hi {{name}}" in page.words
+    assert "Takes 1 s at 2 per second" in page.words and "Hi Ana" in page.words
     assert await jobs_of(campaign) == []
     confirm = fields | {"csvPath": page.typed["csvPath"], "key": page.typed["key"]}
     replies = [await send_form(admin, "/jobs/new", confirm) for _ in range(2)]

@@ -179,7 +179,7 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     found = await look(admin, f"{page}?recipient=ana4@EXAMPLE.com")
     assert "ana4@" in found.words and "ana3@" not in found.words
     assert "no message to this recipient" in (await look(admin, f"{page}?recipient={HOSTILE}@")).words
-    [link] = [each for each in found.links if "/messages/" in each and each.endswith(f"?job={job.id}")]
+    [link] = [each for each in found.links if f"/ui/messages/{campaign.app_id}/messages/" in each]
     message = await look(admin, link.removeprefix("/ui"))
     assert f"/ui/jobs/{campaign.app_id}/{job.id}" in sheet.links
     assert message.status == 200 and "come again" in message.words and HOSTILE in message.words
