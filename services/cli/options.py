@@ -203,7 +203,7 @@ class SecretWord(SecretText):
         return text.strip()
 
 
-class Header(click.ParamType[tuple[str, str]]):
+class HeaderLine(click.ParamType[tuple[str, str]]):
     """`Name: value`."""
 
     name = "header"

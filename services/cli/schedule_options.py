@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from services.cli.options import Count, Header, Instant, JsonText, RawText, SecretWord, pairs
+from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, pairs
 
 Function = Callable[..., Any]
 
@@ -19,7 +19,7 @@ _OPTIONS = (
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
     click.option("--payload", type=RawText(), metavar="JSON|@FILE", help="Payload of the message."),
-    click.option("--header", "headers", type=Header(), multiple=True, metavar="'NAME: VALUE'",
+    click.option("--header", "headers", type=HeaderLine(), multiple=True, metavar="'NAME: VALUE'",
                  help="Header of the message; may be given several times."),
     click.option("--secret", type=SecretWord(), metavar="@FILE", help="Secret (whsec_…) that signs the HTTP call."),
     click.option("--retry-attempts", type=Count(1, 100), help="Attempts until a message becomes a dead letter."),

@@ -22,12 +22,12 @@ _MOST_CALLS = 1_000
 _ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete.dead_letters)
 
 
-def _of(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _option_of(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option("--of", "of", type=click.Choice(list(_PATHS)), help=text)
 
 
 @command.verb("list")
-@_of("Only those of schedules, or of the bus (default: both).")
+@_option_of("Only those of schedules, or of the bus (default: both).")
 @click.option("--key", default="", shell_complete=complete.schedules, help="Only those with this key.")
 @options.namespace
 @options.limit
@@ -48,7 +48,7 @@ def list_letters(session: Session, of: str | None, key: str, namespace: str, lim
 
 @command.verb("show")
 @click.argument("id_", metavar="ID", shell_complete=complete.dead_letters)
-@_of("Look only among those of schedules, or of the bus (default: both).")
+@_option_of("Look only among those of schedules, or of the bus (default: both).")
 @options.namespace
 def show(session: Session, id_: str, of: str | None, namespace: str) -> None:
     """Show a dead letter with its message or its events."""
@@ -76,7 +76,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
 
 @command.verb("retry", changes=True)
 @_ids
-@_of("Look only among those of schedules, or of the bus (default: both; with --key or --all, schedules).")
+@_option_of("Look only among those of schedules, or of the bus (default: both; with --key or --all, schedules).")
 @click.option("--key", default="", shell_complete=complete.schedules, help="All of this schedule or subscription.")
 @click.option("--all", "everything", is_flag=True, help="All of the namespace.")
 @options.namespace
@@ -102,7 +102,7 @@ def retry(session: Session, ids: Sequence[str], of: str | None, key: str, everyt
 
 @command.verb("discard", destroys=True)
 @_ids
-@_of("Look only among those of schedules, or of the bus (default: both).")
+@_option_of("Look only among those of schedules, or of the bus (default: both).")
 @options.namespace
 def discard(session: Session, ids: Sequence[str], of: str | None, namespace: str) -> None:
     """Discard dead letters for good. `carillon bulk start dead-letter.discard` discards all that match."""

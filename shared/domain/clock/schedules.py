@@ -193,7 +193,7 @@ def digest(definition: Definition) -> str:
 
 def as_asked(definition: Definition) -> dict[str, Any]:
     """The fields of a definition as the API spells them; a payload as it is read."""
-    fields = msgspec.to_builtins(definition)
+    fields: dict[str, Any] = msgspec.to_builtins(definition)
     callback, recurrence = fields.pop("callback"), fields.pop("recurrence") or {}
     callback["payload"] = canonical_json(callback["payload"].encode())
     return fields | {

@@ -66,9 +66,8 @@ class GroupFlow:
     async def earlier(self, key: Idempotency | None) -> Group | None:
         """The group that the same request made before, if any. Raises `Invalid` where that was another request."""
         group = None if key is None else await self._store.groups.with_key(key.key)
-        first = None if group is None else group.idempotency
-        if first is not None and key is not None and not first.is_same(key):
-            raise first.refuse(key)
+        if group is not None and group.idempotency and key is not None and not group.idempotency.is_same(key):
+            raise group.idempotency.refuse(key)
         if group is not None and not group.made:
             await self._attempt(group)
         return group

@@ -77,9 +77,8 @@ class JobFlow:
     async def earlier(self, key: Idempotency | None) -> Job | None:
         """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
         job = None if key is None else await self._store.jobs.with_key(key.key)
-        first = None if job is None else job.idempotency
-        if first is not None and key is not None and not first.is_same(key):
-            raise first.refuse(key)
+        if job is not None and job.idempotency and key is not None and not job.idempotency.is_same(key):
+            raise job.idempotency.refuse(key)
         if job is not None and job.waits:
             # The process that made it may have died before the job had its occurrence.
             await self._attempt(self._await_start(job), job.id)
