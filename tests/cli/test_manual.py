@@ -47,7 +47,6 @@ def test_all_that_was_asked_for_is_there() -> None:
         "schedules": "list due show create apply preview fire pause resume cancel delete",
         "deliveries": "list show",
         "dead-letters": "list show errors retry discard",
-        "bus-dead-letters": "list show retry discard",
         "bulk": "list show start watch cancel",
         "queues": "list peek return purge",
         "users": "list show create edit delete",

@@ -48,7 +48,7 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
 @click.option("--by", default="", metavar="CALLER", help="Only those that this user or service made.")
-@click.option("--since", type=Past(), help="Only those made since this time: 2h (ago), 2025-12-24, '2025-12-24 14:00'.")
+@click.option("--since", type=Past(), help="Only those made since this time: 2h (ago), yesterday, '2025-12-24 14:00'.")
 @click.option("--until", type=Past(), help="Only those made before this time.")
 @click.option("--watch", "watches", is_flag=True, help="List them again every two seconds, until Ctrl-C.")
 @options.limit

@@ -30,7 +30,7 @@ COMMANDS = {
     "dead-letters": "carillon dead-letters list",
     "failing-receivers": "carillon subscriptions list",
     "suspended-subscriptions": "carillon subscriptions list",
-    "bus-dead-letters": "carillon bus-dead-letters list",
+    "bus-dead-letters": "carillon dead-letters list --of bus",
     "dead-tasks": "carillon queues list",
 }
 """The command that shows what needs attention, by its kind."""

@@ -24,7 +24,7 @@ SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
 _DELIVERIES, _SHOWN = 100, 10
 _KEPT_SECONDS = 2
-_ALL_POINTS = 100
+_ALL = 100
 _RANKS = {"suspended": 0, "failing": 1, "unknown": 2, "paused": 3, "recovering": 4, "healthy": 5}
 _TROUBLE = frozenset({"suspended", "failing"})
 
@@ -233,7 +233,7 @@ def stand(subscription: Shown, health: Shown | None) -> Values:
         why = "the last call failed" if count == 1 else f"{count:,} calls in a row failed"
         word, since = "failing", health["failing_since"]
     elif health is not None:
-        word = "healthy" if health["points"] >= _ALL_POINTS else "recovering"
+        word = "healthy" if health["accepted_percent"] == _ALL else "recovering"
     host = _host_of(subscription["callback"])
     about = {"subscription": subscription, "health": health, "host": host, "is_trouble": word in _TROUBLE}
     return about | {"word": word, "why": why, "since": since}
