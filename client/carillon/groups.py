@@ -51,6 +51,7 @@ class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     created_by: str
     starts_at_ns: int = field(name="startsAt")
     created_at_ns: int = field(name="createdAt")
+    name: str = ""
     redacted: bool = False
     warnings: tuple[str, ...] = ()
 
