@@ -10,8 +10,7 @@ from services.cli.output.out import Fields, Output
 from services.cli.output.tables import STATE_COLOURS, Json, TableColumn, format_share, group_digits, state_column
 from services.cli.output.text import as_json, visible
 from services.cli.output.times import NANOSECONDS, format_span, format_when, read_wire
-from shared.domain.jobs.events import SILENT, label_of
-from shared.domain.jobs.progress import per_unit
+from shared.domain.jobs.words import SILENT, label_of, per_unit
 
 BAD_ENDS = frozenset({"stopped", "failed", "expired"})
 ENDED = BAD_ENDS | {"completed"}

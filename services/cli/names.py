@@ -104,7 +104,7 @@ def find_job(session: Session, typed: str, *, among: Collection[str] = ()) -> tu
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
-    jobs = [_named(job) for job in newest_jobs(session, limit=SEARCHED)]
+    jobs = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED)]
     job = _pick_among(among, typed, jobs, what="job", names=("id", "name", "templateName"), see=see, about=_about_job)
     return str(job["appId"]), str(job["id"])
 
@@ -113,7 +113,7 @@ def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> 
     """The app's id and the group's. A name means a group with a job in one of these states, if it means any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    zones = [_named(job) for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
+    zones = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
     names, see = ("jobGroupId", "name", "templateName"), _how_to_name("group")
     job = _pick_among(among, typed, zones, what="group", names=names, see=see, about=name_of)
     return str(job["appId"]), str(job["jobGroupId"])
@@ -179,7 +179,7 @@ def newest_jobs(
         yield from islice(jobs, limit or None)
 
 
-def _named(job: Json) -> Json:
+def _with_name(job: Json) -> Json:
     """The job with a name, which a server of 0.1 does not tell."""
     return {**job, "name": name_of(job)}
 

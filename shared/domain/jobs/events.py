@@ -28,37 +28,6 @@ class EventState(StrEnum):
     FAIL = "fail"
 
 
-SILENT = frozenset({"starting", "finished", "Finished all batches"})
-"""Messages that say no more than the label of their event."""
-
-_LABELS = {
-    READ_FILE: "File read",
-    PLAN: "Audience split into batches",
-    SEND: "Sending",
-    SEND_ENDED: "All batches done",
-    SEND_DIRECT: "Sending",
-    FINISH: "Closed",
-    PAUSE: "Paused",
-    RESUME: "Resumed",
-    STOP: "Stopped",
-    "job_retried": "Retried",
-}
-_BEGUN = {READ_FILE: "Reading the file", PLAN: "Splitting the audience into batches"}
-_FAILED = {
-    READ_FILE: "The file could not be read",
-    PLAN: "The audience could not be split",
-    SEND: "It failed",
-    SEND_DIRECT: "It could not be sent",
-    FINISH: "The control group's file could not be written",
-}
-
-
-def label_of(stage: str, state: str) -> str:
-    """An event of a stage in words for people."""
-    words = {EventState.FAIL: _FAILED, EventState.RUNNING: _BEGUN}.get(EventState(state), _LABELS)
-    return words.get(stage) or _LABELS.get(stage, stage)
-
-
 class Doer(Struct, frozen=True):
     """The doer of an act on a job: a `user`, a `token`, or `system`, which is Carillon by itself."""
 

@@ -13,7 +13,7 @@ _TELLING = timedelta(seconds=3)
 
 
 class Settled(Struct, frozen=True):
-    """What became of a batch's recipients so far, when the first was taken and when the last was done."""
+    """The outcomes of a batch's recipients so far, when the first was taken and when the last was done."""
 
     receipt: Receipt
     taken_at: datetime | None
@@ -57,14 +57,6 @@ class Meter:
         if not planned or not rate or left <= 0:
             return Progress(rate=rate)
         return Progress(rate=rate, ends_at=self._now + timedelta(milliseconds=int(left / rate * 1_000)))
-
-
-def per_unit(per_second: float) -> tuple[float, str]:
-    """A rate as people read it: how many in the shortest of a second, a minute and an hour in which there is one."""
-    for seconds, unit in ((1, "second"), (60, "minute")):
-        if per_second * seconds >= 1 or not per_second:
-            return per_second * seconds, unit
-    return per_second * 3_600, "hour"
 
 
 def _like_the_settled(totals: Totals) -> float:

@@ -9,7 +9,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from shared.domain.audience.zones import REST
-from shared.domain.jobs.progress import per_unit
+from shared.domain.jobs.words import per_unit
 
 UNKNOWN = "\N{EN DASH}"
 _OFFSET = re.compile(r"([+-])(\d\d)(\d\d)")

@@ -25,6 +25,7 @@ from services.api.jobs.pages.job_words import (
 )
 from shared.domain.jobs import events
 from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.words import SILENT, label_of
 
 PATH = "/jobs/{app_id:str}/{job_id:str}"
 SAID = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
@@ -178,9 +179,9 @@ def _read(stage: str, event: dict[str, Any], failure: str) -> TimelineEvent:
     is_trip = is_bad and stage == events.SEND and (not failure or event["message"] != failure)
     return TimelineEvent(
         at=known_time(event["createdAt"]),
-        label="Tripped" if is_trip else events.label_of(stage, event["state"]),
+        label="Tripped" if is_trip else label_of(stage, event["state"]),
         by="" if by is None or by["kind"] == events.BY_ITSELF.kind else by["name"],
-        message="" if event["message"] in events.SILENT else event["message"],
+        message="" if event["message"] in SILENT else event["message"],
         tone="bad" if is_trip else _MARKED.get(stage, ""),
         is_bad=is_bad,
     )
