@@ -47,6 +47,7 @@ class Group(Short, frozen=True, kw_only=True, rename="camel"):
     created_by: str
     starts_at_ns: int = field(name="startsAt")
     created_at_ns: int = field(name="createdAt")
+    name: str = ""
     redacted: bool = False
     warnings: tuple[str, ...] = ()
 

@@ -22,7 +22,8 @@ class HaltRule(Struct, frozen=True, kw_only=True):
 
 class MessageJob(Struct, frozen=True, kw_only=True):
     """A job to be started that sends the `template` to each recipient by a `credential`, which is named by its name or
-    its id, and when (at once without `starts_at`). Messages not sent by `expires_at` are dropped.
+    its id, and when (at once without `starts_at`). `name` is for people; by default the template's. Messages not sent
+    by `expires_at` are dropped.
 
     The recipients are the rows of the file at `csv_path`, as `uploads.put` gave it, or those that `filters` keep of the
     table `<app>_<kind>`; their addresses stand in the `recipient_column`. Columns fill the template's tags, else
@@ -43,6 +44,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     starts_at: datetime | None = None
     expires_at: datetime | None = None
+    name: str = ""
     id: str = ""
     recipient_column: str = ""
     locale: str = ""
@@ -67,6 +69,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
         given: dict[str, Any] = {"credential": self.credential, "filters": self.filters, "share": self.share}
         chosen = {
             "id": self.id,
+            "name": self.name,
             "csvPath": self.csv_path,
             "context": self.context,
             "metadata": self.metadata,

@@ -18,7 +18,8 @@ class PushJob(Struct, frozen=True, kw_only=True):
     """A push job to be created. `template` is the name of a template, or a list of names: each user gets one of them.
     It starts at `starts_at`, or at once. Pushes that are not sent by `expires_at` are dropped.
 
-    `service` is the push service: `apns`, `gcm`, or one that the deployment has added.
+    `name` is for people; by default it is that of the template. `service` is the push service: `apns`, `gcm`, or one
+    that the deployment has added.
 
     The recipients are everybody, those that `filters` select by column name, or the users of the file at `csv_path`, as
     `uploads.put` gave it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
@@ -43,6 +44,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     localized: bool = False
     past_time_strategy: Literal["", "skip", "nextDay"] = ""
+    name: str = ""
     id: str = ""
     templates: Sequence[str] = ()
     """The old name of `template`."""
@@ -66,6 +68,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
         given = {"service": self.service, "filters": self.filters, "context": self.context, "metadata": self.metadata}
         chosen = {
             "id": self.id,
+            "name": self.name,
             "csvPath": self.csv_path,
             "controlGroup": self.control_group,
             "localized": self.localized,
@@ -128,8 +131,9 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
     `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
     not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
-    `failure` then says why. `status` is `paused`, `circuitbreak`, `stopped` (a failed job too) or empty. The `stages`
-    tell what happened, but in lists.
+    `failure` then says why. `name` is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of
+    an account for other recipients. Servers of 0.1 do not tell them. `status` is `paused`, `circuitbreak`, `stopped` (a
+    failed job too) or empty. The `stages` tell what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
@@ -178,6 +182,8 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     status_events: tuple[JobStage, ...] | None = None
     app: App | None = None
     state: str = ""
+    name: str = ""
+    kind: str = ""
     credential_id: str = ""
     options: dict[str, Any] | None = None
     messages: MessageCounts | None = None

@@ -20,6 +20,7 @@ _OPTIONS = (
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
                  help="Name of a template; may be given several times: each user gets one of them."),
+    click.option("--name", "job_name", default="", help="Name for people, as lists show it (default: the template's)."),
     click.option("--service", help="Push service: apns (default), gcm or another."),
     pairs("--filter", "filters",
           help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),
@@ -124,6 +125,7 @@ def job_body(
     control_group: float,
     tags: Sequence[tuple[str, str]],
     metadata: Any,
+    job_name: str = "",
     by_credential: bool = False,
 ) -> dict[str, Any]:
     """The body of a request, once the file is uploaded."""
@@ -133,6 +135,7 @@ def job_body(
     if file:
         csv_path = upload_file(session, app_id, file)
     body = {
+        "name": job_name,
         "service": service or ("" if by_credential else "apns"),
         "filters": dict(filters),
         "context": dict(tags),

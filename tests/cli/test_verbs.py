@@ -121,8 +121,8 @@ async def test_what_happened_to_a_job_is_listed_and_followed_to_its_end(cli: Pro
     await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/stop")
     job = ("--app", app_id, job_id)
     listed = (await cli.done("events", "list", *job)).out
-    assert "Split CSV  fail  line 7\n" in listed
-    assert f"job_stopped  success  by {ADMIN}\n" in listed
+    assert "Split CSV  line 7\n" in listed
+    assert f"Stopped  by {ADMIN}\n" in listed
     assert f"by {ADMIN}" in (await cli.done("jobs", "show", *job)).out
     assert (await cli.done("events", "follow", *job, "--json")).lines[0]["message"] == "line 7"
 
@@ -135,6 +135,27 @@ async def test_jobs_are_found_without_their_app_newest_first(cli: Program, house
     second = await job_of(house, app_id)
     assert (await cli.done("jobs", "list", "-q", "--limit", "2")).out.split() == [second, first]
     assert (await cli.done("jobs", "show", second, "-q")).out == f"{second}\n"
+
+
+async def test_a_name_means_a_job_that_the_verb_can_act_on(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    app, states = ("--app", app_id), {}
+    for _ in range(3):
+        house.clock.advance(1)
+        states[await job_of(house, app_id)] = "running"
+    first, second, third = states
+    await cli.done("jobs", "stop", first, *app, "--yes")
+    await cli.done("jobs", "pause", second, *app)
+    await cli.done("jobs", "pause", "like", *app)
+    assert (await shown(house, f"/apps/{app_id}/jobs/{third}"))["state"] == "paused"
+    await cli.done("jobs", "resume", third, *app)
+    await cli.done("jobs", "resume", "like", *app)
+    assert (await shown(house, f"/apps/{app_id}/jobs/{second}"))["state"] == "running"
+    assert (await cli.run("jobs", "stop", "like", *app, "--yes")).code == 2
+    named = (await cli.done("jobs", "create", *app, "--template", "like", "--name", "Autumn sale", "-q")).out.strip()
+    assert "Autumn sale" in (await cli.done("jobs", "list", *app)).out
+    await cli.done("jobs", "pause", "autumn sale", *app)
+    assert (await shown(house, f"/apps/{app_id}/jobs/{named}"))["state"] == "paused"
 
 
 async def test_jobs_of_a_maker_and_of_a_time_are_listed(cli: Program, house: House) -> None:
@@ -288,7 +309,7 @@ async def test_a_localized_push_is_a_row_in_the_table_of_jobs(cli: Program, hous
     _, *rows = (await cli.done(*app)).out.splitlines()
     assert [row.split()[0] for row in rows] == [last, group, first]
     assert (await cli.done("groups", "list", "--app", app_id, "-q")).out.split() == [group]
-    assert f"{len(ids) - 2} zones" in rows[1] and "scheduled" in rows[1]
+    assert f"{len(ids) - 2} zones" in rows[1] and "scheduled" in rows[1] and "push" in rows[1]
     assert len((await cli.done(*app, "--limit", "2")).out.splitlines()) == 3
     _, row = (await cli.done(*app, "--status", "scheduled")).out.splitlines()
     assert group in row

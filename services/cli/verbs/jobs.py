@@ -1,5 +1,6 @@
 """`carillon jobs`."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,7 @@ from services.cli.job_screens import (
     watch_group,
     watch_job,
 )
-from services.cli.job_shape import BAD, ENDED, creation_of, fold_zones, job_columns, state_of, units_of
+from services.cli.job_shape import BAD, ENDED, creation_of, job_columns, state_of, units_of
 from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
@@ -40,7 +41,8 @@ if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
 
 command = noun("jobs")
 
-STATES = ("scheduled", "running", "paused", "circuitbreak", "stopped", "failed", "expired", "completed")
+OPEN = ("scheduled", "running", "paused", "circuitbreak")
+STATES = (*OPEN, "stopped", "failed", "expired", "completed")
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 
 
@@ -57,8 +59,9 @@ def list_jobs(session: Session, limit: int | None, watches: bool, **wanted: Any)
     out = session.out
 
     def draw(limit: int | None) -> None:
-        jobs = newest_jobs(session, limit=None if out.is_for_people else limit, **wanted)
-        out.show_list(fold_zones(jobs) if out.is_for_people else jobs, job_columns(out), id="id", limit=limit)
+        wanted_more = {"grouped": True} if out.is_for_people else {"limit": limit}
+        jobs = newest_jobs(session, **wanted_more, **wanted)
+        out.show_list(jobs, job_columns(out, app=not session.app), id="id", limit=limit)
 
     if watches:
         most = LISTED if limit is None and not out.is_for_people else limit
@@ -119,14 +122,14 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
 @_job
 def watch(session: Session, job_name: str) -> None:
     """Watch a job until it ends. Exits with 8 if it was stopped, failed, expired or broke its circuit."""
-    watch_job(session, *find_job(session, job_name))
+    watch_job(session, *find_job(session, job_name, among=OPEN))
 
 
 @command.verb("pause", of_app=True, changes=True)
 @_job
 def pause(session: Session, job_name: str) -> None:
     """Pause a job. Nothing is sent until it is resumed."""
-    app_id, job_id = find_job(session, job_name)
+    app_id, job_id = find_job(session, job_name, among={"scheduled", "running"})
     session.api.jobs.pause(app_id, job_id)
     _confirm(session, app_id, job_id, "Paused")
 
@@ -136,7 +139,7 @@ def pause(session: Session, job_name: str) -> None:
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def resume(session: Session, job_name: str, watches: bool) -> None:
     """Resume a job that is paused or broke its circuit."""
-    app_id, job_id = find_job(session, job_name)
+    app_id, job_id = find_job(session, job_name, among={"paused", "circuitbreak"})
     session.api.jobs.resume(app_id, job_id)
     if watches:
         watch_job(session, app_id, job_id)
@@ -148,7 +151,7 @@ def resume(session: Session, job_name: str, watches: bool) -> None:
 @_job
 def stop(session: Session, job_name: str) -> None:
     """Stop a job for good. The unsent rest is dropped; only a job of messages can be retried."""
-    job = _get(session, job_name)
+    job = _get(session, job_name, among=OPEN)
     if state_of(job) in ENDED - BAD:
         raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")
     # The API has a dry run, but while a deployment is upgraded a process of 0.1.0 may get the request: it would stop.
@@ -169,7 +172,7 @@ def stop(session: Session, job_name: str) -> None:
 )  # fmt: skip
 def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -> None:
     """Retry failed or unsent messages of an ended job. --state chooses which; by default, failed ones."""
-    app_id, job_id = find_job(session, job_name)
+    app_id, job_id = find_job(session, job_name, among=ENDED)
     before = session.api.get("apps", app_id, "jobs", job_id, exact="true").get("messages") or {}
     session.api.jobs.retry(app_id, job_id, states=states)
     job = session.api.get("apps", app_id, "jobs", job_id)
@@ -182,7 +185,7 @@ def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -
 def delete(session: Session, job_name: str) -> None:
     """Delete a job that has ended, and all its messages. Its batches and figures go too. A repeated create sends it
     again."""
-    job = _get(session, job_name)
+    job = _get(session, job_name, among=ENDED)
     sentence = f"This deletes job {job['id']} of app {job['app']['name']} with all its figures; there is no undo."
     session.ask(sentence)
     session.api.jobs.delete(job["appId"], job["id"])
@@ -210,8 +213,14 @@ def messages(session: Session, job_name: str, state: str | None, as_csv: bool, l
     found = session.api.items("apps", app_id, "jobs", job_id, "messages", limit=wanted, state=state or "")
     if as_csv:
         write_csv(found)
-    else:
-        session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
+        return
+    session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
+    if session.out.is_for_people and not state:
+        job = session.api.get("apps", app_id, "jobs", job_id)
+        if unsent := (job.get("messages") or {}).get("unsent"):
+            are = "were" if state_of(job) in ENDED else "are"
+            yet = "" if state_of(job) in ENDED else " yet"
+            session.out.tell(f"{group_digits(unsent)} more {are} not sent{yet}.")
 
 
 @command.verb("samples", of_app=True)
@@ -228,8 +237,8 @@ def rate(session: Session, job_name: str) -> None:
     show_rate(session, *find_job(session, job_name))
 
 
-def _get(session: Session, job_name: str) -> Json:
-    app_id, job_id = find_job(session, job_name)
+def _get(session: Session, job_name: str, *, among: Collection[str] = ()) -> Json:
+    app_id, job_id = find_job(session, job_name, among=among)
     job: Json = session.api.get("apps", app_id, "jobs", job_id)
     return job
 

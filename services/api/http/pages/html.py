@@ -105,8 +105,8 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
         loader=PrefixLoader(rooms), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     for name in (
-        "number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name",
-        "full_stop",
+        "number", "compact", "rate", "percent", "size", "span", "instant", "pretty", "read_time", "exactly",
+        "zone_name", "full_stop",
     ):  # fmt: skip
         templates.filters[name] = getattr(filters, name)
     for name in ("stacked_bar", "area", "columns", "day_strip"):

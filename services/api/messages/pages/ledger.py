@@ -62,7 +62,7 @@ class LedgerPages(PageSet):
             account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, job["credentialId"])
         counts = job.get("messages") or {}
         return {
-            "title": f"Messages of {job['templateName'] or job_id}",
+            "title": f"Messages of {job['name'] or job_id}",
             "job": job,
             "account": account,
             "counts": counts,
