@@ -19,7 +19,10 @@ from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRou
 from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_pairs, read_whole, refuse
 from services.api.http.pages.visits import Visit, address
 
-SECTION = NavSection("Bus", "/bus", order=120, needs=("failing-receivers", "suspended-subscriptions"))
+SECTION = NavSection(
+    "Subscriptions", "/bus", order=120, group="Bus", needs=("failing-receivers", "suspended-subscriptions")
+)
+_TOPICS = NavSection("Topics", "/bus/topics", order=130, group="Bus")
 SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
 _DELIVERIES, _SHOWN = 100, 10
@@ -78,7 +81,7 @@ class SubscriptionPages(PageSet):
         pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
         standings = await _read_standings(visit, found.value)
         return tell_whose(visit) | {
-            "title": "Bus",
+            "title": "Subscriptions",
             "standings": standings,
             "troubled": [each for each in standings if each["is_trouble"]],
             "pressure": pressure,
@@ -158,7 +161,7 @@ class SubscriptionPages(PageSet):
 
 
 class BusTopicPages(PageSet):
-    section = SECTION
+    section = _TOPICS
 
     @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)
     async def show_topics(self, visit: Visit) -> Values:

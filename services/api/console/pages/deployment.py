@@ -18,7 +18,12 @@ _SHOWN_TASKS, _RETURNED = 20, 500
 
 class ProcessPages(PageSet):
     section = NavSection(
-        "Processes", "/processes", order=220, is_seen=lambda visit: visit.may("viewer"), needs=("silent-processes",)
+        "Processes",
+        "/processes",
+        order=310,
+        group="Admin",
+        needs=("silent-processes",),
+        is_seen=lambda visit: visit.may("viewer"),
     )
 
     def __init__(self, broker: BrokerSettings) -> None:
@@ -72,7 +77,7 @@ class DeadTaskPages(PageSet):
 
 
 class AuditPages(PageSet):
-    section = NavSection("Audit", "/audit", order=310, is_seen=lambda visit: visit.caller.is_admin)
+    section = NavSection("Audit", "/audit", order=330, group="Admin", is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute("/audit", template="console/audit.html")
     async def show_audit(self, visit: Visit) -> Values:
@@ -84,7 +89,7 @@ class AuditPages(PageSet):
 
 
 class SettingsPages(PageSet):
-    section = NavSection("Settings", "/settings", order=320, is_seen=lambda visit: visit.caller.is_admin)
+    section = NavSection("Settings", "/settings", order=340, group="Admin", is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute("/settings", template="console/settings.html")
     async def show_settings(self, visit: Visit) -> Values:

@@ -20,7 +20,7 @@ from services.api.http.paths import encode_part, without_slash
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 
-FORM_BYTES = 4 * 2**20
+FORM_BYTES = 4_000_000
 SHOWN = 50
 """How many things a list shows at once."""
 

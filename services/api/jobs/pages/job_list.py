@@ -11,7 +11,7 @@ from services.api.http.pages.visits import Visit
 from services.api.jobs.job_view import ENDED
 from services.api.jobs.pages.job_words import STATES, Json, Shown, mean_rate, show_job
 
-SECTION = NavSection("Jobs", "/jobs", order=10)
+SECTION = NavSection("Jobs", "/jobs", order=10, group="Send")
 _FILTERS, _TIMES = ("app", "status", "template", "by"), ("since", "until")
 _MINUTES = len("2026-11-25T19:00")
 

@@ -22,7 +22,7 @@ ENGLISH = "en"
 _UNSERVED = "No device gets it: another text has the same locale. Delete one of them."
 _TAG = re.compile(r"(\{\{.*?\}\})", re.DOTALL)
 
-SECTION = NavSection("Templates", "/templates", order=20)
+SECTION = NavSection("Templates", "/templates", order=20, group="Send")
 _NEW = "/templates/{app_id:str}/new"
 _EDIT = "/templates/{app_id:str}/edit/{template_id:str}"
 _PAGE, _RENDERED = "jobs/editor.html", "jobs/rendered.html"

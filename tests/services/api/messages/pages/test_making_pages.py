@@ -120,7 +120,7 @@ async def test_who_would_get_nothing_is_told(campaign: Campaign) -> None:
     made = {"name": "plain", "locale": "en", "body": body}
     assert (await campaign.desk.admin.post(f"/apps/{campaign.app_id}/templates", made)).status == 201
     page = await preview(campaign, credential=mail.id, template="plain", csvPath=path)
-    assert page.status == 200 and "Not sent to 2 2 malformed" in page.words
+    assert page.status == 200 and "Not sent to 2 malformed" in page.words
     assert "This sends to 1 recipient now with mail, at up to 10 per second." in page.words
 
 
