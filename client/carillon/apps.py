@@ -18,12 +18,13 @@ _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class App(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
-    """An app. Its name says whose devices its jobs reach; name and bundle id are unique."""
+    """An app. Its name says whose devices its jobs reach; name and bundle id are unique. The API sets the other
+    fields."""
 
-    id: str
+    id: str = ""
     name: str
     bundle_id: str
-    created_by: str
+    created_by: str = ""
 
 
 class Device(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,11 +46,14 @@ class Apps(Resource[M]):
     """The apps. All methods raise `CarillonError`."""
 
     @call
-    async def create(self, name: str, bundle_id: str, *, reason: str = "") -> App:
-        """Make an app, as an admin. Raises `Invalid`, `Conflict` where an app has this name or bundle id."""
-        content = encode({"name": name, "bundleId": bundle_id})
+    async def create(self, name: str | App, bundle_id: str = "", *, reason: str = "") -> App:
+        """Create an app, as an admin: an `App`, or its name and bundle id. Raises `Invalid`, and `Conflict` if an app
+        has this name or bundle id."""
+        wanted = name if isinstance(name, App) else App(name=name, bundle_id=bundle_id)
+        names = (wanted.name, wanted.bundle_id)
         creation = Creation(self._transport, _EVERY, _app, _page)
-        return await creation.create(content, lambda app: (app.name, app.bundle_id) == (name, bundle_id), reason)
+        content = encode({"name": wanted.name, "bundleId": wanted.bundle_id})
+        return await creation.create(content, lambda app: (app.name, app.bundle_id) == names, reason)
 
     @call
     async def get(self, app_id: str) -> App:

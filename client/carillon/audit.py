@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, listing
+from carillon.displays import Short
 from carillon.paging import PAGE_SIZE, items
 
 
@@ -34,7 +35,7 @@ class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
 
 
-class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
+class AuditRecord(Short, frozen=True, kw_only=True, rename="camel"):
     """An act, `job.stop` for instance. `outcome` is `begun`, `done`, `refused`, `failed` or `unknown`; `status` that of
     the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `request_id` is what the
     answer bore in `X-Request-Id`, `trace` the id of the request's trace. `count` is how many things an act on many was

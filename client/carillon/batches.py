@@ -5,10 +5,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from carillon.displays import Short
 from carillon.previews import Sample
 
 
-class Batch(Struct, frozen=True, kw_only=True, rename="camel"):
+class Batch(Short, frozen=True, kw_only=True, rename="camel"):
     """A part of a job's audience, sent as one. It counts devices: `planned` ones were `sent`, `failed` (for `reasons`),
     `skipped`, `held_out`; `unknown` users of a file have none."""
 

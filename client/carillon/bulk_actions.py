@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.errors import error_of
 from carillon.paging import PAGE_SIZE, items
@@ -66,7 +67,7 @@ class BulkFailure(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class BulkAction(Struct, frozen=True, kw_only=True, rename="camel"):
+class BulkAction(Short, frozen=True, kw_only=True, rename="camel"):
     """A bulk action. `state` is `waiting`, `running`, `done`, `cancelled` or `failed`. `matched` things were there when
     it was made; of these so many are `done`, `skipped` (there was nothing to do) and `failed`. `redacted` says that the
     filter's error and the reasons of failures are left out: the caller is a viewer."""

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.paging import PAGE_SIZE, items
 
@@ -27,7 +28,7 @@ class BusAttempt(Struct, frozen=True, kw_only=True):
     excerpt: str
 
 
-class BusDeadLetter(Struct, frozen=True, kw_only=True):
+class BusDeadLetter(Short, frozen=True, kw_only=True):
     """Events that nobody has taken; `id` is their delivery's. `reason` is `attempts`, `age` or `backlog`: in the last
     case there is no delivery, and a retry replays the events while the log has them; where it is not known in which log
     they lie, nothing `can_be_retried`. The first three and the last three of the `made` attempts are shown. `redacted`

@@ -4,16 +4,17 @@ from collections.abc import AsyncGenerator
 from datetime import datetime
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from carillon.addresses import path_of, query_of
 from carillon.bus_dead_letters import BusAttempt
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
 
 
-class BusDelivery(Struct, frozen=True, kw_only=True):
+class BusDelivery(Short, frozen=True, kw_only=True):
     """One batch of `count` events for the subscription with this key; `id` is the `webhook-id` of its calls. Its
     `status` is `open`, `delivered`, `dead` or `discarded`. The first three and the last three of the `made` attempts
     are shown; `failures` of those made failed while others of the subscription succeeded. `redacted` says that excerpts

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from carillon.addresses import path_of, query_of
 from carillon.bus_dead_letters import BusAttempt
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
@@ -58,10 +59,11 @@ class BusSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"BusSubscription(callback={self.callback!r}, topics={self.topics!r})"
 
 
-class StoredBusSubscription(Struct, frozen=True, kw_only=True):
+class StoredBusSubscription(Short, frozen=True, kw_only=True):
     """A subscription. `secret` is shown when it is new, and `""` ever after. `state` is `active`, `paused` or
     `suspended`, and `reason` says why. `redacted`: the caller is a viewer, who sees no values of `headers`, no path
-    of `callback`, no `uuid` and no `contact`. `id` names it in metrics."""
+    of `callback`, no `uuid` and no `contact`. `id` names it in metrics. `failing_since`, if it
+    is read and not changed, is when the receiver's calls began to fail; `None` if the last one succeeded."""
 
     key: str
     callback: str
@@ -84,15 +86,17 @@ class StoredBusSubscription(Struct, frozen=True, kw_only=True):
     secret: str = ""
     redacted: bool = False
     id: str = ""
+    failing_since: datetime | None = None
 
     def __repr__(self) -> str:
         """Without what may be a credential: this ends in logs."""
         return f"StoredBusSubscription(key={self.key!r}, state={self.state!r})"
 
 
-class BusHealth(Struct, frozen=True, kw_only=True):
-    """How a subscription's receiver stands, from 0 to 100 `points`, with so many `failures` in a row; nobody calls it
-    before `next_probe_at`.
+class BusHealth(Short, frozen=True, kw_only=True):
+    """How a subscription's receiver stands. `accepted_percent` is the share of its last 20 calls that it accepted.
+    `points`, from 0 to 100, and the `failures` in a row say how long Carillon waits between two calls; the next one is
+    not before `next_probe_at`.
 
     The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
     dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries are made and not
@@ -112,9 +116,10 @@ class BusHealth(Struct, frozen=True, kw_only=True):
     dead: int
     lost: int
     in_flight: int
+    accepted_percent: int = 100
 
 
-class BusReplay(Struct, frozen=True, kw_only=True):
+class BusReplay(Short, frozen=True, kw_only=True):
     """A replay. `state` is `running`, `held` (`reason` says why), `waiting` for its subscription to be resumed, or
     over: `done`, `cancelled` or `failed`. `total` counts the records of the log, of all topics, and `read` those that
     the replay has read. `events` counts the events that it brought, `lost` those that the log had no more.

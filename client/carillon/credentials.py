@@ -12,6 +12,7 @@ from msgspec import Struct
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
 from carillon.creations import CONFLICT
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.errors import error_of
 from carillon.paging import PAGE_SIZE, items
@@ -72,7 +73,7 @@ class Credential(CredentialChange, frozen=True, kw_only=True, rename="camel", om
         return f"Credential(name={self.name!r}, kind={self.kind!r})"
 
 
-class StoredCredential(Struct, frozen=True, kw_only=True, rename="camel"):
+class StoredCredential(Short, frozen=True, kw_only=True, rename="camel"):
     """A credential without its secret. Another secret has another `fingerprint`. `why` says why it does not send.
     `redacted` says that the values of `fields`, `test_recipient` and `test_content` are left out: the caller is a
     viewer, or the credential is another app's that shares it."""

@@ -5,9 +5,10 @@ instant without a zone, a key that cannot stand in a path) is a `ValueError` ins
 CarillonError
 ├── Invalid        a field breaks a rule (400, 413, 422); `field` names it
 ├── Unauthorized   nobody known is asking (401)
-├── Forbidden      somebody known may not do this (403), or a job's status allows no such move
+├── Forbidden      the caller may not do this (403)
 ├── NotFound       there is no such thing (404) or method (405), or it is kept no longer (410)
-├── Conflict       the key is taken by another content, or the state does not allow it (409)
+├── Conflict       the key is taken by another content (409), or the state does not allow it (409; 403 for the moves
+│                  of a job)
 └── Unavailable    no answer after all attempts; what was asked may have happened
 ```
 """
@@ -41,8 +42,7 @@ class Unauthorized(CarillonError):
 
 
 class Forbidden(CarillonError):
-    """The caller is known but may not do this. Marathon's routes, which pause, resume and stop a job, also answer so
-    where its status does not allow it; `field` is then `status`."""
+    """The caller is known but may not do this."""
 
 
 class NotFound(CarillonError):
@@ -51,7 +51,8 @@ class NotFound(CarillonError):
 
 
 class Conflict(CarillonError):
-    """Another thing holds the unique value, or the state of the thing does not allow it."""
+    """Another thing holds the unique value, or the state of the thing does not allow it. Marathon's routes to
+    pause, resume and stop a job answer the latter with 403 and the field `status`."""
 
 
 class Unavailable(CarillonError):
@@ -98,7 +99,9 @@ def error_of(status: int, content: bytes) -> CarillonError:
     except msgspec.DecodeError:
         problem = _Problem(_reason_of_s3(content))
     reason = problem.reason or problem.detail or f"answered with {status} {_phrase(status)}".rstrip()
-    return _KINDS.get(status, CarillonError)(reason, status=status, field=problem.field)
+    is_move = status == HTTPStatus.FORBIDDEN and problem.field == "status"
+    kind = Conflict if is_move else _KINDS.get(status, CarillonError)
+    return kind(reason, status=status, field=problem.field)
 
 
 def _reason_of_s3(content: bytes) -> str:

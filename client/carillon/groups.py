@@ -1,13 +1,12 @@
 """`client.groups`: the jobs of a localized push, one for each time zone, seen and moved together."""
 
-from datetime import datetime
-
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call
-from carillon.instants import from_nanoseconds
+from carillon.displays import Short
+from carillon.instants import Instant
 from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.push_jobs import ZoneStart
 
@@ -24,13 +23,10 @@ class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
     state: str = ""
     devices: int | None = None
 
-    @property
-    def completed_at(self) -> datetime | None:
-        """When it was done; `None` until then."""
-        return from_nanoseconds(self.completed_at_ns)
+    completed_at = Instant("When it was done; `None` until then.")
 
 
-class Group(Struct, frozen=True, kw_only=True, rename="camel"):
+class Group(Short, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` are its jobs from west to east, and at the end that of users without a zone; the sums
     are those of all. `total_tokens` counts the devices of the zones that have started; `unknown` users of a file have
     no device. `warnings` are probable mistakes, for people. `redacted` says that what went wrong is left out, and
@@ -51,18 +47,12 @@ class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     created_by: str
     starts_at_ns: int = field(name="startsAt")
     created_at_ns: int = field(name="createdAt")
+    name: str = ""
     redacted: bool = False
     warnings: tuple[str, ...] = ()
 
-    @property
-    def starts_at(self) -> datetime | None:
-        """The time that the clocks of each zone show when its job starts, read in UTC."""
-        return from_nanoseconds(self.starts_at_ns)
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When it was made."""
-        return from_nanoseconds(self.created_at_ns)
+    starts_at = Instant("The time that the clocks of each zone show when its job starts, read in UTC.")
+    created_at = Instant("When it was made.")
 
 
 _group = msgspec.json.Decoder(Group)

@@ -1,6 +1,7 @@
 """Instants are aware datetimes; on the wire they are RFC 3339 in UTC, or nanoseconds since 1970 for jobs."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Self, overload
 
 from msgspec import Struct, field
 
@@ -37,23 +38,34 @@ def from_nanoseconds(count: int) -> datetime | None:
     return _EPOCH + timedelta(microseconds=count // 1_000) if count else None
 
 
+class Instant:
+    """The aware datetime of a field of nanoseconds: `starts_at = Instant("…")` reads `starts_at_ns`."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._field = f"{name}_ns"
+
+    @overload
+    def __get__(self, thing: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, thing: object, kind: type) -> datetime | None: ...
+    def __get__(self, thing: object, kind: type) -> Self | datetime | None:
+        return self if thing is None else from_nanoseconds(getattr(thing, self._field))
+
+
 class CreatedAt(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that tells when it was made."""
+    """An answer with the time of its creation."""
 
-    created_at_ns: int = field(name="createdAt")
+    created_at_ns: int = field(name="createdAt", default=0)
 
-    @property
-    def created_at(self) -> datetime | None:
-        """When it was made."""
-        return from_nanoseconds(self.created_at_ns)
+    created_at = Instant("When it was created.")
 
 
 class UpdatedAt(CreatedAt, frozen=True, kw_only=True, rename="camel"):
-    """And when it was changed."""
+    """An answer with the times of its creation and of its last change."""
 
-    updated_at_ns: int = field(name="updatedAt")
+    updated_at_ns: int = field(name="updatedAt", default=0)
 
-    @property
-    def updated_at(self) -> datetime | None:
-        """When it was changed last."""
-        return from_nanoseconds(self.updated_at_ns)
+    updated_at = Instant("When it was changed last.")

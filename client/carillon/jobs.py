@@ -175,8 +175,8 @@ class Jobs(Resource[M]):
 
     @call
     async def pause(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
-        """Hold a job: nothing more is sent until it is resumed. Raises `NotFound`, `Forbidden` where its status does
-        not allow it."""
+        """Hold a job: nothing more is sent until it is resumed. Raises `NotFound`, and `Conflict` if its status
+        does not allow it."""
         return await self._move(app_id, job_id, "pause", reason)
 
     @call

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from carillon.credentials import OnUnknown
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import nanoseconds
 
@@ -21,7 +22,8 @@ class HaltRule(Struct, frozen=True, kw_only=True):
 
 class MessageJob(Struct, frozen=True, kw_only=True):
     """A job to be started that sends the `template` to each recipient by a `credential`, which is named by its name or
-    its id, and when (at once without `starts_at`). Messages not sent by `expires_at` are dropped.
+    its id, and when (at once without `starts_at`). `name` is for people; by default the template's. Messages not sent
+    by `expires_at` are dropped.
 
     The recipients are the rows of the file at `csv_path`, as `uploads.put` gave it, or those that `filters` keep of the
     table `<app>_<kind>`; their addresses stand in the `recipient_column`. Columns fill the template's tags, else
@@ -42,6 +44,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     starts_at: datetime | None = None
     expires_at: datetime | None = None
+    name: str = ""
     id: str = ""
     recipient_column: str = ""
     locale: str = ""
@@ -66,6 +69,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
         given: dict[str, Any] = {"credential": self.credential, "filters": self.filters, "share": self.share}
         chosen = {
             "id": self.id,
+            "name": self.name,
             "csvPath": self.csv_path,
             "context": self.context,
             "metadata": self.metadata,
@@ -88,7 +92,7 @@ class MessageJob(Struct, frozen=True, kw_only=True):
         }
 
 
-class MessageCounts(Struct, frozen=True, kw_only=True, rename="camel"):
+class MessageCounts(Short, frozen=True, kw_only=True, rename="camel"):
     """How the messages of a job stand: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
     second calls of messages whose first one may have succeeded; `held_out` and `duplicates` are not planned."""
 

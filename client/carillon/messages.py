@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.errors import CarillonError
 from carillon.iterables import each
@@ -33,13 +34,13 @@ class Attempt(Struct, frozen=True, kw_only=True, rename="camel"):
     provider_id: str
 
 
-class Message(Struct, frozen=True, kw_only=True, rename="camel"):
+class Message(Short, frozen=True, kw_only=True, rename="camel"):
     """A message to one recipient. `state` is `unsent`, `sending`, `unknown`, `sent`, `delivered`, `read`, `failed` or
     `invalid`. `attempt` counts its calls, `round` the retries of its job, `repeated` second calls after one that may
     have succeeded. `reason` is one word, `detail` what the provider said, `provider_id` what it calls the message. The
-    `earlier` attempts are only there where it is shown alone. `send_at`, `expires_at` and `template` are those of a
-    message of no job. `redacted` says that recipient and details are left out, `redacted_at` since when they are
-    forgotten."""
+    `earlier` attempts and the `subject` of a job's template, with its tags, are only there where it is shown alone.
+    `send_at` and `expires_at` are those of a message of no job, others have a `job_id`. `redacted` says that recipient
+    and details are left out, `redacted_at` since when they are forgotten."""
 
     id: str
     credential_id: str
@@ -56,7 +57,10 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel"):
     read_at: datetime | None
     send_at: datetime | None = None
     expires_at: datetime | None = None
+    job_id: str = ""
     template: str = ""
+    locale: str = ""
+    subject: str = ""
     redacted_at: datetime | None = None
     earlier: tuple[Attempt, ...] = ()
     redacted: bool = False
@@ -134,8 +138,8 @@ class Messages(Resource[M]):
     def find(
         self,
         app_id: str,
-        *,
         recipient: str = "",
+        *,
         credential: str = "",
         provider_id: str = "",
         limit: int | None = None,

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from carillon.displays import Short
 from carillon.processes import Minute, Process
 from carillon.push_jobs import StoredJob
 from carillon.queues import Queue
@@ -47,7 +48,7 @@ class OpenJobs(Struct, frozen=True, kw_only=True, rename="camel"):
     waiting: tuple[StoredJob, ...] = ()
 
 
-class Overview(Struct, frozen=True, kw_only=True, rename="camel"):
+class Overview(Short, frozen=True, kw_only=True, rename="camel"):
     """A deployment as it stood at `as_of`. `verdict` is `well`, `ailing` (for the `signs`, or because work needs
     `attention`) or `unknown` (what could not be read is in `unknown`). `partial` says that the caller has no role over
     all there is: then there are the jobs of their own apps alone."""

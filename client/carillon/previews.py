@@ -1,12 +1,12 @@
 """The preview of a job that is not made yet. `None` is a value that cannot be known: an estimate that nobody made, a
 column without a value."""
 
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
 
-from carillon.instants import from_nanoseconds
+from carillon.displays import Short
+from carillon.instants import Instant
 
 
 class _View(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -54,10 +54,7 @@ class ZonePreview(_View, frozen=True):
     devices: int | None
     starts_at_ns: int = field(name="startsAt")
 
-    @property
-    def starts_at(self) -> datetime | None:
-        """When its job would start."""
-        return from_nanoseconds(self.starts_at_ns)
+    starts_at = Instant("When its job would start.")
 
 
 class Sample(_View, frozen=True):
@@ -97,7 +94,7 @@ class MessageSample(_View, frozen=True):
     content: dict[str, Any] | None
 
 
-class MessagesPreview(_View, frozen=True):
+class MessagesPreview(Short, _View, frozen=True):
     """The messages that a job with a credential would send. So many `recipients` were counted who would be called;
     unless that is `exact`, the estimate tells about how many there are in all. `malformed` and `suppressed` ones would
     never be called, nor those whose message is `unrendered`, empty or too long; `repeated` rows get no message. With
@@ -117,10 +114,7 @@ class MessagesPreview(_View, frozen=True):
     unrendered: int = 0
     samples: tuple[MessageSample, ...] = ()
 
-    @property
-    def estimated_end(self) -> datetime | None:
-        """When the last message would leave, as far as anybody can tell."""
-        return from_nanoseconds(self.estimated_end_ns)
+    estimated_end = Instant("When the last message would leave, as far as anybody can tell.")
 
 
 class JobPreview(_View, frozen=True):

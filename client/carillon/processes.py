@@ -5,6 +5,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from carillon.displays import Short
+
 
 class InHand(Struct, frozen=True, kw_only=True, rename="camel"):
     """Something that a process works on: `what` says where it came from, `id` what it is about."""
@@ -14,7 +16,7 @@ class InHand(Struct, frozen=True, kw_only=True, rename="camel"):
     since: datetime | None = None
 
 
-class Process(Struct, frozen=True, kw_only=True, rename="camel"):
+class Process(Short, frozen=True, kw_only=True, rename="camel"):
     """A process, as it told of itself at `seen_at`. `state` is `alive`, `silent` or `gone`. `settings_digest` is the
     same where settings are the same. `in_hand` shows the oldest of `in_hand_count` things, and `lanes` how many of
     Kafka's lanes are in which state. A figure that a process of its roles does not measure is 0 or `None`."""
@@ -41,7 +43,7 @@ class Process(Struct, frozen=True, kw_only=True, rename="camel"):
     occurrences_pending: int | None = None
 
 
-class Minute(Struct, frozen=True, kw_only=True, rename="camel"):
+class Minute(Short, frozen=True, kw_only=True, rename="camel"):
     """The work of all processes in the minute from `at` on: `recipients` of push jobs by outcome, `messages` by the
     answer of their provider, `deliveries` of the bus by outcome, `fired` by callback and outcome (`http/fired`),
     `lateness` by the end of its bucket."""

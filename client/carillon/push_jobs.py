@@ -8,8 +8,9 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from carillon.apps import App
+from carillon.displays import Short
 from carillon.encoding import encode
-from carillon.instants import from_nanoseconds, nanoseconds, wall_clock
+from carillon.instants import Instant, nanoseconds, wall_clock
 from carillon.message_jobs import JobQueue, MessageCounts
 
 
@@ -17,7 +18,8 @@ class PushJob(Struct, frozen=True, kw_only=True):
     """A push job to be created. `template` is the name of a template, or a list of names: each user gets one of them.
     It starts at `starts_at`, or at once. Pushes that are not sent by `expires_at` are dropped.
 
-    `service` is the push service: `apns`, `gcm`, or one that the deployment has added.
+    `name` is for people; by default it is that of the template. `service` is the push service: `apns`, `gcm`, or one
+    that the deployment has added.
 
     The recipients are everybody, those that `filters` select by column name, or the users of the file at `csv_path`, as
     `uploads.put` gave it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
@@ -42,6 +44,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     localized: bool = False
     past_time_strategy: Literal["", "skip", "nextDay"] = ""
+    name: str = ""
     id: str = ""
     templates: Sequence[str] = ()
     """The old name of `template`."""
@@ -65,6 +68,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
         given = {"service": self.service, "filters": self.filters, "context": self.context, "metadata": self.metadata}
         chosen = {
             "id": self.id,
+            "name": self.name,
             "csvPath": self.csv_path,
             "controlGroup": self.control_group,
             "localized": self.localized,
@@ -94,10 +98,7 @@ class ZoneStart(Struct, frozen=True, kw_only=True, rename="camel"):
     job_id: str
     starts_at_ns: int = field(name="startsAt")
 
-    @property
-    def starts_at(self) -> datetime | None:
-        """When it starts."""
-        return from_nanoseconds(self.starts_at_ns)
+    starts_at = Instant("When it starts.")
 
 
 class EventDoer(Struct, frozen=True, kw_only=True):
@@ -115,10 +116,7 @@ class JobEvent(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at_ns: int = field(name="createdAt")
     by: EventDoer | None = None
 
-    @property
-    def created_at(self) -> datetime | None:
-        """When it happened."""
-        return from_nanoseconds(self.created_at_ns)
+    created_at = Instant("When it happened.")
 
 
 class JobStage(Struct, frozen=True, kw_only=True):
@@ -128,13 +126,14 @@ class JobStage(Struct, frozen=True, kw_only=True):
     events: tuple[JobEvent, ...]
 
 
-class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
+class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
     or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
     `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
     not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
-    `failure` then says why. `status` is `paused`, `circuitbreak`, `stopped` (a failed job too) or empty. The `stages`
-    tell what happened, but in lists.
+    `failure` then says why. `name` is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of
+    an account for other recipients. Servers of 0.1 do not tell them. `status` is `paused`, `circuitbreak`, `stopped` (a
+    failed job too) or empty. The `stages` tell what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
@@ -183,6 +182,8 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     status_events: tuple[JobStage, ...] | None = None
     app: App | None = None
     state: str = ""
+    name: str = ""
+    kind: str = ""
     credential_id: str = ""
     options: dict[str, Any] | None = None
     messages: MessageCounts | None = None
@@ -197,35 +198,12 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
             return self.state in {"completed", "stopped", "failed", "expired"}
         return self.status == "stopped" or self.completed_at_ns != 0
 
-    @property
-    def starts_at(self) -> datetime | None:
-        """When it was to start; `None`: at once."""
-        return from_nanoseconds(self.starts_at_ns)
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """When what is left of it is dropped."""
-        return from_nanoseconds(self.expires_at_ns)
-
-    @property
-    def estimated_end(self) -> datetime | None:
-        """When it will be done at the rate of now; `None` where that cannot be told."""
-        return from_nanoseconds(self.estimated_end_ns)
-
-    @property
-    def completed_at(self) -> datetime | None:
-        """When it was done; `None` until then."""
-        return from_nanoseconds(self.completed_at_ns)
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When it was made."""
-        return from_nanoseconds(self.created_at_ns)
-
-    @property
-    def updated_at(self) -> datetime | None:
-        """When its status changed last."""
-        return from_nanoseconds(self.updated_at_ns)
+    starts_at = Instant("When it was to start; `None`: at once.")
+    expires_at = Instant("When what is left of it is dropped.")
+    estimated_end = Instant("When it will be done at the rate of now; `None` where that cannot be told.")
+    completed_at = Instant("When it was done; `None` until then.")
+    created_at = Instant("When it was made.")
+    updated_at = Instant("When its status changed last.")
 
     @property
     def stages(self) -> tuple[JobStage, ...]:

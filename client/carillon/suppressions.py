@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call, listing
 from carillon.definitions import ItemError
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.errors import CarillonError
 from carillon.iterables import each
@@ -42,7 +43,7 @@ class Suppression(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
         return f"Suppression(channel={self.channel!r}, list={self.list!r}, cause={self.cause!r})"
 
 
-class StoredSuppression(Struct, frozen=True, kw_only=True, rename="camel"):
+class StoredSuppression(Short, frozen=True, kw_only=True, rename="camel"):
     """A suppression. `address` is `""` where somebody has unsubscribed by a link, which does not know it.
     `unsubscribed_at` says that they have, whatever the cause. `redacted`: the caller is a viewer, who sees no address.
     `created` tells of the answer to `add` whether it is new."""

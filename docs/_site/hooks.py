@@ -45,6 +45,27 @@ _SUBJECTS = {
 _LEAST_IN_SEARCH = "---\nsearch:\n  boost: 0.1\n---\n"
 _OUTSIDE = {"changelog.md": ("CHANGELOG.md", "docs/"), "python.md": ("client/README.md", "../docs/")}
 """Pages of files outside `docs`, and the beginning of their links into it."""
+_EXAMPLES = {
+    "JobBody": {"service": "apns", "filters": {"locale": "en,pt"}},
+    "ScheduleBody": {
+        "key": "report",
+        "cron": "0 9 * * 1-5",
+        "timezone": "Europe/Paris",
+        "callback": {"type": "http", "data": {"url": "https://app.example.com/report", "payload": {"of": "sales"}}},
+    },
+    "EventSubscriptionBody": {"topics": ["widgets"], "callback": "https://app.example.com/events"},
+    "SingleBody": {"credential": "mail", "to": "ana@example.com", "template": "welcome", "parameters": {"user": "Ana"}},
+    "BulkActionBody": {"act": "job.stop", "filter": {"template": "welcome"}, "reason": "a wrong link"},
+    "CredentialBody": {
+        "name": "mail",
+        "kind": "smtp",
+        "fields": {"host": "smtp.example.com", "user": "shop", "from": "shop@example.com"},
+        "secret": {"password": "…"},
+        "testRecipient": "ana@example.com",
+    },
+    "UserBody": {"email": "ana@example.com", "roles": {"*": "viewer"}},
+}
+"""Bodies for which the needed fields alone make no request."""
 _ANYWHERE = {"401", "403", "413", "421", "429", "500", "503"}
 _DEEPEST_EXAMPLE = 3
 _ABOUT_SETTINGS = (
@@ -161,7 +182,13 @@ def _page(title: str, operations: list[tuple[str, str, Any]], schemas: dict[str,
             lines.append(f"Refusals: {', '.join(refusals)}.")
         lines.append("")
         answer = next(iter(good.values()), {})
-        lines += _example(method, path, body, {} if _type(answer) in shown else answer, schemas)
+        lines += _example(
+            method,
+            path,
+            operation,
+            {} if _type(answer) in shown and not {"201", "202"} & good.keys() else answer,
+            schemas,
+        )
         shown.add(_type(answer))
         used |= dict.fromkeys(
             _names([operation.get("requestBody", {}), operation.get("parameters", []), *good.values()])
@@ -170,9 +197,14 @@ def _page(title: str, operations: list[tuple[str, str, Any]], schemas: dict[str,
     return "\n".join(lines)
 
 
-def _example(method: str, path: str, body: Any, answer: Any, schemas: dict[str, Any]) -> list[str]:
-    """A request with the fields that it needs, and its answer, if one of this type is not on the page yet."""
-    request = f'curl -s{"" if method == "GET" else f" -X {method}"} localhost:8080{path} -H "$WHO"'
+def _example(method: str, path: str, operation: Any, answer: Any, schemas: dict[str, Any]) -> list[str]:
+    """A request with the fields that it needs, and its answer: of each type one on a page, and all of things that are
+    created."""
+    who = '-u "$TOKEN:"' if "basic" in str(operation.get("security")) else '-H "$WHO"'
+    needed = [each["name"] for each in operation["parameters"] if each["in"] == "query" and each.get("required")]
+    address = f"localhost:8080{path}" + ("?" + "&".join(f"{name}=…" for name in needed) if needed else "")
+    request = f'curl -s{"" if method == "GET" else f" -X {method}"} "{address}" {who}'
+    body = operation.get("requestBody", {}).get("content", {})
     if (content := body.get("application/json")) and (value := _sample(content.get("schema", {}), schemas)):
         request += f" -d '{json.dumps(value, ensure_ascii=False)}'"
     lines = ["```", request, "```", ""]
@@ -183,6 +215,8 @@ def _example(method: str, path: str, body: Any, answer: Any, schemas: dict[str, 
 
 def _sample(schema: Any, schemas: dict[str, Any], depth: int = 0) -> Any:
     """A made-up value of this type: fields that must be there, or all if none must."""
+    if (name := schema.get("$ref", "").rpartition("/")[2]) in _EXAMPLES:
+        return _EXAMPLES[name]
     if "$ref" in schema:
         return _sample(schemas[schema["$ref"].rpartition("/")[2]], schemas, depth)
     for choice in ("anyOf", "oneOf"):
@@ -240,9 +274,9 @@ def _tables(names: list[str], schemas: dict[str, Any]) -> list[str]:
             lines += ["One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + ".", ""]
         if schema.get("properties"):
             lines += ["| field | type | |", "| --- | --- | --- |"]
-            needed = set(schema.get("required", ()))
+            needed, always = set(schema.get("required", ())), "needed" if name.endswith("Body") else "always there"
             for field, kind in schema["properties"].items():
-                notes = _cell(kind.get("description", "")) or ("always there" if field in needed else "")
+                notes = _cell(kind.get("description", "")) or (always if field in needed else "")
                 lines.append(f"| `{field}` | {_type(kind)} | {notes} |")
             lines.append("")
         names += _names(schema)

@@ -48,7 +48,7 @@ def create(
     app = Litestar(
         route_handlers=[
             *handlers,
-            *DocumentationResource(handlers, public_url=settings.public_url).handlers(),
+            *DocumentationResource(handlers, public_url=settings.public_url, has_dashboard=bool(pages)).handlers(),
             *frame.handlers(),
             *Doors(frame, visitors).handlers(),
         ],

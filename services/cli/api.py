@@ -92,6 +92,11 @@ class Api:
         """The answer to a GET of the path. Empty values of the query are left out."""
         return self._send("GET", path, query)
 
+    def header(self, name: str, *path: str, **query: Any) -> str:
+        """A header of the answer to a GET of the path, `""` without it."""
+        answer = self._routes.ask("GET", path_of(*path), _query(query), b"", frozenset(), False)
+        return answer.headers.get(name, "")
+
     def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[Json]:
         """The items of a list, page by page, at most so many."""
         return self._routes.list(path_of(*path), _query(query), limit or None)

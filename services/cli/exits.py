@@ -67,8 +67,6 @@ def failure_of(error: "CarillonError") -> Failure:
         case errors.Unauthorized():
             advice = "The caller is that of CARILLON_TOKEN, or of the context: `carillon context list`."
             return Failure(Exit.NOT_ALLOWED, sentence, advice)
-        case errors.Forbidden(field="status"):
-            return Failure(Exit.REFUSED, sentence)
         case errors.Forbidden(field="topic"):
             return Failure(Exit.NOT_ALLOWED, sentence, "`carillon topics list` shows each topic's owner.")
         case errors.Forbidden():

@@ -20,6 +20,7 @@ _OPTIONS = (
     click.option("--template", "templates", multiple=True, required=True, metavar="NAME",
                  shell_complete=complete.templates,
                  help="Name of a template; may be given several times: each user gets one of them."),
+    click.option("--name", "job_name", default="", help="Name for people, as lists show it (default: the template's)."),
     click.option("--service", help="Push service: apns (default), gcm or another."),
     pairs("--filter", "filters",
           help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… leaves them out."),
@@ -29,7 +30,6 @@ _OPTIONS = (
     click.option("--at", "starts", type=Start(),
                  help="Start time (default: now); for a localized push, local time everywhere, without a zone."),
     click.option("--expires", type=Instant(), help="Drop what is not sent by this time."),
-    click.option("--localized", is_flag=True, help="Send at the time of --at in each recipient's zone."),
     click.option("--past-time", type=click.Choice(["skip", "nextDay"]),
                  help="Skip zones whose start has passed, or start them a day later."),
     click.option("--control-group", type=Number(0, 1, max_open=True), default=0.0, metavar="SHARE",
@@ -37,6 +37,9 @@ _OPTIONS = (
     pairs("--set", "tags", help="Fill a tag of the templates: name=Ana."),
     click.option("--metadata", type=JsonText(), metavar="JSON|@FILE", help="JSON that is sent with each message."),
 )  # fmt: skip
+localized_option = click.option(
+    "--localized", is_flag=True, help="Send at the time of --at in each recipient's zone, as `groups create` does."
+)
 _OF_MESSAGES = (
     click.option("--credential", default="", metavar="NAME", shell_complete=complete.credentials,
                  help="Send messages by this provider account (name or id), in place of --service."),
@@ -56,7 +59,8 @@ _OF_MESSAGES = (
                  help="With --credential: weight among the account's jobs if its order is shares (default: 1)."),
     click.option("--list", "list_name", default="", metavar="NAME",
                  help="With --credential: list that recipients can unsubscribe from."),
-    click.option("--transactional", is_flag=True, help="With --credential: send to unsubscribed recipients too."),
+    click.option("--transactional/--marketing", default=None,
+                 help="With --credential: send to unsubscribed recipients too, or not (default)."),
     click.option("--max-recipients", type=Count(1), metavar="N",
                  help="With --credential: fail a job with more recipients."),
 )  # fmt: skip
@@ -121,6 +125,7 @@ def job_body(
     control_group: float,
     tags: Sequence[tuple[str, str]],
     metadata: Any,
+    job_name: str = "",
     by_credential: bool = False,
 ) -> dict[str, Any]:
     """The body of a request, once the file is uploaded."""
@@ -130,6 +135,7 @@ def job_body(
     if file:
         csv_path = upload_file(session, app_id, file)
     body = {
+        "name": job_name,
         "service": service or ("" if by_credential else "apns"),
         "filters": dict(filters),
         "context": dict(tags),

@@ -8,8 +8,10 @@ from services.cli.exits import Exit
 from services.cli.job_shape import (
     BAD,
     ENDED,
+    format_rate,
     group_fields,
     job_fields,
+    name_of,
     state_of,
     state_of_group,
     time_left,
@@ -98,7 +100,7 @@ def show_rate(session: Session, app_id: str, job_id: str) -> None:
     rate = session.api.get("apps", app_id, "jobs", job_id, "rate")
     columns = (
         TableColumn("AT", lambda point: session.out.when(point["at"]), "word"),
-        TableColumn("PER SECOND", lambda point: round(point["perSecond"]), "number"),
+        TableColumn("RATE", lambda point: format_rate(point["perSecond"]), "number"),
     )
     session.out.show_list(rate["points"], columns, id="at", limit=0)
 
@@ -122,8 +124,8 @@ def watch_job(session: Session, app_id: str, job_id: str) -> None:
         # Calls that are under way when a job is held or stopped get their answers yet.
         is_calling = bool(job["messages"]["sending"]) if job.get("messages") else False
         return Glance(
-            title=job["templateName"],
-            state=state,
+            title=name_of(job),
+            state="planning" if state == "running" and not job["totalTokens"] else state,
             done=job["completedTokens"],
             total=job["totalTokens"],
             details=_details(job, state),
@@ -147,7 +149,7 @@ def watch_group(session: Session, app_id: str, group_id: str) -> None:
         kind, zones = ("zones", group["zones"]) if found is None else ("zones with devices", found)
         done = sum(state_of(zone) in ENDED | BAD for zone in zones)
         return Glance(
-            title=group["templateName"],
+            title=name_of(group),
             state=state_of_group(group),
             done=group["completedTokens"],
             total=group["totalTokens"],
@@ -205,7 +207,7 @@ def _details(job: Json, state: str) -> str:
     if state in BAD:
         return str(job["failure"])
     left = time_left(job)
-    rate = f"{group_digits(round(job['rate']))}/s" if job["rate"] else ""
+    rate = format_rate(job["rate"]) if job["rate"] else ""
     return "  ".join(part for part in (rate, f"{left} left" if left else "", _losses(job).strip(", ")) if part)
 
 

@@ -1,19 +1,42 @@
 """Jobs and groups as tables and pages show them."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn, format_share, group_digits, state_column
-from services.cli.output.text import visible
+from services.cli.output.tables import STATE_COLOURS, Json, TableColumn, format_share, group_digits, state_column
+from services.cli.output.text import as_json, visible
 from services.cli.output.times import NANOSECONDS, format_span, format_when, read_wire
+from shared.domain.jobs.words import SILENT, label_of, per_unit
 
 BAD_ENDS = frozenset({"stopped", "failed", "expired"})
 ENDED = BAD_ENDS | {"completed"}
 BAD = BAD_ENDS | {"circuitbreak"}
-_SUMS = ("sent", "failed", "skipped", "heldOut", "unknown")
+_SUMS = {
+    "sent": "sent",
+    "failed": "failed",
+    "skipped": "skipped",
+    "heldOut": "held out",
+    "unknown": "users without a device",
+}
+_OPTIONS = {
+    "recipientColumn": ("recipient column", ("recipient", "token")),
+    "locale": ("locale", ("en",)),
+    "defaultRegion": ("default region", ("",)),
+    "duplicates": ("duplicates", ("once",)),
+    "onUnknown": ("on unknown", ("hold",)),
+    "haltOn": ("halt on", (None,)),
+    "share": ("share", (1,)),
+    "list": ("list", ("",)),
+    "transactional": ("transactional", (False,)),
+    "maxRecipients": ("max recipients", (0,)),
+}
+"""The options of a job by a credential, in words, and their defaults."""
+
+_MAIL_HALT = {"share": 0.1, "minimum": 10}
 
 
 def state_of(job: Json) -> str:
@@ -26,6 +49,18 @@ def state_of(job: Json) -> str:
     if job["completedAt"]:
         return "completed"
     return "scheduled" if job["startsAt"] > time.time_ns() else "running"
+
+
+def state_in_list(job: Json) -> str:
+    """A job's state, and that all of it failed, which "completed" does not say."""
+    state = state_of(job)
+    has_sent_nothing = state == "completed" and job["totalTokens"] and not job["sent"]
+    return f"{state}, 0 sent" if has_sent_nothing else state
+
+
+def name_of(job: Json) -> str:
+    """The name of a job or group; a server of 0.1 tells that of the template alone."""
+    return str(job.get("name") or job["templateName"])
 
 
 def state_of_group(group: Json) -> str:
@@ -50,17 +85,19 @@ def fold_zones(jobs: Iterable[Json]) -> Iterator[Json]:
     """These jobs, with those of a localized push as one: they follow each other in a list, as they are made at once."""
     for _, together in groupby(jobs, key=lambda job: job["jobGroupId"] if job["zone"] else job["id"]):
         zones = list(together)
-        yield zones[0] if len(zones) == 1 else _fold(zones)
+        yield _fold(zones) if zones[0]["zone"] else zones[0]
 
 
 def _fold(zones: Sequence[Json]) -> Json:
-    sums = {name: sum(zone[name] for zone in zones) for name in ("totalTokens", "completedTokens", "failed")}
+    summed = ("totalTokens", "completedTokens", "sent", "failed", "skipped")
+    sums = {name: sum(zone[name] for zone in zones) for name in summed}
     return {
         **zones[0],
         **sums,
         "id": zones[0]["jobGroupId"],
         "state": state_of_group({"zones": zones}),
-        "zone": f"{len(zones)} zones",
+        "states": Counter(map(state_of, zones)),
+        "zone": "",
         "startsAt": min(zone["startsAt"] for zone in zones),
         "completedAt": min(zone["completedAt"] for zone in zones),
     }
@@ -71,13 +108,14 @@ def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
     return [
         TableColumn("ID", lambda job: job["id"], "id"),
         *([TableColumn("APP", lambda job: job["app"]["name"])] if app else []),
-        TableColumn("TEMPLATE", lambda job: job["templateName"]),
-        state_column("STATE", state_of),
+        TableColumn("NAME", name_of),
+        TableColumn("KIND", lambda job: job.get("kind", ""), "word"),
+        TableColumn("STATE", state_in_list, "word", lambda job: STATE_COLOURS.get(state_of(job), "")),
         TableColumn("DONE", _share, "number"),
         TableColumn("TOTAL", lambda job: job["totalTokens"], "number"),
-        TableColumn("FAILED", lambda job: job["failed"], "number"),
+        TableColumn("NOT SENT", lambda job: job["failed"] + job["skipped"], "number"),
         TableColumn("STARTS", lambda job: out.when(job["startsAt"] or job["createdAt"]), "word"),
-        TableColumn("ZONE", lambda job: job["zone"], "word"),
+        TableColumn("ZONE", _zone, "word"),
         TableColumn("MADE BY", lambda job: job["createdBy"]),
     ]
 
@@ -95,15 +133,17 @@ def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
         ("app", f"{job['app']['name']} ({job['appId']})"),
         ("group", job["jobGroupId"] if job["zone"] else ""),
         ("zone", job["zone"]),
+        ("name", job.get("name", "")),
+        ("kind", job.get("kind", "")),
         ("templates", job["templateName"]),
         ("service", "" if credential else job["service"]),
         ("credential", credential),
-        ("options", job.get("options", {})),
-        ("state", state_of(job)),
+        ("options", _options(job)),
+        ("state", state_in_list(job)),
         ("failure", job["failure"]),
         ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} {units}"),
-        *((name, group_digits(job[name])) for name in _SUMS if job[name]),
-        ("rate", f"{group_digits(round(job['rate']))} {units} a second" if job["rate"] else ""),
+        *((words, group_digits(job[name])) for name, words in _SUMS.items() if job[name]),
+        ("rate", format_rate(job["rate"]) if job["rate"] else ""),
         ("ends about", out.when(job["estimatedEnd"]) if job["estimatedEnd"] else ""),
         ("batches", f"{group_digits(job['completedBatches'])} of {group_digits(job['totalBatches'])}"),
         ("filters", [f"{column}: {value}" for column, value in job["filters"].items()]),
@@ -131,10 +171,11 @@ def group_fields(out: Output, group: Json, *, app: str) -> Fields:
     return [
         ("id", group["id"]),
         ("app", f"{app} ({group['appId']})"),
+        ("name", group.get("name", "")),
         ("templates", group["templateName"]),
         ("state", state_of_group(group)),
         ("done", f"{_share(group)} of {group_digits(group['totalTokens'])} devices in zones that have started"),
-        *((name, group_digits(group[name])) for name in _SUMS if group[name]),
+        *((words, group_digits(group[name])) for name, words in _SUMS.items() if group[name]),
         ("local start", format_when(group["startsAt"], utc=True).removesuffix("Z")),
         ("zones", _describe_zones(out, group)),
         ("warnings", list(group.get("warnings", ()))),
@@ -184,7 +225,8 @@ def events_of(job: Json) -> list[dict[str, Any]]:
 
 def event_line(out: Output, event: Json) -> str:
     """An event on a line."""
-    parts = (out.when(event["createdAt"]), event["stage"], event["state"], event["message"], _doer(event))
+    message = "" if event["message"] in SILENT else event["message"]
+    parts = (out.when(event["createdAt"]), label_of(event["stage"], event["state"]), message, _doer(event))
     return visible("  ".join(part for part in parts if part))
 
 
@@ -208,7 +250,32 @@ def _queue(queue: Json | None) -> str:
     return f"{messages} messages of {jobs} jobs{starts}"
 
 
+def format_rate(per_second: float) -> str:
+    """A rate as people read it: `12 a second`, `2.74 a minute`."""
+    count, unit = per_unit(per_second)
+    return f"{group_digits(round(count)) if count >= 100 else format(count, '.3g')} a {unit}"
+
+
+def _options(job: Json) -> list[str]:
+    """The options that are no defaults, one a line."""
+    usual = [_MAIL_HALT] if job.get("kind") == "mail" else [None]
+    found = []
+    for name, value in (job.get("options") or {}).items():
+        words, defaults = _OPTIONS.get(name, (name, ()))
+        if value not in (usual if name == "haltOn" else defaults):
+            found.append(f"{words}: {value if isinstance(value, str) else as_json(value)}")
+    return found
+
+
+def _zone(job: Json) -> str:
+    zones = sum(job.get("states", {}).values())
+    return str(job["zone"]) or (f"{zones} zone{'' if zones == 1 else 's'}" if zones else "")
+
+
 def _share(job: Json) -> str:
+    states = job.get("states", {})
+    if states.get("scheduled"):  # the devices of such zones are not counted yet
+        return format_share(sum(count for state, count in states.items() if state in ENDED), sum(states.values()))
     done, total = job["completedTokens"], job["totalTokens"]
     return format_share(done, total) if total else ("100.0%" if job.get("completedAt") else "-")
 

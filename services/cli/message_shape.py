@@ -18,13 +18,18 @@ _SAID_BY_OTHERS = {"reason", "detail", "providerId"}
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def message_columns(out: Output) -> Sequence[TableColumn]:
-    """The columns of a list of messages."""
+def message_columns(out: Output, *, of_app: bool = False) -> Sequence[TableColumn]:
+    """The columns of a list of messages of a job, or `of_app`: of many."""
+    sources = (
+        TableColumn("JOB", lambda message: message.get("jobId", ""), "id"),
+        TableColumn("TEMPLATE", template_of),
+    )
     return (
         TableColumn("ID", lambda message: message["id"], "id"),
         TableColumn("RECIPIENT", lambda message: "(redacted)" if message["redactedAt"] else message["recipient"]),
         state_column("STATE", lambda message: message["state"]),
-        TableColumn("REASON", lambda message: message["reason"], "word"),
+        TableColumn("REASON", reason_of, "word"),
+        *(sources if of_app else ()),
         TableColumn("ANSWERED", lambda message: _when(out, message["answeredAt"]), "word"),
         TableColumn("DETAIL", lambda message: message["detail"]),
     )
@@ -37,11 +42,13 @@ def message_fields(out: Output, message: Json) -> Fields:
         ("id", message["id"]),
         ("credential", message["credentialId"]),
         ("recipient", message["recipient"]),
-        ("template", message.get("template", "")),
+        ("job", message.get("jobId", "")),
+        ("template", template_of(message)),
+        ("subject", message.get("subject", "")),
         ("for", _when(out, message.get("sendAt"))),
         ("until", _when(out, message.get("expiresAt"))),
         ("state", message["state"]),
-        ("reason", message["reason"]),
+        ("reason", reason_of(message)),
         ("detail", message["detail"]),
         ("attempts", str(message["attempt"])),
         ("repeated", str(message["repeated"]) if message["repeated"] else ""),
@@ -50,6 +57,18 @@ def message_fields(out: Output, message: Json) -> Fields:
         ("earlier", [_attempt_line(each) for each in message.get("earlier", [])]),
         ("left out", _what_is_left_out(message)),
     ]
+
+
+def template_of(message: Json) -> str:
+    """The template's name and locale."""
+    name, locale = message.get("template", ""), message.get("locale", "")
+    return f"{name} ({locale})" if name and locale else name
+
+
+def reason_of(message: Json) -> str:
+    """The reason, in words where one word could be taken for a failure."""
+    is_unsubscribed = message["state"] == "invalid" and message["reason"] == "unsubscribed"
+    return "not sent: unsubscribed" if is_unsubscribed else str(message["reason"])
 
 
 def _what_is_left_out(message: Json) -> str:

@@ -1,7 +1,7 @@
 """Things by what a person types: a whole id, its beginning or its end, an id as tables shorten it, or a name."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from services.cli.exits import Exit, Failure
-from services.cli.job_shape import state_of
+from services.cli.job_shape import name_of, state_of
 from services.cli.output.tables import Json
 from services.cli.output.text import ELLIPSIS, visible
 from services.cli.session import Session
@@ -99,24 +99,34 @@ def find_app(session: Session, typed: str = "") -> str:
     return str(pick(wanted, session.api.items("apps"), what="app", names=("id", "name"), see=see)["id"])
 
 
-def find_job(session: Session, typed: str) -> tuple[str, str]:
-    """The app's id and the job's."""
+def find_job(session: Session, typed: str, *, among: Collection[str] = ()) -> tuple[str, str]:
+    """The app's id and the job's. A name means a job in one of these states, if it means any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
-    jobs = newest_jobs(session, limit=SEARCHED)
-    job = pick(typed, jobs, what="job", names=("id", "templateName"), see=see, about=_about_job)
+    jobs = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED)]
+    job = _pick_among(among, typed, jobs, what="job", names=("id", "name", "templateName"), see=see, about=_about_job)
     return str(job["appId"]), str(job["id"])
 
 
-def find_group(session: Session, typed: str) -> tuple[str, str]:
-    """The app's id and the group's."""
+def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> tuple[str, str]:
+    """The app's id and the group's. A name means a group with a job in one of these states, if it means any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    zones = (job for job in newest_jobs(session, limit=SEARCHED) if job["zone"])
-    names, see = ("jobGroupId", "templateName"), _how_to_name("group")
-    job = pick(typed, zones, what="group", names=names, see=see, about=lambda job: str(job["templateName"]))
+    zones = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
+    names, see = ("jobGroupId", "name", "templateName"), _how_to_name("group")
+    job = _pick_among(among, typed, zones, what="group", names=names, see=see, about=name_of)
     return str(job["appId"]), str(job["jobGroupId"])
+
+
+def _pick_among(states: Collection[str], typed: str, jobs: Sequence[Json], **how: Any) -> Json:
+    """The one that is meant of those in these states; of all, if none of those is."""
+    if states:
+        try:
+            return pick(typed, [job for job in jobs if state_of(job) in states], **how)
+        except Failure:
+            pass
+    return pick(typed, jobs, **how)
 
 
 def find_template(session: Session, app_id: str, typed: str, locale: str = "") -> Json:
@@ -149,25 +159,33 @@ def newest_jobs(
     limit: int | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    grouped: bool = False,
     **query: Any,
 ) -> Iterator[Json]:
-    """The jobs of the app that is named, or of all, the newest first: those made from `since` on and before `until`."""
+    """The jobs of the app that is named, or of all, the newest first: those made from `since` on and before `until`. If
+    `grouped`, a localized push is one of them."""
     from carillon.errors import NotFound
     from services.cli import last_release
 
     app_id = find_app(session) if session.app else None
     times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     try:
-        yield from session.api.items("jobs", app=app_id, limit=limit, **times, **query)
+        flags = {"grouped": "true"} if grouped else {}
+        yield from session.api.items("jobs", app=app_id, limit=limit, **times, **flags, **query)
     except NotFound as error:
         if error.field is not None:
             raise
-        jobs = last_release.newest_jobs(session.api, app_id, since=since, until=until, **query)
+        jobs = last_release.newest_jobs(session.api, app_id, since=since, until=until, grouped=grouped, **query)
         yield from islice(jobs, limit or None)
 
 
+def _with_name(job: Json) -> Json:
+    """The job with a name, which a server of 0.1 does not tell."""
+    return {**job, "name": name_of(job)}
+
+
 def _about_job(job: Json) -> str:
-    return " ".join(word for word in (job["templateName"], job["zone"], state_of(job)) if word)
+    return " ".join(word for word in (name_of(job), job["zone"], state_of(job)) if word)
 
 
 def _how_to_name(what: str) -> str:

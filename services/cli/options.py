@@ -47,7 +47,7 @@ def _read_number(value: Any, *, whole: bool = False) -> Any:
 
 
 def _bounds(range: click.IntRange | click.FloatRange) -> str:
-    least = "" if range.min is None else f" of at least {range.min:,}"
+    least = "" if range.min is None else f" {'above' if range.min_open else 'of at least'} {range.min:,}"
     return least if range.max is None else f"{least} and {'less than' if range.max_open else 'at most'} {range.max:,}"
 
 
@@ -87,7 +87,8 @@ class Start(Instant):
 
 
 class Past(click.ParamType[datetime]):
-    """An instant that is past: RFC 3339, a date or a time in the reader's zone, or `2h` for two hours ago."""
+    """An instant that is past: RFC 3339, a date or a time in the reader's zone, `today`, `yesterday`, or `2h` for two
+    hours ago."""
 
     name = "instant"
 
@@ -97,7 +98,7 @@ class Past(click.ParamType[datetime]):
         try:
             return read_past(value, datetime.now(UTC))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a time: use 2h (ago), 2025-12-24 or '2025-12-24 14:00'", param, ctx)
+            self.fail(f"{value!r} is not a time: use 2h (ago), yesterday, 2025-12-24 or '2025-12-24 14:00'", param, ctx)
 
 
 class SequenceOrPast(click.ParamType[str]):
@@ -191,6 +192,29 @@ class SecretText(JsonText):
         if isinstance(value, str) and not value.startswith("@"):
             self.fail("a secret must come from a file or from stdin: @FILE or @-", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class SecretWord(SecretText):
+    """A secret that is one line of a file or of stdin."""
+
+    name = "secret"
+
+    def decode(self, text: str) -> Any:
+        return text.strip()
+
+
+class HeaderLine(click.ParamType[tuple[str, str]]):
+    """`Name: value`."""
+
+    name = "header"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        header, colon, text = value.partition(":")
+        if not (header.strip() and colon):
+            self.fail(f"{value!r} is no header: write 'Name: value'", param, ctx)
+        return header.strip(), text.strip()
 
 
 def read_documents(path: str, paths: Paths = HANDED_ON) -> Sequence[Any]:

@@ -302,7 +302,7 @@ def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: 
 @_data_dir
 @click.pass_context
 def write_records(context: click.Context, topic: str, data_dir: str | None) -> None:
-    """Append the lines of standard input to a topic of feedback, whose name ends in -feedbacks."""
+    """Append the lines of stdin to a topic of feedback. Its name ends in -feedbacks."""
     from services.embedded.records import append_feedback, open_log
 
     log = open_log(_find_running(context, data_dir), settings_of(context))

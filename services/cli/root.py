@@ -20,7 +20,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Schedules": {
         "schedules": "Callbacks at their instants: once, by cron, or at intervals.",
-        "dead-letters": "Scheduled calls that failed every attempt.",
         "signing-secrets": "Secrets that sign your webhooks.",
         "namespaces": "Namespaces that own schedules.",
     },
@@ -30,7 +29,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "subscriptions": "Subscriptions of the bus: who gets which events.",
         "deliveries": "Calls to receivers of the bus, and their answers.",
         "replays": "Past events of the bus, delivered once more.",
-        "bus-dead-letters": "Events of the bus that no receiver took.",
         "listen": "Copy deliveries of the bus to a program on your machine.",
     },
     "Watch and act": {
@@ -39,6 +37,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "minutes": "Work done, minute by minute.",
         "processes": "Running processes, and the work they have in hand.",
         "queues": "Queues on RabbitMQ: waiting tasks.",
+        "dead-letters": "Scheduled calls and events of the bus that failed every attempt.",
         "bulk": "Act on many things at once.",
         "audit": "Acts on the deployment, and who did them.",
     },

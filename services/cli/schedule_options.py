@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from services.cli.options import Count, Instant, JsonText, RawText, pairs
+from services.cli.options import Count, HeaderLine, Instant, JsonText, RawText, SecretWord, pairs
 
 Function = Callable[..., Any]
 
@@ -19,6 +19,10 @@ _OPTIONS = (
     click.option("--queue", metavar="NAME", help="Publish to this RabbitMQ queue."),
     click.option("--topic", metavar="NAME", help="Write to this Kafka topic."),
     click.option("--payload", type=RawText(), metavar="JSON|@FILE", help="Payload of the message."),
+    click.option("--header", "headers", type=HeaderLine(), multiple=True, metavar="'NAME: VALUE'",
+                 help="Header of the message; may be given several times."),
+    click.option("--secret", type=SecretWord(), metavar="@FILE", help="Secret (whsec_…) that signs the HTTP call."),
+    click.option("--retry-attempts", type=Count(1, 100), help="Attempts until a message becomes a dead letter."),
     pairs("--label", "labels", help="Label; may be given several times."),
     click.option("--body", type=JsonText(), metavar="JSON|@FILE",
                  help="Whole definition, as in the API; the options above override it."),
@@ -42,6 +46,9 @@ def schedule_body(
     queue: str | None,
     topic: str | None,
     payload: Any,
+    headers: Sequence[tuple[str, str]],
+    secret: str | None,
+    retry_attempts: int | None,
     labels: Sequence[tuple[str, str]],
     body: Any,
     needs_callback: bool = True,
@@ -56,6 +63,7 @@ def schedule_body(
     has_callback = bool(named or (body or {}).get("callback"))
     if needs_callback and not has_callback:
         raise click.UsageError("name a target: --http, --queue, --topic, or a callback in --body")
+    _check_one_kind(instants=instants, cron=cron, every=every, body=body or {})
     chosen: dict[str, Any] = {
         "callback": None if has_callback else {"type": "http", "data": {"url": "https://example.com/"}},
         "schedules": [instant.isoformat() for instant in instants],
@@ -63,8 +71,21 @@ def schedule_body(
         "timezone": timezone,
         "every": every,
         "labels": dict(labels),
+        "retry": retry_attempts and {**((body or {}).get("retry") or {}), "attempts": retry_attempts},
     }
     for field, (kind, place) in named.items():
         data = {field: place} | ({} if payload is None and kind == "http" else {"payload": payload})
         chosen["callback"] = {"type": kind, "data": data}
-    return {**(body or {}), **{name: value for name, value in chosen.items() if value}}
+    whole = {**(body or {}), **{name: value for name, value in chosen.items() if value}}
+    more = {name: value for name, value in (("headers", dict(headers)), ("secret", secret)) if value}
+    if more and isinstance(callback := whole["callback"], dict):
+        whole["callback"] = {**callback, "data": {**(callback.get("data") or {}), **more}}
+    return whole
+
+
+def _check_one_kind(*, instants: Sequence[datetime], cron: str | None, every: int | None, body: dict[str, Any]) -> None:
+    kinds = (instants or body.get("schedules"), cron or body.get("cron"), every or body.get("every"))
+    if not any(kinds):
+        raise click.UsageError("give --at, --cron or --every")
+    if sum(map(bool, kinds)) > 1:
+        raise click.UsageError("give only one of --at, --cron and --every")

@@ -36,6 +36,7 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
         ("callback", callback_word(schedule["callback"])),
         ("payload", schedule["callback"]["data"].get("payload", "")),
         ("next", next_instants(out, schedule, schedule.get("next", []))),
+        ("next try", out.ahead(schedule["next_try_at"]) if schedule.get("next_try_at") else ""),
         ("outcomes", [_outcome(out, each) for each in schedule.get("outcomes", [])]),
         ("made", out.when(schedule["created_at"])),
         ("changed", out.when(schedule["updated_at"])),

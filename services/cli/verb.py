@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -81,8 +82,31 @@ class Verb(click.Command):
                 session.close()
 
 
+_NEAR = (
+    ("list", "find", "search", "ls"),
+    ("show", "get", "view", "describe", "status"),
+    ("create", "add", "new", "make", "send", "set"),
+    ("delete", "remove", "rm", "cancel", "stop", "end"),
+    ("change", "update", "edit", "set", "replace"),
+    ("pause", "suspend", "hold", "stop"),
+    ("resume", "activate", "continue", "start"),
+)
+"""Verbs that people take for each other."""
+
+
 class Noun(click.Group):
     """A group of verbs: `@noun.verb("list")` stands over each."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The verb, or an error that names the verbs that may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            typed, verbs = args[0], self.list_commands(ctx)
+            near = [verb for some in _NEAR if typed in some for verb in some if verb in verbs]
+            meant = near or get_close_matches(typed, verbs, n=1)
+            advice = f"Did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else f"Verbs: {', '.join(verbs)}."
+            raise click.UsageError(f"No such command {typed!r}. {advice}", ctx) from error
 
     def verb(self, name: str, **how: Any) -> Decorator:
         """A verb of this noun (`Verb` tells what `how` may say). The first sentence of the docstring is its help."""

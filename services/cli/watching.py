@@ -155,4 +155,4 @@ def _share(glance: Glance) -> str:
 
 
 def _numbers(glance: Glance) -> str:
-    return f"{group_digits(glance.done)} of {group_digits(glance.total)}"
+    return f"{group_digits(glance.done)} of {group_digits(glance.total)}" if glance.total or glance.over else ""

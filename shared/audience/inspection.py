@@ -18,7 +18,7 @@ _SERVER = "SELECT current_setting('server_version') AS version, current_setting(
 
 # Without statistics of any column the planner guesses. An empty table needs none.
 _TABLES = """
-SELECT given.name, given.quoted, has_table_privilege(c.oid, 'SELECT') AS readable,
+SELECT given.name, given.quoted, c.relkind::text AS kind, has_table_privilege(c.oid, 'SELECT') AS readable,
        has_schema_privilege(c.relnamespace, 'USAGE') AS open,
        pg_relation_size(c.oid) = 0
          OR EXISTS (SELECT FROM pg_catalog.pg_stats s WHERE s.schemaname = n.nspname AND s.tablename = c.relname)
@@ -38,9 +38,11 @@ class DatabaseVersion(Struct, frozen=True):
 
 
 class FoundTable(Struct, frozen=True):
-    """A push table, and what it lacks. `key_type` is that of `seq_id` where it is none that serves."""
+    """A push table, and what it lacks. `kind` is PostgreSQL's `relkind`. `key_type` is that of `seq_id` if none that
+    serves."""
 
     name: str
+    kind: str
     readable: bool
     analysed: bool
     missing: Sequence[str]
@@ -90,6 +92,7 @@ class AudienceInspection:
         key_type = columns[KEY]["type"] if KEY in columns else ""
         return FoundTable(
             name=table["name"],
+            kind=table["kind"],
             readable=table["readable"] and table["open"],
             analysed=table["analysed"],
             missing=[name for name in (KEY, *DETAILS) if name not in columns],

@@ -18,23 +18,26 @@ KEY_TYPES = frozenset({"smallint", "integer", "bigint"})
 
 # A domain counts as the type beneath it, as PostgreSQL does when it compares. The modifier -1 keeps "(5)" and the like
 # out of the type's name: a cast to character(5) would cut a longer value and find what does not equal it.
+# A view and a foreign table have no indexes of their own: those of the tables below serve.
 DESCRIBE = """
 SELECT a.attname AS name,
        format_type(coalesce(nullif(t.typbasetype, 0), t.oid), -1) AS type,
-       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
+       r.relkind IN ('v', 'f')
+         OR EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
                AND i.indisvalid AND i.indpred IS NULL) AS indexed,
        coalesce((SELECT c.collisdeterministic FROM pg_catalog.pg_collation c WHERE c.oid = a.attcollation), true)
            AS deterministic,
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
                AND i.indnkeyatts = 1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL) AS unique
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_class r ON r.oid = a.attrelid
 WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 
 class Column(Struct, frozen=True):
-    """A column's type as SQL text that the catalogue gave, whether an index begins with it, whether only the same bytes
-    are equal by its collation, and whether an index says that no two rows share a value."""
+    """A column's type as SQL text that the catalogue gave, whether an index begins with it (`DESCRIBE`), whether only
+    the same bytes are equal by its collation, and whether an index says that no two rows share a value."""
 
     type: str
     indexed: bool

@@ -1,10 +1,82 @@
-"""Idempotency: which requests are one and the same."""
+"""The same request again: which requests are one and the same, and in which fields two of them differ.
 
-from msgspec import Struct
+JSON is compared as it is read: the order of keys and blanks do not count. A number counts as it is written, for some
+receivers tell `1.0` from `1`. Values are never named, for they may be secret.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw, Struct
+
+from shared.domain.errors import Invalid
+
+URL = "URL"
+_DIGEST_CHARACTERS = 32
+_MOST_NAMED = 10
+_numbers_as_written = msgspec.json.Decoder(float_hook=lambda number: Raw(number.encode()))
 
 
 class Idempotency(Struct, frozen=True):
-    """The identity of a POST, by which a repeat is known: `key` holds the caller's namespace, `digest` the request."""
+    """The identity of a POST, by which a repeat is known: `key` holds the caller's namespace, `digest` the request as
+    it came. `parts` have a digest of its URL and of each field of its body, and `whole` is that of all of them; 0.1.0
+    knew neither. Only jobs keep `parts`: by the digest of one field a reader could guess a message's address."""
 
     key: str
     digest: str
+    parts: dict[str, str] = {}
+    whole: str = ""
+
+    def is_same(self, other: "Idempotency") -> bool:
+        """Whether both are of the same request."""
+        return self.key == other.key and (
+            self.digest == other.digest or (self.whole != "" and self.whole == other.whole)
+        )
+
+    def refuse(self, other: "Idempotency") -> Invalid:
+        """The error for another request with this key."""
+        differences = name_differences(self.parts, other.parts) if self.parts and other.parts else ""
+        return Invalid(f"this key was used for another request{differences}", field="Idempotency-Key")
+
+
+def canonical_json(text: bytes) -> bytes:
+    """The same JSON with sorted keys and no blanks; a text that is not JSON as it is."""
+    try:
+        return msgspec.json.encode(_numbers_as_written.decode(text), order="deterministic")
+    except (ValueError, RecursionError):
+        return text
+
+
+def identify(key: str, digest: str, url: str, body: bytes) -> Idempotency:
+    """The identity of a request with this JSON."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Raw])
+    except ValueError:
+        fields = {"body": Raw(body)}
+    read = {name: canonical_json(bytes(value)) for name, value in fields.items()}
+    parts = {name: _digest(value) for name, value in (read | {URL: url.encode("utf-8", "replace")}).items()}
+    return Idempotency(key, digest, parts, _digest(msgspec.json.encode(parts, order="deterministic")))
+
+
+def find_differences(one: Mapping[str, object], other: Mapping[str, object], above: str = "") -> list[str]:
+    """The paths at which these differ, such as `callback.data.payload`."""
+    paths = list[str]()
+    for name in [*one, *(name for name in other if name not in one)]:
+        mine, theirs = one.get(name), other.get(name)
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            paths += find_differences(mine, theirs, f"{above}{name}.")
+        elif mine != theirs:
+            paths.append(f"{above}{name}")
+    return paths
+
+
+def name_differences(one: Mapping[str, object], other: Mapping[str, object]) -> str:
+    """The end of a sentence that names what differs."""
+    paths = find_differences(one, other)
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    return f"; differs in: {', '.join(paths[:_MOST_NAMED])}{more}"
+
+
+def _digest(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()[:_DIGEST_CHARACTERS]

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 BOUNDARY = "=_carillon"  # no encoded text has it: neither base64 nor a quoted-printable one knows a bare "=_"
 
+LOGIN_REPLIES = frozenset({530, 534, 535, 538})
+"""SMTP's replies that ask for a login, another way of it, the right one, or TLS before it (RFC 4954)."""
+
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _LINE_ENDS_OF_BYTES = re.compile(rb"\r?\n")
 _LINE_CHARACTERS = 76  # of a line with encoded words (RFC 2047, 2)

@@ -18,7 +18,7 @@ import aiosmtplib
 import structlog
 
 from shared.domain.errors import Invalid, Refused, Unauthorized, Unavailable
-from shared.domain.mime import build_mail, encode_words, mailbox
+from shared.domain.mime import LOGIN_REPLIES, build_mail, encode_words, mailbox
 from shared.mail import Letter, MailSender, mask_addresses, tellable
 from shared.mail.urls import Server, Tls, read_url
 
@@ -26,7 +26,6 @@ log = structlog.get_logger(__name__)
 
 QUIT_SECONDS = 1.0
 _START_TLS = {Tls.REQUIRED: True, Tls.OFFERED: None, Tls.NEVER: False}
-_STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
 
 
@@ -131,7 +130,7 @@ def _refusal(reply: aiosmtplib.SMTPResponseException, what: str) -> Refused | Un
     reason = f"{what}: {reply.code} {mask_addresses(reply.message)}"
     if not _final(reply.code):
         return Unavailable(reason)
-    is_stranger = reply.code in _STRANGERS or isinstance(reply, aiosmtplib.SMTPAuthenticationError)
+    is_stranger = reply.code in LOGIN_REPLIES or isinstance(reply, aiosmtplib.SMTPAuthenticationError)
     return Unauthorized(reason) if is_stranger else Invalid(reason)
 
 

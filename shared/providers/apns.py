@@ -53,6 +53,7 @@ _GONE = frozenset({"Unregistered", "ExpiredToken"})
 _TOO_FAST = frozenset({"TooManyProviderTokenUpdates"})
 # Too many requests "were made consecutively to the same device token": others may go on as fast.
 _NOT_NOW = frozenset({"TooManyRequests", "ServiceUnavailable", "Shutdown", "IdleTimeout"})
+_OF_THE_TOPIC = frozenset({"BadTopic", "MissingTopic", "TopicDisallowed"})
 _OF_THE_DEVICE = "Forbidden"  # a 403, but no word about our token
 
 
@@ -253,4 +254,6 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         return NotNow(detail, too_fast=reason in _TOO_FAST or is_away, retry_after=retry_after)
     if reason == _OF_THE_DEVICE:
         return CallRefused(Reason.REFUSED, detail)
+    if reason in _OF_THE_TOPIC and isinstance(judged, CallRefused):
+        return msgspec.structs.replace(judged, detail=detail, field="topic")
     return msgspec.structs.replace(judged, detail=detail)

@@ -28,6 +28,7 @@ from shared.providers.posts import Posts, judge_status, tell_status
 from shared.runtime.clock import Clock, SystemClock
 
 _ID_CHARACTERS = 255
+_NOT_THERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
 _KEY_CHARACTERS = 8  # shorter texts are words, not keys
 
 
@@ -114,7 +115,9 @@ class HttpProvider:
         def judge(answer: PostedAnswer) -> Answer:
             if answer.status == HTTPStatus.FORBIDDEN:
                 return CallRefused(Reason.REFUSED, tell_status(answer, to, self._hidden))
-            return judge_status(answer, to, self._hidden, _provider_id(answer.body))
+            judged = judge_status(answer, to, self._hidden, _provider_id(answer.body))
+            is_elsewhere = answer.status in _NOT_THERE and isinstance(judged, CallRefused)
+            return msgspec.structs.replace(judged, field="url") if is_elsewhere else judged
 
         return await self._posts.post(self._fields.url, self._headers(key, body), body, before_bytes, judge)
 

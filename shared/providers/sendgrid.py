@@ -5,7 +5,7 @@ patience it tells the instant at which its limit begins anew, by its own clock.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
+from shared.domain.messages.answers import Answer, CallRefused, LoginRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
@@ -38,6 +38,7 @@ ARGUMENT = "carillon_message"
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _OF_THE_RECIPIENT = re.compile(r"personalizations\.\d+\.to(\.|$)")
+_OWN_FIELDS = {"from": "from", "reply_to": "replyTo"}
 _MOST_SECONDS = 3_600.0
 
 
@@ -153,6 +154,8 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
     match judged:
         case CallRefused():
             return _refusal(answer, to, hidden) or judged
+        case LoginRefused():
+            return msgspec.structs.replace(judged, field=_own_field(read_answer(answer, SendGridFaults).errors))
         case NotNow(retry_after=None):
             return msgspec.structs.replace(judged, retry_after=_until_reset(answer))
         case _:
@@ -164,8 +167,14 @@ def _refusal(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> CallRefu
     if not errors:
         return None
     at_fault = any(_OF_THE_RECIPIENT.match(error.field or "") for error in errors)
-    detail = tell(f"HTTP {answer.status}: {'; '.join(error.message for error in errors)}", to, hidden)
-    return CallRefused(Reason.MALFORMED if at_fault else Reason.REFUSED, detail)
+    detail = tell(f"HTTP {answer.status}: {'; '.join(error.message.rstrip('.') for error in errors)}", to, hidden)
+    return CallRefused(Reason.MALFORMED if at_fault else Reason.REFUSED, detail, _own_field(errors))
+
+
+def _own_field(errors: Sequence[SendGridFault]) -> str:
+    """The account's field that one of the errors means, `""` for none."""
+    parts = {(error.field or "").partition(".")[0] for error in errors}
+    return next((name for part, name in _OWN_FIELDS.items() if part in parts), "")
 
 
 def _until_reset(answer: PostedAnswer) -> timedelta | None:

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import aiosmtplib
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import (
@@ -36,7 +37,7 @@ from shared.domain.messages.answers import (
     Reason,
 )
 from shared.domain.messages.channels import Channel
-from shared.domain.mime import build_mail, encode_words, mailbox
+from shared.domain.mime import LOGIN_REPLIES, build_mail, encode_words, mailbox
 from shared.outgoing import Blocked, Outgoing
 from shared.outgoing.checks import PROVIDER_NETWORKS, BadUrl, GuardedUrl, authority_of
 from shared.outgoing.guard import Guard
@@ -55,13 +56,18 @@ from shared.providers.mailing import (
 )
 from shared.providers.smtp_connections import Goodbye, SmtpConnection, SmtpConnections, SmtpTarget
 
-_STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
+_WANTS_TLS = re.compile(r"tls|encrypt|secure (connection|channel)", re.IGNORECASE)
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
 # A reply to the recipient is about that one alone, unless the server closes the connection or says that it means us.
 _OF_US = re.compile(r"^4\.[347]\.")
 _OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
 _CLOSING, _THROTTLING = 421, 454
 _REFUSALS = range(400, 600)
+_NO_STARTTLS = (
+    "The server offers no STARTTLS. Set fields.tls to never (this machine only), implicit (port 465) or offered."
+)
+_NO_TLS = "The server does not speak TLS at this port. Set fields.tls to required (port 587), or fields.port to 465."
+_NO_LOGIN = "The server takes no login. Set fields.tls to required or implicit, or leave user and password empty."
 
 
 class SmtpTls(StrEnum):
@@ -71,6 +77,9 @@ class SmtpTls(StrEnum):
     IMPLICIT = "implicit"  # from the first byte on
     OFFERED = "offered"  # STARTTLS where the server has it
     NEVER = "never"
+
+
+_MAY_BE_CLEAR = frozenset({SmtpTls.OFFERED, SmtpTls.NEVER})
 
 
 class SmtpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -226,6 +235,8 @@ class SmtpProvider:
         except aiosmtplib.SMTPResponseException as error:
             return self._judge(error, to, delivery.step)
         except (aiosmtplib.SMTPException, OSError) as error:
+            if delivery.step is _Step.CONNECTING and (advised := _advise(error.__cause__ or error)) is not None:
+                return advised
             return delivery.judge_loss(tell(f"{host} {_fault(error)}", to, self._hidden))
 
     def _judge(self, error: aiosmtplib.SMTPResponseException, to: str, step: "_Step") -> Answer:
@@ -238,8 +249,18 @@ class SmtpProvider:
             of_mail=step is _Step.HANDED_OVER,
         )
         if isinstance(error, aiosmtplib.SMTPAuthenticationError) and 500 <= error.code <= 599:
-            return LoginRefused(reply.detail)
-        return CallUnanswered(reply.detail) if reply.is_doubtful else self._manner.judge(reply)
+            judged: Answer = LoginRefused(reply.detail)
+        else:
+            judged = CallUnanswered(reply.detail) if reply.is_doubtful else self._manner.judge(reply)
+        match judged:
+            case LoginRefused() if self._fields.tls in _MAY_BE_CLEAR and _WANTS_TLS.search(reply.words):
+                return replace(judged, field="tls")
+            case LoginRefused() if not self._fields.user:
+                return replace(judged, field="user")
+            case CallRefused() if isinstance(error, aiosmtplib.SMTPSenderRefused):
+                return replace(judged, field="from")
+            case _:
+                return judged
 
 
 def name_message(key: str) -> dict[str, str]:
@@ -249,7 +270,7 @@ def name_message(key: str) -> dict[str, str]:
 
 def judge_reply(reply: SmtpReply) -> Answer:
     """The meaning of a reply by its code, where a server is known no better."""
-    if reply.code in _STRANGERS:
+    if reply.code in LOGIN_REPLIES:
         return LoginRefused(reply.detail)
     if not 500 <= reply.code <= 599 or reply.of_greeting:
         return NotNow(reply.detail, too_fast=reply.is_too_fast)
@@ -303,6 +324,16 @@ class _Delivery:
     def judge_loss(self, reason: str) -> Answer:
         """The answer where the connection is lost."""
         return CallUnanswered(reason) if self.step >= _Step.DATA_BEGUN else NotNow(reason)
+
+
+def _advise(fault: BaseException) -> NotNow | None:
+    """The answer if the account's own fields keep a connection from being made; `None` for any other fault."""
+    if "STARTTLS extension not supported" in str(fault):
+        return NotNow(_NO_STARTTLS, field="tls")
+    if "AUTH extension is not supported" in str(fault):
+        return NotNow(_NO_LOGIN, field="user")
+    speaks_no_tls = isinstance(fault, ssl.SSLError) and fault.reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}
+    return NotNow(_NO_TLS, field="tls") if speaks_no_tls else None
 
 
 def _fault(error: Exception) -> str:

@@ -43,6 +43,10 @@ _LOOPBACK = re.compile(r"https?://(127\.|localhost\b|\[::1\])")  # Twilio refuse
 
 # https://www.twilio.com/docs/api/errors: those of a request for one message, and of a channel such as WhatsApp.
 _OF_THE_MESSAGE = frozenset({*range(21_000, 22_000), *range(63_000, 64_000)})
+_NO_ACCOUNT = 20_404
+_OWN_FIELDS = dict.fromkeys((21_212, 21_603, 21_606, 21_659, 21_660, 63_007), "from") | dict.fromkeys(
+    (21_701, 21_703, 21_704, 21_705), "messagingServiceSid"
+)
 _TOO_FAST = frozenset({21_611, 63_018})  # the sender's queue is full; more than the channel takes
 
 
@@ -203,8 +207,10 @@ def _sender_of(fields: TwilioFields) -> dict[str, str]:
 def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
     error = read_answer(answer, TwilioError)
     if answer.status < 400 or answer.status == HTTPStatus.TOO_MANY_REQUESTS or error.code not in _OF_THE_MESSAGE:
-        return judge_status(answer, to, hidden, read_answer(answer, TwilioMessage).sid)
+        judged = judge_status(answer, to, hidden, read_answer(answer, TwilioMessage).sid)
+        is_nobodys = error.code == _NO_ACCOUNT and isinstance(judged, CallRefused)
+        return msgspec.structs.replace(judged, field="accountSid") if is_nobodys else judged
     detail = tell(f"{error.code}: {error.message}", to, hidden)
     if error.code in _TOO_FAST:
         return NotNow(detail, too_fast=True)
-    return CallRefused(REASONS.get(str(error.code), Reason.REFUSED), detail)
+    return CallRefused(REASONS.get(str(error.code), Reason.REFUSED), detail, _OWN_FIELDS.get(error.code or 0, ""))

@@ -8,7 +8,7 @@ from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
-from shared.domain.errors import Invalid
+from shared.domain.idempotency import Idempotency
 from shared.store.documents import Document, forget_some, translate_errors
 
 
@@ -30,36 +30,37 @@ class IdempotencyKeys:
         """Make the indexes."""
         await self._keys.create_index([("used_at", ASCENDING)])
 
-    async def claim(self, key: str, digest: str, *, at: datetime | None = None, made: str = "") -> FirstUse:
-        """Use the key (with its namespace) for the request with this digest. `at` and `made` are kept from the first
-        time.
+    async def claim(self, used: Idempotency, *, at: datetime | None = None, made: str = "") -> FirstUse:
+        """Use the key for this request. `at` and `made` are kept from the first time.
 
         Raises:
             Invalid: it was used for another request.
         """
         try:
             with translate_errors():
-                used = await self._keys.find_one_and_update(
-                    {"_id": key, "digest": digest},
-                    {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made}},
+                found = await self._keys.find_one_and_update(
+                    {"_id": used.key, "digest": used.digest},
+                    {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made, "whole": used.whole}},
                     upsert=True,
                     return_document=ReturnDocument.AFTER,
                 )
         except DuplicateKeyError:
-            used = None
-        if used is not None:
-            return _value(used)
+            found = None
+        if found is not None:
+            return _value(found)
         # Look also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
-        first = await self.recall(key, digest)
+        first = await self.recall(used)
         if first is None:
-            raise Invalid("this key was used for another request", field="Idempotency-Key")
+            raise Idempotency(used.key, "").refuse(used)
+        with translate_errors():
+            await self._keys.update_one({"_id": used.key}, {"$currentDate": {"used_at": True}})
         return first
 
-    async def recall(self, key: str, digest: str) -> FirstUse | None:
-        """The key's first use for the request with this digest; `None` when it was not used for it."""
+    async def recall(self, used: Idempotency) -> FirstUse | None:
+        """The key's first use for this request; `None` when it was not used for it."""
         with translate_errors():
-            found = await self._keys.find_one({"_id": key, "digest": digest})
-        return None if found is None else _value(found)
+            found = await self._keys.find_one({"_id": used.key})
+        return _value(found) if found is not None and _identity(found).is_same(used) else None
 
     async def remember(self, key: str, made: str) -> None:
         """Keep what the request with this key has made."""
@@ -76,6 +77,10 @@ class IdempotencyKeys:
     async def forget(self, *, before: datetime, limit: int) -> int:
         """Forget some that were last used before then; returns how many."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
+
+
+def _identity(document: Document) -> Idempotency:
+    return Idempotency(document["_id"], document["digest"], whole=document.get("whole", ""))
 
 
 def _value(document: Document) -> FirstUse:

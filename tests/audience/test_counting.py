@@ -135,6 +135,12 @@ async def test_a_missing_index_is_told(audience: Audience, owner: Any) -> None:
     assert not (await audience.count(TABLE, {}, seconds=LONG)).indexed
 
 
+async def test_a_view_is_not_told_to_lack_an_index(audience: Audience, owner: Any) -> None:
+    await owner.execute(f"CREATE VIEW app_view AS SELECT * FROM {TABLE}")
+    assert (await audience.count("app_view", {}, seconds=LONG)).indexed
+    assert (await audience.count_users("app_view", ["ana"])).indexed
+
+
 async def test_odd_texts_are_told_apart_up_to_a_bound(audience: Audience, owner: Any) -> None:
     await owner.execute(
         f"INSERT INTO {TABLE} (user_id, locale, tz, seq_id)"

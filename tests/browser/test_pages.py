@@ -121,7 +121,7 @@ async def test_without_scripts_people_sign_in_and_read(browser: Browser, instanc
         assert plain.page.url == f"{instance.base}/ui/access"
         words = await plain.page.inner_text("main")
         footer = await plain.page.inner_text(".side footer")
-        assert ("Light or dark" in footer, "Times: UTC" in footer) == (False, True)
+        assert ("Theme" in footer, "Times are in UTC" in footer) == (False, True)
         assert ("bea@example.com" in words, "UTC" in words or "20" in words) == (True, True)
         await plain.page.click("summary:has-text('Create a token')")
         await plain.page.fill("form[action$='/access/tokens'] input[name=name]", "<b>plain</b>")

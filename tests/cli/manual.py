@@ -89,7 +89,7 @@ def _argument(argument: click.Argument) -> str:
 def _option(option: click.Parameter) -> tuple[str, str]:
     assert isinstance(option, click.Option)
     value = "" if option.is_flag else f" {option.make_metavar(click.Context(click.Command('')))}"
-    names = ", ".join(f"`{name}{value}`" for name in option.opts)
+    names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
     chosen = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
     shown = f" By default {chosen}." if option.show_default and chosen else ""
     needed = " Needed." if option.required else ""

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from shared.domain.bus.deliveries import DeliveryAttempt
 from shared.domain.bus.subscriptions import subscription_id
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.schedules import schedule_id
 from shared.store.bus.dead_letters import letter_codec
 from tests.cli.conftest import Program
 from tests.flow.bus.test_dead_letters import letter_of
@@ -86,11 +88,44 @@ async def test_a_subscription_is_shown_with_its_filter(cli: Program, topic: str)
     assert lines[at + 1 : at + 3] == ["url_prefix: https://x.example.com/", "/total gt 10"]
 
 
+async def test_a_receiver_that_fails_is_told_in_words(cli: Program, house: House, topic: str) -> None:
+    key = f"failing-{secrets.token_hex(4)}"
+    await cli.done("subscriptions", "put", key, "--callback", "https://app.example.com/events", "--topic", topic)
+    id = subscription_id(f"user:{ADMIN}", key)
+    change = {"health.failures": 14, "health.failing_since": NOON, "health.calls": "0" * 14, "health.points": 72}
+    await house.store._database["bus_cursors"].update_one({"_id": {"$regex": f"^{id}"}}, {"$set": change})
+    rows = (await cli.done("subscriptions", "list", "--utc")).out.splitlines()
+    assert f"failing since {NOON:%Y-%m-%d %H:%M:%S}Z" in next(row for row in rows if row.startswith(key))
+    told = (await cli.done("subscriptions", "health", key, "--utc")).out
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert {"calls 0 % of the last 20 were accepted", "failures 14 in a row", "waiting 0 events"} <= {*lines}
+    await cli.done("subscriptions", "delete", key, "--yes")
+
+
+async def test_dead_letters_of_schedules_and_of_the_bus_are_one_list(cli: Program, house: House) -> None:
+    namespace, key = f"user:{ADMIN}", f"both-{secrets.token_hex(4)}"
+    of_bus = replace(letter_of(made(key), 1), namespace=namespace, key=key, id=secrets.token_hex(16))
+    await house.store._database["bus_dead_letters"].insert_one(letter_codec.document(of_bus))
+    of_schedule = DeadLetter(
+        id=f"{key}-1", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+        due=NOON, died_at=NOON, attempts=3, error="404 Not Found",
+    )  # fmt: skip
+    await house.store.dead_letters.add([of_schedule])
+    by_source = {"": [of_schedule.id, of_bus.id], "schedules": [of_schedule.id], "bus": [of_bus.id]}
+    for source, ids in by_source.items():
+        chosen = ("--of", source) if source else ()
+        assert (await cli.done("dead-letters", "list", "--key", key, "-q", *chosen)).out.split() == ids
+    table = (await cli.done("dead-letters", "list", "--key", key)).out
+    assert ("404 Not Found" in table, "schedules" in table, " bus " in table) == (True, True, True)
+    await cli.done("dead-letters", "discard", of_bus.id, of_schedule.id, "--yes")
+    assert (await cli.done("dead-letters", "list", "--key", key, "-q")).out == ""
+
+
 async def test_a_dead_letter_is_shown_in_the_words_of_a_delivery(cli: Program, house: House) -> None:
     refused = DeliveryAttempt(NOON - timedelta(seconds=1), 12, status=500, excerpt="full")
     letter = replace(letter_of(made("dying"), 1), made=1, attempts=(refused,), id=secrets.token_hex(16))
     await house.store._database["bus_dead_letters"].insert_one(letter_codec.document(letter))
-    shown = (await cli.done("bus-dead-letters", "show", letter.id, "--namespace", letter.namespace)).out
+    shown = (await cli.done("dead-letters", "show", letter.id, "--namespace", letter.namespace)).out
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert f"died_at {NOON:%Y-%m-%d %H:%M:%S}" in lines
     assert f"attempts {refused.at:%Y-%m-%d %H:%M:%S}, 12 ms: 500 full" in lines

@@ -29,6 +29,8 @@ VERBS = dict(verbs())
 # What cannot be taken back. A verb that only changes something can be followed by another that changes it again.
 DESTROYING = {"cancel", "stop", "delete", "discard", "remove", "revoke", "purge", "redact", "start"}
 
+CREATING = {"create", "send", "publish", "add", "apply", "import", "put", "start"}
+
 
 def test_the_page_is_what_the_commands_say() -> None:
     page = PAGE.read_text("utf-8")
@@ -45,7 +47,6 @@ def test_all_that_was_asked_for_is_there() -> None:
         "schedules": "list due show create apply preview fire pause resume cancel delete",
         "deliveries": "list show",
         "dead-letters": "list show errors retry discard",
-        "bus-dead-letters": "list show retry discard",
         "bulk": "list show start watch cancel",
         "queues": "list",
         "users": "list show create edit delete",
@@ -92,6 +93,44 @@ def test_no_verb_takes_a_common_option_for_its_own(name: str) -> None:
         assert len(names) == len({*names})
         own = [each for each in command.params if each.name in CommonOptions.__struct_fields__]
         assert all(isinstance(each, click.Option) for each in own)
+
+
+def listings(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
+    """The help of `carillon` and of each noun, as a terminal of 80 columns shows it."""
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=words, terminal_width=80, max_content_width=80)
+        yield words, command.get_help(context)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from listings(inner, f"{words} {name}")
+
+
+@pytest.mark.parametrize("listing", [pytest.param(text, id=words) for words, text in listings(main, "carillon")])
+def test_no_summary_is_cut(listing: str) -> None:
+    assert [line for line in listing.splitlines()[1:] if line.endswith(("...", "…"))] == []
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_bound_that_is_shown_has_a_number(name: str) -> None:
+    assert "None]" not in VERBS[name].get_help(click.Context(VERBS[name], info_name=name))
+
+
+@pytest.mark.parametrize("name", [name for name in VERBS if name.split()[-1] in CREATING])
+def test_a_verb_that_creates_shows_two_examples(name: str) -> None:
+    lines = (VERBS[name].epilog or "").splitlines()[2:]
+    assert [line.startswith(f"  carillon {name}") for line in lines] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["jobs create", "messages send"])
+def test_jobs_and_messages_have_one_pair_of_flags_for_the_unsubscribed(name: str) -> None:
+    flags = [(each.opts, each.secondary_opts) for each in VERBS[name].params if each.name == "transactional"]
+    assert flags == [(["--transactional"], ["--marketing"])]
+
+
+@pytest.mark.parametrize("name", ["groups create", "groups preview"])
+def test_a_group_is_localized_without_an_option(name: str) -> None:
+    assert "localized" not in {each.name for each in VERBS[name].params}
 
 
 EXAMPLES = [

@@ -110,7 +110,15 @@ async def test_messages_are_listed_found_and_shown(cli: Program, house: House, d
         found = (await cli.done("messages", "find", *question, *app, "--json")).lines
         document.check("get", "/apps/{appId}/messages", found)
         assert [message["id"] for message in found] == [entries[0].id]
+    assert job_id[:8] in (await cli.done("messages", "find", "+65 9123 4560", *app)).out
+    nothing = await cli.done("messages", "find", "+65 9999 9999", *app)
+    assert nothing.err == "Not sent yet. 1 job of this app is running; its waiting messages are not searched.\n"
+    nothing = await cli.done("messages", "find", "user5", *app)
+    assert nothing.err.startswith("No exact match. 1 job")
+    mistaken = await cli.run("messages", "list", *app)
+    assert (mistaken.code, "Did you mean find?" in mistaken.err) == (2, True)
     shown = await cli.done("messages", "show", entries[0].id, *app, "--json")
+    assert shown.json["jobId"] == job_id
     document.check("get", "/apps/{appId}/messages/{messageId}", shown.json)
     assert "SM0" in (await cli.done("messages", "show", entries[0].id, *app)).out
     assert (await cli.run("messages", "show", "nothing", *app)).code == 4

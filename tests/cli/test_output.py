@@ -157,6 +157,23 @@ def machine_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], No
 @pytest.mark.parametrize(
     ("zone", "text", "instant"),
     [
+        ("UTC", "today", "2027-03-28T00:00Z"),
+        ("UTC", "Yesterday", "2027-03-27T00:00Z"),
+        ("Europe/Paris", "today", "2027-03-28T22:00Z"),
+        ("Europe/Paris", "yesterday", "2027-03-27T23:00Z"),
+        ("America/New_York", "yesterday", "2027-03-27T04:00Z"),
+    ],
+)
+def test_today_and_yesterday_begin_by_the_readers_clock(
+    zone: str, text: str, instant: str, machine_zone: Callable[[str], None]
+) -> None:
+    machine_zone(zone)
+    assert read_past(text, datetime(2027, 3, 28, 22, 30, tzinfo=UTC)) == datetime.fromisoformat(instant)
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "instant"),
+    [
         ("Europe/Paris", "2027-03-28 01:59", "2027-03-28T00:59Z"),
         ("Europe/Paris", "2027-03-28 02:00", "2027-03-28T01:00Z"),
         ("Europe/Paris", "2027-03-28 02:30", "2027-03-28T01:00Z"),

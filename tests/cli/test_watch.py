@@ -30,9 +30,10 @@ async def complete(house: House, job_id: str) -> None:
 async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
     async with cli.running("jobs", "watch", job_id, "--app", app_id, "--json") as running:
-        first = await running.told("  like  running  ")
+        first = await running.told("  like  planning")
         await complete(house, job_id)
         ended = await running.ended()
+    assert "0 of 0" not in first + ended.err
     assert ended.err.splitlines()[-1].split("  ")[1:] == ["like", "completed", "100.0%", "1,234 of 1,234", "4 failed"]
     assert "\x1b" not in first + ended.err
     [answer] = ended.out.splitlines()
@@ -85,7 +86,7 @@ async def test_nothing_but_the_whole_is_all_of_it(cli: Program, house: House) ->
 async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     async with cli.running("jobs", "create", "--app", app_id, "--template", "like", "--watch") as running:
-        await running.told("  like  running  ")
+        await running.told("  like  planning")
         [job] = (await house.admin.get(f"/apps/{app_id}/jobs")).json
         await complete(house, job["id"])
         ended = await running.ended()
@@ -95,7 +96,7 @@ async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> N
 async def test_a_terminal_gets_a_bar_that_stays_where_it_is(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
     terminal = Terminal(cli, "jobs", "watch", job_id, "--app", app_id)
-    assert await terminal.run("like running", lambda: complete(house, job_id)) == 0
+    assert await terminal.run("like planning", lambda: complete(house, job_id)) == 0
     assert "━" in terminal.seen
     assert "\x1b[" in terminal.seen
     assert "1,234 of 1,234" in terminal.seen

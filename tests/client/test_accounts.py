@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from carillon import (
+    App,
     AsyncCarillon,
     Conflict,
     Forbidden,
@@ -51,6 +52,9 @@ async def test_an_app_is_made_changed_and_deleted(client: AsyncCarillon) -> None
         await client.apps.create(name, f"com.example.{name}.other")
     with pytest.raises(Invalid):
         await client.apps.create("no name", "com.example.x")
+    other = App(name=fresh("game"), bundle_id=f"com.example.{name}.other")
+    whole = await client.apps.create(other)
+    assert (whole.name, whole.bundle_id, whole.created_by) == (other.name, other.bundle_id, ADMIN)
     changed = await client.apps.update(made.id, name=name, bundle_id=f"com.example.{name}.two")
     assert (changed.id, changed.bundle_id) == (made.id, f"com.example.{name}.two")
     await client.apps.delete(made.id)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from carillon import AsyncCarillon, Forbidden, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
+from carillon import AsyncCarillon, Conflict, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
 from shared.domain.instants import EPOCH
 from shared.domain.jobs.events import Event, EventState
 from tests.services.api.conftest import House
@@ -64,11 +64,11 @@ async def test_a_job_is_paused_resumed_and_stopped(client: AsyncCarillon, house:
     app_id = await house.app_with_template()
     id = (await client.jobs.create(app_id, JOB)).id
     assert (await client.jobs.pause(app_id, id)).status == "paused"
-    with pytest.raises(Forbidden, match="cannot pause paused job"):
+    with pytest.raises(Conflict, match="cannot pause paused job"):
         await client.jobs.pause(app_id, id)
     assert (await client.jobs.resume(app_id, id)).status == ""
     assert (await client.jobs.stop(app_id, id)).status == "stopped"
-    with pytest.raises(Forbidden):
+    with pytest.raises(Conflict):
         await client.jobs.resume(app_id, id)
 
 

@@ -61,6 +61,7 @@ async def test_messages_are_found(client: AsyncCarillon, house: House) -> None:
     assert (shown.id, shown.recipient, shown.provider_id, shown.earlier) == (entry.id, entry.to, "SM7", ())
     for found in (
         client.messages.find(app_id, recipient="ana@EXAMPLE.com"),
+        client.messages.find(app_id, "ana@EXAMPLE.com"),
         client.messages.find(app_id, credential="play", provider_id="SM7"),
         client.jobs.messages(app_id, made.id, state="unsent"),
     ):

@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+import carillon
 from carillon import (
+    App,
     AsyncCarillon,
     Carillon,
     CarillonError,
+    Conflict,
     Forbidden,
     HttpCallback,
     Invalid,
@@ -24,6 +27,7 @@ from carillon import (
 )
 from carillon.calls import Resource, call, listing
 from carillon.errors import error_of
+from carillon.instants import Instant
 from carillon.paging import next_query
 from carillon.retries import delay_seconds, retry_after_seconds
 from tests.client.both import connect
@@ -175,8 +179,48 @@ def test_an_error_is_read_from_a_problem_document_or_made_from_the_status() -> N
     assert (type(of_s3), str(of_s3)) == (Invalid, "EntityTooLarge: a > b")
     forbidden = error_of(403, b"<html>no</html>")
     assert (type(forbidden), str(forbidden)) == (Forbidden, "answered with 403 Forbidden")
+    roles = error_of(403, b'{"reason":"you need the role admin","field":"role"}')
+    assert type(roles) is Forbidden
+    move = error_of(403, b'{"reason":"cannot pause completed job","field":"status"}')
+    assert (type(move), move.status, move.field) == (Conflict, 403, "status")
     other = error_of(599, b"")
     assert (type(other), str(other)) == (CarillonError, "answered with 599")
+
+
+def test_a_job_is_shown_in_two_lines_with_dates() -> None:
+    zero: dict[Any, Any] = {str: "", int: 0, float: 0.0}
+    empty = {name: zero.get(kind, {}) for name, kind in StoredJob.__annotations__.items()}
+    known = empty | {
+        "id": "j1", "app_id": "a1", "template_name": "like", "state": "running", "total_tokens": 1000, "sent": 400,
+        "context": {"big": "x" * 1000}, "zones": (), "created_at_ns": 1_893_456_000 * 10**9, "created_by": "y" * 99,
+    }  # fmt: skip
+    assert repr(StoredJob(**known)) == (
+        "StoredJob(id='j1', app_id='a1', state='running', template_name='like', total_tokens=1000, sent=400, "
+        f"created_by='{'y' * 39}…, created_at='2030-01-01 00:00:00+00:00', …)"
+    )
+
+
+def test_every_answer_with_many_fields_is_shown_in_two_lines() -> None:
+    answers = [each for each in vars(carillon).values() if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    large = [each for each in answers if len(each.__struct_fields__) > 11 and not hasattr(each, "__post_init__")]
+    assert StoredJob in large
+    assert [each.__name__ for each in large if each.__repr__ is msgspec.Struct.__repr__] == []
+
+
+def test_every_count_of_nanoseconds_is_a_datetime_too() -> None:
+    counted = [
+        (each, name.removesuffix("_ns"))
+        for each in vars(carillon).values()
+        if isinstance(each, type) and issubclass(each, msgspec.Struct)
+        for name in each.__struct_fields__
+        if name.endswith("_ns")
+    ]
+    assert (StoredJob, "created_at") in counted
+    assert [(each.__name__, name) for each, name in counted if not isinstance(getattr(each, name), Instant)] == []
+    bare = App(name="shop", bundle_id="com.example.shop")
+    assert (bare.created_at, msgspec.structs.replace(bare, created_at_ns=10**9).created_at) == (
+        None, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

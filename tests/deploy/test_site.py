@@ -1,12 +1,17 @@
 """The documentation as a site: it builds, each page has its place in it, and each link leads somewhere."""
 
 import hashlib
+import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+from openapi_schema_validator import OAS31Validator
 from playwright.async_api import expect
 
 from shared.runtime.configuration import list_settings
@@ -15,6 +20,17 @@ from tests.browser.screen import chromium
 
 ROOT = Path(__file__).parents[2]
 SHIM = "e8e412dbcfea9b7e31b5ffa288d7b6035915e714c542f4176a0cdbe262fc9609"  # npm's iframe-worker 1.0.4, shim/index.js
+
+
+@cache
+def hooks() -> Any:
+    """The module that makes the pages of the reference."""
+    made = importlib.util.spec_from_file_location("hooks", ROOT / "docs/_site/hooks.py")
+    assert made is not None
+    assert made.loader is not None
+    module = importlib.util.module_from_spec(made)
+    made.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +51,43 @@ def test_every_page_and_route_is_there(site: Path) -> None:
     assert "completedTokens" in jobs
     settings = (site / "settings.html").read_text()
     assert [each.name for each in list_settings(Settings()) if f"<code>{each.name} = " not in settings] == []
+
+
+def test_the_front_page_says_which_version_it_describes() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"**Version** `{version}`" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "README.md", "client/README.md", "client/pyproject.toml", "docs/index.md", "mkdocs.yml", "pyproject.toml",
+        "services/api/http/openapi.py", "services/cli/root.py",
+    ],
+)  # fmt: skip
+def test_one_sentence_says_everywhere_what_carillon_does(place: str) -> None:
+    assert "imed messages at scale: pushes, mail, SMS, webhooks and events." in (ROOT / place).read_text()
+
+
+async def test_examples_of_the_reference_are_what_the_routes_take() -> None:
+    components = hooks()._read_document()["components"]
+    for name, example in hooks()._EXAMPLES.items():
+        kind = {"$ref": f"#/components/schemas/{name}", "components": components}
+        assert [error.message for error in OAS31Validator(kind).iter_errors(example)] == [], name
+
+
+async def test_every_route_that_creates_shows_a_request_and_its_answer() -> None:
+    document = hooks()._read_document()
+    operations = [
+        (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if method != "delete" and any("content" in operation["responses"].get(status, {}) for status in ("201", "202"))
+    ]
+    page = hooks()._page("All", operations, document["components"]["schemas"])
+    shown = re.findall(r"^## `(?:POST|PUT) [^`]*`$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
+    assert len(shown) == len(operations) > 8
+    assert [route for route in shown if "```\ncurl " not in route or "```json\n" not in route] == []
 
 
 def test_it_loads_nothing_from_elsewhere(site: Path) -> None:

@@ -103,10 +103,10 @@ async def test_from_a_topic_to_a_dead_letter(typist: Typist) -> None:
     refused = (await typist.got(3))[-1]
 
     async def is_dead() -> bool:
-        return refused.id in await typist.type("bus-dead-letters", "list", "--key", "shop", "-q")
+        return refused.id in await typist.type("dead-letters", "list", "--key", "shop", "-q")
 
     await until(is_dead, "the dead letter")
-    await typist.type("bus-dead-letters", "retry", refused.id)
+    await typist.type("dead-letters", "retry", refused.id)
     call = (await typist.got(4))[-1]
     assert (call.id, call.body) == (refused.id, refused.body)
     assert typist.receiver.arrivals(PATH) == await typist.got(4)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Sink
@@ -358,6 +359,32 @@ async def test_the_pages_lead_to_what_they_promise(terminal: Terminal, pages: tu
             (terminal.folder / "users.csv").write_text(f"id\n{lines}")
         await terminal.do_all(steps)
         await page.holds(terminal)
+
+
+async def test_a_view_over_a_table_of_ones_own_gets_a_localized_push(terminal: Terminal) -> None:
+    page = "docs/your-own-devices.md"
+    statements = [block for language, _, block in _BLOCK.findall((ROOT / page).read_text("utf-8")) if language == "sql"]
+    connection = await asyncpg.connect(terminal.house.audience)
+    told = [await connection.fetch(each) for block in statements for each in block.split(";\n") if each.strip()]
+    await connection.close()
+    assert ["-0330", "+0000", "+0530"] in [[row.get("tz") for row in rows] for rows in told]
+    *first, preview, create = steps_of(page)
+    await terminal.do_all(first)
+    await terminal.do(preview)
+    for zone in ("-0300", "+0100", "+0530"):
+        assert re.search(rf"{re.escape(zone)}  .* 1$", terminal.answer, re.MULTILINE), terminal.answer
+    assert "rest" not in terminal.answer
+    await terminal.do(create)
+
+    past = create.text.replace("create", "create --quiet").replace("2030-12-24", "2020-12-24")
+    await terminal.do(Step(past))
+    app = next(each["id"] for each in await terminal.list_all("/apps") if each["name"] == "shop")
+    path = f"/apps/{app}/groups/{terminal.answer.strip()}"
+
+    async def is_sent() -> bool:
+        return bool((await terminal.ask(path))["sent"] == 3)
+
+    await until(is_sent, "a record for each device")
 
 
 @pytest.mark.parametrize("page", [page.name for page in SENDING + BUS])

@@ -144,7 +144,7 @@ async def test_a_payload_has_so_many_bytes(apns: FakeProcess, push_type: str | N
     [
         (400, "BadDeviceToken", CallRefused()),  # as at the wrong environment
         (400, "DeviceTokenNotForTopic", CallRefused()),
-        (400, "TopicDisallowed", CallRefused()),
+        (400, "TopicDisallowed", CallRefused(field="topic")),
         (400, "IdleTimeout", NotNow()),
         (403, "ExpiredProviderToken", LoginRefused()),
         (403, "InvalidProviderToken", LoginRefused()),

@@ -80,7 +80,7 @@ async def test_headers_of_the_account_are_sent(outgoing: HttpOutgoing, receiver:
         (400, CallRefused(Reason.REFUSED, "HTTP 400")),
         (401, LoginRefused("HTTP 401")),
         (403, CallRefused(Reason.REFUSED, "HTTP 403")),  # of this recipient, perhaps
-        (404, CallRefused(Reason.REFUSED, "HTTP 404")),
+        (404, CallRefused(Reason.REFUSED, "HTTP 404", "url")),
         (408, CallUnanswered("HTTP 408")),
         (410, CallRefused(Reason.REFUSED, "HTTP 410")),
         (422, CallRefused(Reason.REFUSED, "HTTP 422")),

@@ -52,18 +52,19 @@ async def test_what_no_server_can_be_told_is_not_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"),
+    ("path", "reason", "own"),
     [
-        ("personalizations.0.to.0.email", Reason.MALFORMED),
-        ("personalizations.0.to", Reason.MALFORMED),
-        ("from.email", Reason.REFUSED),
-        (None, Reason.REFUSED),
+        ("personalizations.0.to.0.email", Reason.MALFORMED, ""),
+        ("personalizations.0.to", Reason.MALFORMED, ""),
+        ("from.email", Reason.REFUSED, "from"),
+        ("reply_to.email", Reason.REFUSED, "replyTo"),
+        (None, Reason.REFUSED, ""),
     ],
 )
-async def test_only_an_error_of_the_recipient_is_the_addresss_fault(path: str | None, reason: Reason) -> None:
+async def test_only_an_error_of_the_recipient_is_the_addresss_fault(path: str | None, reason: Reason, own: str) -> None:
     async with receiving() as receiver:
-        receiver.answer = lambda: web.json_response({"errors": [{"message": "no", "field": path}]}, status=400)
-        assert await send(receiver, {}) == CallRefused(reason, "HTTP 400: no")
+        receiver.answer = lambda: web.json_response({"errors": [{"message": "no.", "field": path}]}, status=400)
+        assert await send(receiver, {}) == CallRefused(reason, "HTTP 400: no", own)
 
 
 async def test_patience_without_a_time_has_none() -> None:

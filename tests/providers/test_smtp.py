@@ -102,7 +102,7 @@ async def test_what_no_server_can_be_told_is_not_connected_to(server: FakeProces
         (550, "5.1.8 Sender address rejected", CallRefused(Reason.REFUSED, "SMTP 550: 5.1.8 Sender address rejected")),
         (552, "5.2.2 Mailbox full", CallRefused(Reason.REFUSED, "SMTP 552: 5.2.2 Mailbox full")),
         (550, "5.7.1 relaying denied", CallRefused(Reason.REFUSED, "SMTP 550: 5.7.1 relaying denied")),
-        (530, "5.7.0 log in", LoginRefused("SMTP 530: 5.7.0 log in")),
+        (530, "5.7.0 log in", LoginRefused("SMTP 530: 5.7.0 log in", "user")),
         (451, "4.7.1 greylisted", NotNow("SMTP 451: 4.7.1 greylisted")),
         (421, "4.7.28 slow down", NotNow("SMTP 421: 4.7.28 slow down", too_fast=True)),
         (450, "4.7.1 too many messages from you", NotNow("SMTP 450: 4.7.1 too many messages from you", too_fast=True)),
@@ -186,8 +186,6 @@ async def test_what_is_wrong_with_a_connection_is_told(server: FakeProcess) -> N
         unused.bind(("127.0.0.1", 0))
         answer = await send(provider_at(unused.getsockname()[1]))
     assert answer == NotNow("127.0.0.1 cannot be connected to: Connection refused")
-    answer = await send(provider_at(server.port, tls="implicit"))
-    assert answer == NotNow("127.0.0.1 cannot be trusted: the TLS handshake failed")
 
 
 async def test_of_several_addresses_the_next_is_tried(server: FakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,8 +199,46 @@ async def test_of_several_addresses_the_next_is_tried(server: FakeProcess, monke
 
 async def test_where_tls_is_required_nothing_goes_without(server: FakeProcess) -> None:
     answer = await send(provider_at(server.port, tls="required"))
-    assert isinstance(answer, NotNow) and "STARTTLS" in answer.detail
+    assert isinstance(answer, NotNow)
+    assert answer.detail == (
+        "The server offers no STARTTLS. Set fields.tls to never (this machine only), implicit (port 465) or offered."
+    )
     assert (await server.tell()).arrived == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "replies", "expected", "field"),
+    [
+        ({"tls": "required"}, {}, NotNow, "tls"),
+        ({"tls": "implicit"}, {}, NotNow, "tls"),
+        ({"tls": "never", "user": "ana"}, {}, NotNow, "user"),
+        ({"tls": "never"}, {b"MAIL": b"530 5.7.0 Must issue a STARTTLS command first\r\n"}, LoginRefused, "tls"),
+        ({"tls": "never"}, {b"MAIL": b"530 5.7.0 Authentication required\r\n"}, LoginRefused, "user"),
+        ({"tls": "never"}, {b"MAIL": b"550 5.7.1 Sender not allowed\r\n"}, CallRefused, "from"),
+        ({"tls": "never"}, {b"RCPT": b"550 5.7.1 no\r\n"}, CallRefused, ""),
+        (
+            {"tls": "never", "user": "ana"},
+            {b"EHLO": b"250-mx\r\n250 AUTH PLAIN\r\n", b"AUTH": b"535 no\r\n"},
+            LoginRefused,
+            "",
+        ),
+    ],
+)
+async def test_the_field_of_the_account_that_is_at_fault_is_named(
+    changes: dict[str, Any], replies: dict[bytes, bytes], expected: type[Answer], field: str
+) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mx\r\n")
+        while line := await reader.readline():
+            writer.write(replies.get(line[:4].upper(), b"250 OK\r\n"))
+
+    async with scripted(speak) as address:
+        port = int(address.rpartition(":")[2])
+        secret = {"password": "hush"} if "user" in changes else {}
+        OPENED.append(provider := KIND.open(FIELDS | {"port": port} | changes, secret, NO_HTTP))
+        answer = await send(provider)
+    assert isinstance(answer, expected) and not isinstance(answer, CallAccepted | CallUnanswered), answer
+    assert answer.field == field
 
 
 async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:

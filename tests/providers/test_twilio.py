@@ -43,13 +43,14 @@ async def answer_to(
         (400, 21_211, CallRefused(Reason.MALFORMED, "21211: no")),
         (400, 21_614, CallRefused(Reason.MALFORMED, "21614: no")),
         (400, 21_610, CallRefused(Reason.UNSUBSCRIBED, "21610: no")),
-        (400, 21_606, CallRefused(Reason.REFUSED, "21606: no")),
+        (400, 21_606, CallRefused(Reason.REFUSED, "21606: no", "from")),
         (403, 21_608, CallRefused(Reason.REFUSED, "21608: no")),  # of this number, not of our login
+        (400, 21_705, CallRefused(Reason.REFUSED, "21705: no", "messagingServiceSid")),
         (400, 21_999, CallRefused(Reason.REFUSED, "21999: no")),
         (400, 21_611, NotNow("21611: no", too_fast=True)),
         (400, 21_910, CallRefused(Reason.REFUSED, "21910: no")),
         (400, 63_003, CallRefused(Reason.UNREGISTERED, "63003: no")),
-        (403, 63_007, CallRefused(Reason.REFUSED, "63007: no")),  # of the sender's number, not of our login
+        (403, 63_007, CallRefused(Reason.REFUSED, "63007: no", "from")),  # of the sender's number, not of our login
         (400, 63_014, CallRefused(Reason.UNSUBSCRIBED, "63014: no")),
         (400, 63_016, CallRefused(Reason.REFUSED, "63016: no")),  # the window is closed, the address is alive
         (400, 63_018, NotNow("63018: no", too_fast=True)),
@@ -64,6 +65,8 @@ async def test_codes_of_the_request_say_more_than_the_status(status: int, code: 
 async def test_codes_of_the_account_are_its_status() -> None:
     answer, _ = await answer_to(403, {"code": 20_005, "message": "Account not active"})
     assert isinstance(answer, LoginRefused)
+    answer, _ = await answer_to(404, {"code": 20_404, "message": "The requested resource was not found"})
+    assert isinstance(answer, CallRefused) and answer.field == "accountSid"
 
 
 async def test_its_id_is_the_messages() -> None:

@@ -13,6 +13,7 @@ from services.worker.messages import in_hand
 from services.worker.messages.in_hand import BatchesInHand
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.clock.occurrences import once
+from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.answers import CallAccepted
@@ -120,7 +121,9 @@ async def test_eight_writers_of_tallies_feedbacks_and_callbacks_count_all_once(s
 
 async def test_fifty_equal_first_uses_of_a_key_are_one(store: Store) -> None:
     key = a_name()
-    uses = await asyncio.gather(*(store.idempotency.claim(key, "digest", made=str(number)) for number in range(50)))
+    uses = await asyncio.gather(
+        *(store.idempotency.claim(Idempotency(key, "digest"), made=str(number)) for number in range(50))
+    )
     assert len({use.made for use in uses}) == 1
 
 

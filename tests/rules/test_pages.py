@@ -16,7 +16,7 @@ PAGES = (
     *("README.md", "CONTRIBUTING.md", "client/README.md", "tests/README.md"),
     *sorted(f"docs/{page.name}" for page in (CHECKOUT / "docs").glob("*.md")),
 )
-LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE = 90, 160, 30
+LONGEST_README, LONGEST_LINE, LONGEST_SENTENCE, LONGEST_COMMENTED = 90, 160, 30, 80
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 END_OF_SENTENCE = re.compile(r"(?<=[.:!?;])\s+|\n\s*(?:[-|#]|\d+\.|\n)|\|")
 OPENERS = re.compile(r"^(?:[-*|] )?\**(?:What|Who|Where|Of)\b(?!.*\?)")
@@ -42,6 +42,14 @@ def test_the_readme_is_a_front_page() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_no_line_is_long(page: str) -> None:
     assert [line for line in read(page).splitlines() if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_comment_in_code_is_above_its_line_or_near_its_end(page: str) -> None:
+    """A narrow window would cut it off."""
+    lines = [line for block in CODE.findall(read(page)) for line in block.splitlines()]
+    behind = [line for line in lines if re.search(r"\S {2,}# ", line)]
+    assert [line for line in behind if re.search(r"\S {3,}# ", line) or len(line) > LONGEST_COMMENTED] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

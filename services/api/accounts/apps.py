@@ -162,8 +162,8 @@ class AppsResource(Resource):
     @Route(
         "DELETE", APP,
         summary="Delete an app with its templates, credentials, suppressions and jobs, if none of these is unfinished. "
-                "202: its secrets are gone, and it takes nothing new; the rest goes by itself. Its name is taken until "
-                "then.",
+                "202: secrets are deleted, and the app takes no new work. The rest is deleted in the background; until "
+                "then the name cannot be reused.",
         act="app.delete", who=OWN_APP,
         answers={HTTPStatus.NO_CONTENT: None, HTTPStatus.ACCEPTED: AppView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),

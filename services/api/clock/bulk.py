@@ -92,7 +92,7 @@ class BulkResource(Resource):
 
     async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkItemView]:
         """As `_answers`; what an earlier request with the key has made is not made anew."""
-        first = await self._store.idempotency.claim(used.key, used.digest)
+        first = await self._store.idempotency.claim(used)
         answers = [answer async for answer in self._answers(items, maker, _bits(first))]
         await self._add_made(used, first, sum(1 << answer.index for answer in answers if answer.error is None))
         return answers
@@ -103,7 +103,7 @@ class BulkResource(Resource):
             kept = f"{_bits(known) | made:x}"
             if await self._store.idempotency.replace_made(used.key, kept, before=known.made):
                 return
-            known = await self._store.idempotency.recall(used.key, used.digest)
+            known = await self._store.idempotency.recall(used)
 
     async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkItemView]:
         """An answer for each item; a bit of `before` tells that the item at its place was made before."""

@@ -128,7 +128,10 @@ def _check_kind(body: ScheduleBody) -> None:
     kinds = {"schedules": body.schedules, "cron": body.cron, "every": body.every}
     given = [name for name, value in kinds.items() if value is not None]
     if len(given) != 1:
-        raise Invalid("exactly one of schedules, cron and every is needed", field=given[1] if given else "schedules")
+        rule = "schedules (timestamps), cron (a line) and every (seconds)"
+        if given:
+            raise Invalid(f"give only one of {rule}", field=given[1])
+        raise Invalid(f"give one of {rule}", field="schedules")
     if body.schedules is not None:
         bounds = {"starts_at": body.starts_at, "ends_at": body.ends_at, "max_occurrences": body.max_occurrences}
         for name, value in bounds.items():

@@ -42,8 +42,9 @@ class OutcomeView(Struct, frozen=True, kw_only=True):
 class ScheduleView(Struct, frozen=True, kw_only=True):
     """A schedule as it was asked for and as it stands. In a list without `schedules`, `next`, `skipped`, `outcomes`.
 
-    `next` are pending instants, with their delay within the window; `skipped` are those that were past when it was
-    made. `updated_at` tells when the content was given. `redacted` says that the callback is shown without its payload,
+    `next` are pending instants, with their delay within the window; `next_try_at` is when the first of those that
+    failed is tried again. `skipped` are those that were past when it was made. `updated_at` tells when the content was
+    given. `redacted` says that the callback is shown without its payload,
     headers, key and the path of its URL, and outcomes without their errors, because the caller is a viewer.
     """
 
@@ -62,6 +63,7 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     callback: CallbackBody
     state: ScheduleState
     next: list[Timestamp] | UnsetType = UNSET
+    next_try_at: Timestamp | UnsetType = UNSET
     skipped: list[Timestamp] | UnsetType = UNSET
     outcomes: list[OutcomeView] | UnsetType = UNSET
     created_at: Timestamp
@@ -88,6 +90,7 @@ def schedule_view(
     ahead: Iterable[datetime] | None = None,
     skipped: Sequence[datetime] | None = None,
     outcomes: Sequence[Outcome] | None = None,
+    next_try: datetime | None = None,
     personal: bool = True,
 ) -> ScheduleView:
     """The schedule as it is shown, with those of the lists that are given; `ahead` is shown as `next`. Without personal
@@ -111,6 +114,7 @@ def schedule_view(
         redacted=not personal,
         state=schedule.state,
         next=UNSET if ahead is None else [format_instant(instant) for instant in ahead],
+        next_try_at=_bound(next_try),
         skipped=UNSET if skipped is None else [format_instant(instant) for instant in skipped],
         outcomes=UNSET if outcomes is None else [_outcome(outcome, personal=personal) for outcome in outcomes],
         created_at=format_instant(schedule.created_at),
@@ -136,6 +140,11 @@ def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence]) -> l
     [series] = occurrences
     following = due_instants(schedule.definition, schedule.key, series.due, series.runs + 1)
     return [series.due, *islice(following, NEXT - 1)]
+
+
+def next_try(occurrences: Sequence[Occurrence]) -> datetime | None:
+    """When the first of these that failed is tried again."""
+    return min((each.fires_at for each in occurrences if each.attempts), default=None)
 
 
 def _outcome(outcome: Outcome, *, personal: bool) -> OutcomeView:

@@ -20,6 +20,7 @@ from services.api.clock.schedule_view import (
     FiredView,
     SchedulePreview,
     ScheduleView,
+    next_try,
     pending_instants,
     planned_instants,
     schedule_view,
@@ -158,7 +159,9 @@ class SchedulesResource(Resource):
         occurrences = await self._find_pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
         ahead, personal = pending_instants(schedule, occurrences), sees_personal_data(request)
-        return wire.answer(schedule_view(schedule, ahead=ahead, outcomes=outcomes, personal=personal))
+        again = None if schedule.is_paused else next_try(occurrences)
+        view = schedule_view(schedule, ahead=ahead, outcomes=outcomes, next_try=again, personal=personal)
+        return wire.answer(view)
 
     @_route(
         "PUT", SCHEDULE,
@@ -234,13 +237,13 @@ class SchedulesResource(Resource):
     async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
         """Use the key: when the first request with it came, and which generation it fired."""
         now = await self._flow.now()
-        return await self._store.idempotency.claim(used.key, used.digest, at=now, made=schedule.generation)
+        return await self._store.idempotency.claim(used, at=now, made=schedule.generation)
 
     async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
         """Use the key. It stays free where nothing is made."""
         if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
-            return await self._store.idempotency.claim(used.key, used.digest)
-        return await self._store.idempotency.recall(used.key, used.digest)
+            return await self._store.idempotency.claim(used)
+        return await self._store.idempotency.recall(used)
 
     async def _make(self, wanted: Wanted) -> Accepted:
         # Nobody waits for somebody else's long list.

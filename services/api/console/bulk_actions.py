@@ -101,7 +101,7 @@ class BulkActionsResource(Resource):
         reason = _read_reason(body)
         action = await self._drafts.draft(body.act, filter, caller, reason=reason, at_most=body.at_most)
         if used is not None:
-            claimed = await self._store.idempotency.claim(used.key, used.digest, made=action.id)
+            claimed = await self._store.idempotency.claim(used, made=action.id)
             action = replace(action, id=claimed.made)
         return wire.answer(bulk_action_view(await self._drafts.start(action)), HTTPStatus.ACCEPTED)
 
@@ -144,7 +144,7 @@ class BulkActionsResource(Resource):
 
     async def _find_earlier(self, used: Idempotency) -> BulkAction | None:
         """The bulk action that the first request with this key has made."""
-        first = await self._store.idempotency.recall(used.key, used.digest)
+        first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.bulk_actions.get(first.made)
 
     async def _find(self, caller: Caller, action_id: str) -> BulkAction:

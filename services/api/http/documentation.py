@@ -1,4 +1,4 @@
-"""`/docs` and `/openapi.json`: the documentation, which loads nothing from elsewhere.
+"""`/`, `/docs` and `/openapi.json`: the ways in, and the documentation, which loads nothing from elsewhere.
 
 The page is Swagger UI 5.35.0 (Apache-2.0), whose files lie compressed in `assets/` with their licences, as published
 but for the references to source maps. The content security policy keeps a browser from fetching anything from another
@@ -13,11 +13,12 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
-from litestar import Response
+from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from services.api.http.openapi import TITLE, document
+from services.api.http.pages.html import ROOT
 from services.api.http.paging import public_path
 from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
@@ -66,10 +67,16 @@ _VENDORED = ("swagger-ui-bundle.js", "swagger-ui.css")
 
 
 class DocumentationResource(Resource):
-    """The document of the given routes, and the page that shows it."""
+    """The document of the given routes, the page that shows it, and `/`, which leads to both and to the dashboard."""
 
-    def __init__(self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> None:
+    def __init__(
+        self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "", has_dashboard: bool = False
+    ) -> None:
         path = public_path(public_url)
+        self._ways = ({"dashboard": path + ROOT} if has_dashboard else {}) | {
+            "docs": f"{path}/docs",
+            "openapi": f"{path}/openapi.json",
+        }
         self._handlers = list(handlers)
         self._public_url = public_url
         self._document = b""
@@ -78,6 +85,14 @@ class DocumentationResource(Resource):
         self._written_here = {"page.js": SCRIPT.replace(_PATH, path), "favicon.svg": FAVICON}
         assets = files("services.api.http") / "assets"
         self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
+
+    @_route("/", summary="The addresses of the dashboard and the documentation; a browser goes to the dashboard.")
+    async def show_ways(self, request: Request[Any, Any, Any]) -> Response[Any]:
+        headers = {"vary": "accept"}
+        if "dashboard" in self._ways and "text/html" in request.headers.get("accept", "").lower():
+            headers["location"] = self._ways["dashboard"]
+            return Response(b"", status_code=HTTPStatus.SEE_OTHER, headers=headers)
+        return Response(self._ways, media_type=JSON, headers=headers)
 
     @_route("/openapi.json", summary="The OpenAPI document.")
     async def openapi(self) -> Response[bytes]:

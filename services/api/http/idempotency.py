@@ -12,9 +12,10 @@ from litestar import Request
 
 from services.api.http.identity import caller_of
 from shared.domain.errors import Invalid
-from shared.domain.idempotency import Idempotency
+from shared.domain.idempotency import Idempotency, identify
 
 KEY_CHARACTERS = 255
+_READ_BYTES = 2**20  # larger bodies are compared as they came: reading one holds the loop
 
 
 Sameness = tuple[str, str, bytes]
@@ -48,4 +49,6 @@ def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency 
         raise Invalid(f"Idempotency-Key must be {rule}", field="Idempotency-Key", value=key)
     about, query, body = same
     digest = hashlib.sha256(b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
-    return Idempotency(f"{namespace}/{key}", digest)
+    if len(body) > _READ_BYTES:
+        return Idempotency(f"{namespace}/{key}", digest)
+    return identify(f"{namespace}/{key}", digest, f"{about}?{query}", body)

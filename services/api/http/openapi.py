@@ -15,15 +15,16 @@ from services.api.http.schemas import Json, Schemas
 
 TITLE = "Carillon"
 DESCRIPTION = (
-    "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
-    "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
-    "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules, dead letters, "
-    "credentials and suppressions are read strictly: case matters, and a field that nobody knows is refused by its "
-    "name. So is a query parameter that the operation does not list, that has no value, or that comes twice. An "
-    "operation's `security` names the role that it needs: `app/viewer` over the path's app, `namespace/operator` over "
-    "the namespace that `?namespace=` names (everybody is the admin of their own), `admin` over the deployment. A "
-    "caller is the admin of each app in their `allowedApps`, and an admin of the deployment may do everything. A "
-    "viewer's answers leave personal data out. `x-act` names the act that the audit records."
+    "Timed messages at scale: pushes, mail, SMS, webhooks and events. Clients of Marathon work against these routes as "
+    "they are. In a body, `null` is the same as absent. Bodies of apps, templates, users, tokens and jobs are read as "
+    "Marathon reads them: keys are matched without regard to case. Unknown keys are ignored, except those of a job: "
+    "the API refuses them by their name, unless `api.lenient_jobs` is set. All other bodies are read strictly: case "
+    "matters, and the API refuses an unknown field by its name. It also refuses a query parameter that the operation "
+    "does not list, that has no value, or that comes twice. An operation's `security` names the role that it needs: "
+    "`app/viewer` over the path's app, `namespace/operator` over the namespace that `?namespace=` names (each caller "
+    "is the admin of their own namespace), `admin` over the deployment. A caller is the admin of each app in their "
+    "`allowedApps`, and an admin of the deployment may do everything. Answers to a viewer leave personal data out. "
+    "`x-act` names the act that the audit records."
 )
 VERSION = "1"
 SECURITY: Json = {

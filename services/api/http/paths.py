@@ -5,6 +5,7 @@ percent-encoded, and the parameters that it finds are decoded here.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, unquote_to_bytes
 
@@ -17,6 +18,7 @@ _DATA = "="
 _END = f"/{_DATA}"
 
 
+@lru_cache(maxsize=256)
 def encode_path(raw: bytes) -> str:
     """The path of a request, each part in one spelling."""
     parts = raw.decode("latin-1").lstrip("/").split("/")
@@ -55,5 +57,6 @@ def _find(find: Callable[..., tuple[Any, ...]], path: str, method: Any) -> tuple
     return find(path=path, method=method) if is_data else found
 
 
+@lru_cache(maxsize=256)
 def _decode(value: str) -> str:
     return "/".join(unquote(part.removeprefix(_DATA), errors="strict") for part in value.removeprefix("/").split("/"))

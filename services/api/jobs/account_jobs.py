@@ -1,6 +1,7 @@
 """The fields, figures and checks of jobs that send by a provider account, which the body of POST names: `credential`.
 Their part gives them (`Part.account_jobs`); where no part does, there are no such jobs."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol, cast
 
@@ -14,6 +15,7 @@ from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.notices import Notice
 from shared.domain.jobs.templates import Template
 
 
@@ -92,10 +94,12 @@ class AccountPreview(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Foreseen(Struct, frozen=True):
-    """A preview; `None` where the job would fail over its file, as the `flaw` tells. There may be a flaw besides."""
+    """A preview; `None` where the job would fail over its file, as the `flaw` tells. There may be a flaw besides, and
+    `notices` of what is probably a mistake."""
 
     preview: AccountPreview | None
     flaw: Invalid | None = None
+    notices: Sequence[Notice] = ()
 
 
 class OwnFields(Struct, frozen=True, kw_only=True):

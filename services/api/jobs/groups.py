@@ -58,6 +58,7 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     id: str
     app_id: str
     template_name: str
+    name: str
     starts_at: int
     past_time_strategy: str
     total_tokens: int
@@ -146,7 +147,7 @@ class GroupsResource(Resource):
                 field="groupId",
                 value=group_id,
             )
-        note_name("group", ",".join(group.job.template_names))
+        note_name("group", group.job.title)
         return group
 
     async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:
@@ -178,6 +179,7 @@ def _view(group: Group, jobs: list[Job], totals: dict[str, Totals], devices: dic
         id=group.id,
         app_id=group.app_id,
         template_name=",".join(group.job.template_names),
+        name=group.job.title,
         starts_at=group.job.starts_at,
         past_time_strategy=group.job.past_time_strategy,
         total_tokens=sum(zone.total_tokens for zone in zones),

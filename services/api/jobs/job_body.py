@@ -11,6 +11,7 @@ from shared.domain.audience.zones import NEXT_DAY, SKIP, check_strategy
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import LATEST, ns
+from shared.domain.jobs.jobs import NAME_CHARACTERS, check_job_name
 from shared.domain.push.records import SERVICES
 
 _PROTOCOL = "s3://"
@@ -25,6 +26,13 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     """A job to be made. A time is nanoseconds since 1970 or a text as `2026-12-24T09:00:00Z`; 0 and `""` are unset."""
 
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
+    name: Annotated[
+        str,
+        Meta(
+            description="A name for people, as lists show it. By default that of the template.",
+            extra_json_schema={"maxLength": NAME_CHARACTERS, "examples": ["Autumn sale"]},
+        ),
+    ] = ""
     service: Annotated[str, Meta(extra_json_schema={"enum": list(SERVICES)})] = ""
     credential: Annotated[
         str, Meta(description="In the place of `service`, a provider account by its name or id: it sends messages.")
@@ -124,6 +132,7 @@ def check(body: JobBody, *, now: int) -> None:
         raise Invalid("invalid filters: send filters or csvPath, not both", field="filters")
     if _PROTOCOL in body.csv_path:
         raise _invalid("csvPath", "leave out s3://, as in bucket/folder/users.csv", body.csv_path)
+    check_job_name(body.name)
     check_metadata(body.metadata)
     for key, value in body.filters.items():
         if not isinstance(value, str):

@@ -153,6 +153,7 @@ class JobDrafts:
             template_names=names,
             created_by=created_by,
             group_id=own_id if body.localized else fresh_id(now),
+            name=body.name,
             filters=body.filters,
             context=body.context,
             metadata=body.metadata,

@@ -14,7 +14,7 @@ from services.api.http import paging, wire
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Parameter, Resource, Route
-from services.api.jobs.job_view import WITH_FAILURE, JobState, JobView, listed_views, redact
+from services.api.jobs.job_view import WITH_FAILURE, JobState, JobView, fold_zones, listed_views, redact
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden, Invalid
@@ -49,7 +49,13 @@ _SINCE = Parameter(
 _UNTIL = Parameter(
     name="until", description="Only jobs made before then.", schema={"type": "string", "format": "date-time"}
 )
-_FILTERS = (_APP, _STATUS, _TEMPLATE, _BY, _SINCE, _UNTIL)
+_GROUPED = Parameter(
+    name="grouped",
+    description="`true`: a localized push is one job, in the place of those of its zones, and the filters keep it if "
+    "they keep one of them.",
+    schema={"type": "boolean", "default": False},
+)
+_FILTERS = (_APP, _STATUS, _TEMPLATE, _BY, _SINCE, _UNTIL, _GROUPED)
 
 
 class JobSelection(Struct, frozen=True, kw_only=True):
@@ -61,6 +67,7 @@ class JobSelection(Struct, frozen=True, kw_only=True):
     by: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    grouped: bool = False
 
 
 class JobListResource(Resource):
@@ -84,10 +91,12 @@ class JobListResource(Resource):
             by=paging.first(request, "by"),
             since=_read_instant(request, "since"),
             until=_read_instant(request, "until"),
+            grouped=paging.read_flag(request, _GROUPED.name),
         )
         jobs = await read_jobs(self._store, wanted, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, jobs, place_of_job)
-        return wire.answer(show_jobs(await view_jobs(self._store, self._watch, jobs), caller), headers=headers)
+        view = view_pushes if wanted.grouped else view_jobs
+        return wire.answer(show_jobs(await view(self._store, self._watch, jobs), caller), headers=headers)
 
 
 async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", limit: int) -> Page[Job]:
@@ -107,6 +116,7 @@ async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", lim
                 until=wanted.until,
                 before=before,
                 limit=limit,
+                grouped=wanted.grouped,
             )
             for app_id in ids
         )
@@ -121,6 +131,17 @@ async def view_jobs(store: Store, watch: JobWatch, jobs: Sequence[Job]) -> list[
     """These jobs, without those whose app is gone."""
     apps = await store.apps.with_ids(sorted({job.app_id for job in jobs}))
     return listed_views(jobs, apps, await watch.measure(jobs))
+
+
+async def view_pushes(store: Store, watch: JobWatch, jobs: Sequence[Job]) -> list[JobView]:
+    """The same, with the sums of all zones in the place of a zone."""
+    zones = await store.job_lists.find_zones([job.group_id for job in jobs if job.zone])
+    views = await view_jobs(store, watch, [job for job in jobs if not job.zone] + list(zones))
+    grouped: dict[str, list[JobView]] = {}
+    for view in views:
+        grouped.setdefault(view.job_group_id if view.zone else view.id, []).append(view)
+    wanted = [job.group_id if job.zone else job.id for job in jobs]
+    return [fold_zones(found) if found[0].zone else found[0] for id in wanted if (found := grouped.get(id))]
 
 
 def show_jobs(views: Sequence[JobView], caller: Caller) -> list[JobView]:

@@ -1,6 +1,7 @@
 """A job as clients see it: Marathon's fields with its types, and beside them the parts that the sums are made of."""
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -44,6 +45,14 @@ class JobState(StrEnum):
     COMPLETED = "completed"
 
 
+_SUMMED = (
+    "total_batches", "completed_batches", "total_users", "completed_users", "total_tokens", "completed_tokens",
+    "sent", "failed", "skipped", "held_out", "unknown",
+)  # fmt: skip
+_LIVELIEST = (
+    JobState.CIRCUITBREAK, JobState.RUNNING, JobState.PAUSED, JobState.SCHEDULED, JobState.FAILED, JobState.STOPPED,
+    JobState.EXPIRED, JobState.COMPLETED,
+)  # fmt: skip
 ENDED = frozenset({JobState.STOPPED, JobState.FAILED, JobState.EXPIRED, JobState.COMPLETED})
 WITH_FAILURE = {JobStatus.STOPPED: JobState.FAILED, JobStatus.COMPLETED: JobState.EXPIRED}
 """The states of ended jobs that have a `failure`."""
@@ -105,6 +114,10 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata`,
     the values of `filters`, the paths of files and what went wrong are left out, because the caller is a viewer.
 
+    `name` is the caller's, or else the template's. `kind` is `push`, `mail` or `sms`; of an account for other
+    recipients its kind, such as `http`. A list that is `grouped` has a localized push as one job: with the id of its
+    group, the sums of its zones, `states`, which counts its zones by state, and as `state` that of the liveliest zone.
+
     `credentialId` names the provider account of a job that sends by one. The route of a single such job adds
     `options`, the other fields of its POST, exact `messages`, and `queue`; its sums, `reasons` and `estimatedEnd`
     follow from these. `completedTokens` are then all messages but `unsent` and `sending` ones, `failed` has the
@@ -148,6 +161,8 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     app_id: str
     job_group_id: str
     template_name: str
+    name: str
+    kind: str
     past_time_strategy: str
     status: str
     state: JobState
@@ -157,6 +172,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     status_events: list[StatusEvent] | None
     zone: str
     zones: list[ZoneView]
+    states: dict[str, int] | UnsetType = UNSET
     credential_id: str | UnsetType = UNSET
     options: dict[str, Any] | UnsetType = UNSET
     messages: MessageCountsView | UnsetType = UNSET
@@ -189,6 +205,31 @@ def with_account(view: JobView, figures: AccountFigures) -> JobView:
 def listed_views(jobs: Sequence[Job], apps: Mapping[str, App], measured: Mapping[str, JobMeasure]) -> list[JobView]:
     """These jobs as lists have them, without those of which no app is given."""
     return [_listed_view(job, apps[job.app_id], measured[job.id]) for job in jobs if job.app_id in apps]
+
+
+def fold_zones(zones: Sequence[JobView]) -> JobView:
+    """A localized push as one job, from those of its zones."""
+    first, states = zones[0], Counter(zone.state for zone in zones)
+    sums: dict[str, Any] = {name: sum(getattr(zone, name) for zone in zones) for name in _SUMMED}
+    for name in ("reasons", "locales", "feedbacks"):
+        sums[name] = dict(sum((Counter(getattr(zone, name)) for zone in zones), Counter()))
+    state = min(states, key=_LIVELIEST.index)
+    has_ended = all(zone.completed_at for zone in zones)
+    return replace(
+        first,
+        id=first.job_group_id,
+        zone="",
+        state=state,
+        states={str(each): count for each, count in sorted(states.items())},
+        status=next(zone.status for zone in zones if zone.state is state),
+        failure=next((zone.failure for zone in zones if zone.failure), ""),
+        starts_at=min(zone.starts_at for zone in zones),
+        updated_at=max(zone.updated_at for zone in zones),
+        completed_at=max(zone.completed_at for zone in zones) if has_ended else 0,
+        estimated_end=0,
+        rate=round(sum(zone.rate for zone in zones), 4),
+        **sums,
+    )
 
 
 def _listed_view(job: Job, app: App, measured: JobMeasure) -> JobView:
@@ -242,7 +283,7 @@ def job_view(
         unknown=totals.unknown,
         reasons=summed.reasons,
         locales=summed.locales,
-        rate=round(progress.rate, 1) if progress is not None else 0.0,
+        rate=0.0 if progress is None else round(progress.rate, 1 if progress.rate >= 1 else 4),
         estimated_end=0 if ends_at is None else ns(ends_at),
         failure=job.failure,
         db_page_size=0,
@@ -261,6 +302,8 @@ def job_view(
         app_id=job.app_id,
         job_group_id=job.group_id,
         template_name=",".join(job.template_names),
+        name=job.title,
+        kind=job.kind,
         past_time_strategy=job.past_time_strategy,
         status=STATUS[job.status],
         state=state_of(job),

@@ -87,6 +87,7 @@ class JobsResource(Resource):
         note_name("job", query)
         content = await request.body()
         body = self._drafts.read_body(content)
+        note_name("job", body.name or query)
         key = idempotency_of(request, (app.id, query, content))
         # What was asked for before may break a rule by now: the answer stays.
         if earlier := await self._earlier(key):
@@ -151,5 +152,5 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
     job = await store.jobs.view(read_uuid(job_id, field="jobId"))
     if job is None or job.app_id != app.id:
         raise NotFound("the app has no job with this id", field="jobId", value=job_id)
-    note_name("job", ",".join(job.template_names))
+    note_name("job", job.title)
     return app, job

@@ -30,7 +30,7 @@ from services.api.messages.credential_body import (
 from services.api.messages.credential_view import CredentialDetail, CredentialView, credential_detail, credential_view
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Conflict, Forbidden, NotFound
-from shared.domain.idempotency import Idempotency
+from shared.domain.idempotency import Idempotency, canonical_json
 from shared.domain.ids import read_uuid
 from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.flow.messages.credential_figures import CredentialFigures
@@ -182,18 +182,19 @@ class CredentialsResource(Resource):
 
     def _same(self, content: bytes) -> bytes:
         """The bytes that stand for the body where its digest is kept: nobody can try secrets against it."""
-        return self._keys.digest(content) if self._keys.can_seal else content
+        read = canonical_json(content)
+        return self._keys.digest(read) if self._keys.can_seal else read
 
     async def _find_earlier(self, used: Idempotency) -> Credential | None:
         """The credential that the first request with this key has made."""
-        first = await self._store.idempotency.recall(used.key, used.digest)
+        first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.credentials.get(first.made)
 
     async def _claim(self, used: Idempotency | None, draft: Credential) -> Credential:
         """The draft under the id that the first request with this key has given it."""
         if used is None:
             return draft
-        claimed = await self._store.idempotency.claim(used.key, used.digest, made=draft.id)
+        claimed = await self._store.idempotency.claim(used, made=draft.id)
         return replace(draft, id=claimed.made)
 
     async def _usable(self, app: App, credential_id: str) -> Credential:

@@ -23,6 +23,7 @@ from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.messages.ledger import MessageState
 from shared.flow.messages.figures import MessageFigures
 from shared.store import Store
+from shared.store.messages.jobs import MessageSource
 
 CSV, NDJSON = "text/csv", "application/x-ndjson"
 UNSENT_HEADER = "x-carillon-unsent"
@@ -66,7 +67,9 @@ class JobMessagesResource(Resource):
             split_key(job.key)[1], state=state, after=asked.after or "", limit=asked.limit
         )
         headers = paging.links(request, asked, found, lambda message: message.id)
-        return wire.answer([message_view(message, personal=personal) for message in found], headers=headers)
+        source = await self._source_of(job)
+        views = [message_view(message, personal=personal, source=source) for message in found]
+        return wire.answer(views, headers=headers)
 
     async def _export(
         self, job: Job, state: MessageState | None, after: str, media: str, *, personal: bool
@@ -82,12 +85,17 @@ class JobMessagesResource(Resource):
         self, job: Job, state: MessageState | None, after: str, *, personal: bool
     ) -> AsyncGenerator[Sequence[MessageView]]:
         """The messages, a page at a time; one page at least."""
+        source = await self._source_of(job)
         while True:
             found = await self._store.message_lists.page(split_key(job.key)[1], state=state, after=after, limit=_PAGE)
-            yield [message_view(message, personal=personal) for message in found]
+            yield [message_view(message, personal=personal, source=source) for message in found]
             if not found.more:
                 return
             after = found[-1].id
+
+    async def _source_of(self, job: Job) -> MessageSource | None:
+        incarnation = split_key(job.key)[1]
+        return (await self._store.message_jobs.sources_of([incarnation])).get(incarnation)
 
 
 async def _write(

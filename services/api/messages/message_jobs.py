@@ -29,7 +29,7 @@ from shared.domain.errors import Conflict, Invalid
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
-from shared.domain.messages.counting import RecipientCount, sample_messages
+from shared.domain.messages.counting import RecipientCount, sample_messages, warn_of
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields, options_of
 from shared.domain.messages.rendering import MessageTexts
@@ -101,7 +101,12 @@ class MessageAccountJobs(AccountJobs):
         # The columns are known once something was read.
         unfilled = texts.unfilled_tags(counted.columns) if counted.columns else ()
         samples = await asyncio.to_thread(
-            sample_messages, templates, job.context, locale=options_of(job).locale, columns=counted.columns
+            sample_messages,
+            templates,
+            job.context,
+            locale=options_of(job).locale,
+            columns=counted.columns,
+            first=counted.first,
         )
         preview = AccountPreview(
             exact=counted.exact,
@@ -117,7 +122,8 @@ class MessageAccountJobs(AccountJobs):
             queue=JobQueueView(jobs=forecast.jobs, messages=forecast.messages, starts_in=forecast.starts_in),
             estimated_end=0 if forecast.ends_at is None else ns(forecast.ends_at),
         )
-        return Foreseen(preview, _find_flaw(job, counted, unfilled))
+        notices = warn_of(counted, templates, locale=options_of(job).locale)
+        return Foreseen(preview, _find_flaw(job, counted, unfilled), notices)
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         figures = await self._figures.measure(job, exact=exact)

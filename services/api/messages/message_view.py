@@ -13,6 +13,7 @@ from services.api.http.wire import Timestamp
 from shared.domain.instants import format_instant
 from shared.domain.messages.ledger import EarlierAttempt, Message, MessageState
 from shared.domain.messages.singles import SingleWish
+from shared.store.messages.jobs import MessageSource
 
 COLUMNS = (
     "id",
@@ -47,8 +48,10 @@ class AttemptView(Struct, frozen=True, kw_only=True, rename="camel"):
 class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A message to one recipient. `attempt` counts its calls, `round` the retries of its job when it was last called,
     `repeated` second calls after one that may have succeeded. `reason` is one word, `detail` what the provider said;
-    `providerId` is what it calls the message. One that was asked for alone, and by no job, has `sendAt`, `expiresAt`
-    and `template`. One that is shown alone has its `earlier` attempts, the last five. `redacted` says that recipient
+    `providerId` is what it calls the message. One of a job has the `jobId`, unless the job was deleted; one that was
+    asked for alone has `sendAt` and `expiresAt`. `template` and `locale` name what was sent; `""`: a body of its own.
+    One that is shown alone has its `earlier` attempts, the last five, and one of a job the `subject` of its template,
+    with the tags, which are filled when it is sent. `redacted` says that recipient
     and details are left out: because the caller is a viewer or, where there is a `redactedAt`, because they are
     forgotten."""
 
@@ -68,13 +71,18 @@ class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
     redacted_at: Timestamp | None
     send_at: Timestamp | UnsetType = UNSET
     expires_at: Timestamp | UnsetType | None = UNSET
+    job_id: str | UnsetType = UNSET
     template: str | UnsetType = UNSET
+    locale: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
     earlier: list[AttemptView] | UnsetType = UNSET
     redacted: bool = False
 
 
-def message_view(message: Message, *, personal: bool, single: bool = False) -> MessageView:
-    """The message; without what is personal unless `personal`."""
+def message_view(
+    message: Message, *, personal: bool, single: bool = False, source: MessageSource | None = None
+) -> MessageView:
+    """The message, which comes from this `source` if it is a job's; without what is personal unless `personal`."""
     times = (message.answered_at, message.delivered_at, message.read_at, message.redacted_at)
     answered, delivered, read, redacted = (None if at is None else format_instant(at) for at in times)
     view = MessageView(
@@ -95,7 +103,11 @@ def message_view(message: Message, *, personal: bool, single: bool = False) -> M
         redacted=redacted is not None,
         earlier=[_attempt_view(each, message.credential_id) for each in message.earlier] if single else UNSET,
     )
-    view = view if message.single is None else _with_wishes(view, message.single)
+    if message.single is not None:
+        view = replace(_with_wishes(view, message.single), locale=message.locale if message.single.template else "")
+    elif source is not None:
+        locale = message.locale or source.locale
+        view = replace(view, job_id=source.job_id, template=source.template, locale=locale)
     return view if personal else _redact(view)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
@@ -16,6 +17,7 @@ from services.api.messages.message_view import MessageView, message_view
 from services.api.messages.recipients import read_address
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.instants import LATEST, from_ms, ms
+from shared.domain.messages.ledger import incarnation_of
 from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
 from shared.flow.messages.references import find_credential
 from shared.store import Store
@@ -44,6 +46,10 @@ _PROVIDER_ID = Parameter(
 MESSAGE_ID = {"type": "string", "description": "The id of the message."}
 
 
+RUNNING_HEADER = "x-carillon-running-jobs"
+_COUNTED = 1_000
+
+
 class MessagePosition(Struct, frozen=True, array_like=True):
     """The place of a message in the list of a recipient's."""
 
@@ -60,7 +66,9 @@ class MessagesResource(Resource):
     @Route(
         "GET", MESSAGES,
         summary="List the messages of an app to one `recipient`, the newest first, or find the one that a provider "
-                "calls so, by `credential` and `providerId`.",
+                "calls so, by `credential` and `providerId`. Messages that wait in running jobs are not searched: "
+                f"if nothing is found, the header `{RUNNING_HEADER}` counts the app's jobs of messages that have begun "
+                "and have not ended.",
         who=OPERATE_APP, answers={HTTPStatus.OK: list[MessageView]}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(_RECIPIENT, _CREDENTIAL, _PROVIDER_ID), paged=True,
     )  # fmt: skip
@@ -74,7 +82,15 @@ class MessagesResource(Resource):
         else:
             found = await self._find_ref(app.id, credential, provider_id)
         headers = paging.links(request, asked, found, lambda dated: MessagePosition(ms(dated.at), dated.message.id))
-        return wire.answer([message_view(dated.message, personal=True) for dated in found], headers=headers)
+        if not found and asked.after is None:
+            under_way = await self._store.message_jobs.count_under_way(app.id, most=_COUNTED)
+            headers |= {RUNNING_HEADER: str(under_way)}
+        sources = await self._store.message_jobs.sources_of({incarnation_of(dated.message.id) for dated in found})
+        views = [
+            message_view(dated.message, personal=True, source=sources.get(incarnation_of(dated.message.id)))
+            for dated in found
+        ]
+        return wire.answer(views, headers=headers)
 
     @Route(
         "GET", MESSAGE, summary="Show a message and its last attempts.",
@@ -87,7 +103,12 @@ class MessagesResource(Resource):
         app, message = await app_of(self._store, app_id), await self._store.messages.get(message_id)
         if message is None or message.app_id != app.id:
             raise NotFound("the app has no message with this id", field="messageId", value=message_id)
-        return wire.answer(message_view(message, personal=sees_personal_data(request), single=True))
+        jobs, incarnation = self._store.message_jobs, incarnation_of(message.id)
+        source = None if message.single else (await jobs.sources_of([incarnation])).get(incarnation)
+        view = message_view(message, personal=sees_personal_data(request), single=True, source=source)
+        if source is not None:
+            view = replace(view, subject=await jobs.get_subject(incarnation, message.locale or source.locale))
+        return wire.answer(view)
 
     async def _find_recipient(self, app_id: str, recipient: str, asked: paging.Asked[MessagePosition]) -> Page[Dated]:
         before = None if asked.after is None else (from_ms(asked.after.at), asked.after.id)

@@ -2,6 +2,7 @@
 up part by part. Memory holds a part, and a hash of each recipient, to tell who stands there twice."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import compress
@@ -17,12 +18,13 @@ from shared.domain.audience.csv_slices import Slice, Slicer
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.jobs.jobs import Job
+from shared.domain.messages.channels import Channel
 from shared.domain.messages.contents import find_flaws
-from shared.domain.messages.counting import RecipientCount
+from shared.domain.messages.counting import ADDRESSES, LOCALES, RecipientCount
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import Duplicates, MessageOptions, options_of
 from shared.domain.messages.recipients import Malformed, address_reader, repeat_form
-from shared.domain.messages.rendering import MessageTexts, TextColumn, decode_column
+from shared.domain.messages.rendering import LOCALE, MessageTexts, TextColumn, decode_column
 from shared.domain.messages.tags import UNSUBSCRIBE_URL
 from shared.flow.messages.barring import find_barred
 from shared.store import Store
@@ -65,6 +67,12 @@ class Previewed(Struct, frozen=True):
         return {place: why for some in flaws for place, why in some.items()}
 
 
+def _columns_to_read(texts: MessageTexts, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that the messages need, and the locale, also if there is one template."""
+    used = {*texts.used_columns(names), LOCALE}
+    return tuple(name for name in names if name in used)
+
+
 class RecipientCounting:
     """Counts the recipients of jobs."""
 
@@ -80,22 +88,30 @@ class RecipientCounting:
             Invalid: a job over this file or table would fail; the reason says why.
             Unavailable: the file, the table or the store cannot be read now.
         """
-        counted = RecipientCount()
+        counted, folded = RecipientCount(), set[int]()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds) as limit, aclosing(self._parts(previewed)) as parts:
                 async for part in parts:
-                    counted = await self._add(counted, previewed, part)
+                    counted = await self._add(counted, previewed, part, folded)
                     # A driver may take the time-out for its own, where its answer comes at the same moment.
                     if limit.expired():
                         return counted
                 counted = replace(counted, exact=True)
         return counted
 
-    async def _add(self, counted: RecipientCount, previewed: Previewed, part: _Part) -> RecipientCount:
+    async def _add(
+        self, counted: RecipientCount, previewed: Previewed, part: _Part, folded: set[int]
+    ) -> RecipientCount:
+        """`folded` has the hashes of earlier mail addresses without case."""
         job, options = previewed.job, previewed.options
         read = address_reader(options.channel, options.default_region, kind=job.table_kind)
         addresses = [read(recipient) for recipient in part.recipients]
         known = [address for address in addresses if not isinstance(address, Malformed)]
+        if options.channel is Channel.MAIL and options.duplicates is Duplicates.ONCE and len(folded) < ADDRESSES:
+            before = len(folded)
+            folded.update(hash(address.lower()) for address in known)
+            alike = len(known) - (len(folded) - before)
+            counted = replace(counted, differ_in_case=counted.differ_in_case + alike)
         barred = await find_barred(self._store, job.app_id, options, known)
         flaws = await asyncio.to_thread(previewed.find_flaws, part.values, len(addresses))
         called = [not isinstance(address, Malformed) and address not in barred for address in addresses]
@@ -107,7 +123,12 @@ class RecipientCounting:
             repeated=part.repeated,
             scanned=part.scanned,
         )
-        return replace(counted, total=part.total, columns=part.columns)
+        locales = Counter(counted.locales)
+        for locale, rows in Counter(part.values.get(LOCALE, ())).items():
+            if locale in locales or len(locales) < LOCALES:
+                locales[locale] += rows
+        first = counted.first or {name: column[0] for name, column in part.values.items() if len(column)}
+        return replace(counted, total=part.total, columns=part.columns, first=first, locales=dict(locales))
 
     def _parts(self, previewed: Previewed) -> AsyncGenerator[_Part]:
         return self._read_file(previewed) if previewed.job.csv_path else self._read_table(previewed)
@@ -116,7 +137,7 @@ class RecipientCounting:
         options, texts = previewed.options, previewed.texts
 
         def choose_columns(header: Header) -> Chosen:
-            return choose(header, options.recipient_column, texts.used_columns(header.names))
+            return choose(header, options.recipient_column, _columns_to_read(texts, header.names))
 
         file = await self._blobs.stat(previewed.job.csv_path)
         normalize = repeat_form(options.channel, options.default_region)
@@ -125,7 +146,7 @@ class RecipientCounting:
 
         def part_of(found: Slice) -> _Part:
             names = () if slicer.header is None else slicer.header.names
-            values = dict(zip(texts.used_columns(names), map(decode_column, found.others), strict=True))
+            values = dict(zip(_columns_to_read(texts, names), map(decode_column, found.others), strict=True))
             return _Part(found.users, values, found.repeated, found.upto, file.size, names)
 
         async with aclosing(self._blobs.read(file, 0, file.size)) as chunks:
@@ -140,7 +161,7 @@ class RecipientCounting:
         job, options = previewed.job, previewed.options
         tables, table, after = self._load_tables(), job.table, BEGINNING
         columns, highest = await tables.columns(table), await tables.highest(table)
-        used = previewed.texts.used_columns(columns)
+        used = _columns_to_read(previewed.texts, columns)
         repeats = Repeats() if options.duplicates is Duplicates.ONCE else None
         normalize = repeat_form(options.channel, options.default_region)
         lowest: int | None = None

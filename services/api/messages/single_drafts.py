@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from services.api.messages.single_body import SingleBody, read_times
 from shared.domain.accounts.apps import App
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template
+from shared.domain.jobs.templates import Template, find_locale
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.contents import content_flaw
 from shared.domain.messages.credentials import Credential, check_sends
@@ -88,6 +89,7 @@ class SingleDrafts:
             credential_id=credential.id,
             to=address,
             v=1,
+            locale=find_locale(body.locale or ENGLISH, {normal_locale(each.locale) for each in templates}) or "",
             single=single,
             pending=pending,
         )

@@ -163,11 +163,11 @@ class SingleSendsResource(Resource):
     async def _claim(self, used: Idempotency | None) -> str:
         """The id that the first request with this key has chosen."""
         fresh = str(uuid.uuid4())
-        return fresh if used is None else (await self._store.idempotency.claim(used.key, used.digest, made=fresh)).made
+        return fresh if used is None else (await self._store.idempotency.claim(used, made=fresh)).made
 
     async def _find_earlier(self, used: Idempotency) -> Message | None:
         """The message that the first request with this key has made."""
-        first = await self._store.idempotency.recall(used.key, used.digest)
+        first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.messages.get(first.made)
 
     async def _room(self, caller: Caller, count: int) -> int:

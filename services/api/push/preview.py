@@ -118,7 +118,7 @@ class PreviewResource(Resource):
         return account_preview_view(
             foreseen.preview,
             file_bytes=None if file is None else file.size,
-            notices=[] if foreseen.flaw is None else [notices.of_flaw(foreseen.flaw)],
+            notices=[*([notices.of_flaw(foreseen.flaw)] if foreseen.flaw else ()), *foreseen.notices],
         )
 
     async def _draft(self, app: App, names: tuple[str, ...], body: JobBody) -> JobDraft:

@@ -1,12 +1,13 @@
 """Instants and durations as people read them: in the reader's zone, or in UTC."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from shared.domain.instants import first_shown
 
 NANOSECONDS = 1_000_000_000
+_DAYS_BACK = {"today": 0, "yesterday": 1}
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -72,21 +73,24 @@ def read_given(text: str, now: datetime) -> datetime:
 
 
 def read_past(text: str, now: datetime) -> datetime:
-    """The instant that a person typed: RFC 3339, a date or a time of the reader's zone, or `2h` for two hours ago.
+    """The instant that a person typed: RFC 3339, a date or a time of the reader's zone, `today` or `yesterday` for its
+    first moment, or `2h` for two hours ago.
 
     Raises:
         ValueError: it is none of these.
         OverflowError: it is out of range.
     """
+    if (days := _DAYS_BACK.get(text.lower())) is not None:
+        return read_local(datetime.combine(now.astimezone().date() - timedelta(days=days), time()))
     if text[-1:] in UNITS:
         return now - read_span(text)
     return read_local(datetime.fromisoformat(text))
 
 
-def read_local(time: datetime) -> datetime:
+def read_local(moment: datetime) -> datetime:
     """The instant of a time with a zone, or else when this machine's clocks first show it; if they skip it, the end of
     the gap. Raises `OverflowError` at the ends of the calendar."""
-    return time if time.tzinfo else first_shown(time, None)
+    return moment if moment.tzinfo else first_shown(moment, None)
 
 
 def read_span(text: str) -> timedelta:

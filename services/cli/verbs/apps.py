@@ -35,7 +35,14 @@ def show(session: Session, app_name: str) -> None:
     session.out.show(app, lambda: _fields(session, app), id="id")
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "apps create shop com.example.shop",
+        "apps create shop com.example.shop --reason 'the new shop'",
+    ),
+)
 @click.argument("name")
 @click.argument("bundle_id", metavar="BUNDLE_ID")
 def create(session: Session, name: str, bundle_id: str) -> None:
@@ -63,7 +70,7 @@ def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
 @_app
 @click.argument("user")
 def find_devices(session: Session, app_name: str, user: str) -> None:
-    """List the devices of a user, by the id that push tables and files have."""
+    """List the devices of a user, by the id in push tables."""
     columns = (
         TableColumn("SERVICE", lambda device: device["service"]),
         TableColumn("SEQ ID", lambda device: str(device["seqId"]), "id"),

@@ -40,7 +40,14 @@ def list_actions(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items(PATH, limit=limit), columns, id="id", limit=limit)
 
 
-@command.verb("start", destroys=True)
+@command.verb(
+    "start",
+    destroys=True,
+    examples=(
+        "bulk start job.stop --filter app=shop --reason 'a wrong link'",
+        "bulk start dead-letter.retry --filter prefix=invoice- --watch --reason 'the receiver is back'",
+    ),
+)
 @click.argument("act", metavar="ACT")
 @options.pairs(
     "--filter",
@@ -55,7 +62,7 @@ def list_actions(session: Session, limit: int | None) -> None:
 )
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
-    """Start an act on all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
+    """Start an act on all things that match. Acts are `job.stop`, `schedule.pause`, `dead-letter.retry` and others."""
     wanted = {name: find_app(session, value) if name == "app" and value else value for name, value in filters}
     body: Json = {"act": act, "filter": wanted, "reason": session.require_reason()}
     figures = session.api.post(PATH, body=body, dryRun="true")

@@ -19,7 +19,13 @@ MASK = "***"
 _name = click.argument("name", shell_complete=complete.contexts)
 
 
-@command.verb("add")
+@command.verb(
+    "add",
+    examples=(
+        "context add production --url https://carillon.example.com --user ana@example.com",
+        "context add staging --url https://staging.example.com --token -",
+    ),
+)
 @click.argument("name")
 @click.option("--url", required=True, help="URL of its API, such as https://carillon.example.com.")
 @click.option("--token", help="Token of a service; `-` reads it from stdin, so that no shell remembers it.")
@@ -35,7 +41,7 @@ def add(
     user: str | None,
     default_app: str | None,
 ) -> None:
-    """Add or replace a context: the address and credentials of a deployment. The first one becomes the current one."""
+    """Add or replace the address and credentials of a deployment. The first one becomes the current one."""
     if [token, token_command, user].count(None) < 2:
         raise click.UsageError("use only one of --token, --token-command and --user")
     if token == "-":
@@ -80,7 +86,7 @@ def list_contexts(session: Session) -> None:
 
 @command.verb("show")
 def show(session: Session) -> None:
-    """Show the deployment that commands ask now, as whom, and with which rights."""
+    """Show the deployment that commands ask, and your rights."""
     found = session.found
     caller = session.api.get("whoami")
     answer = {"context": found.named_by, "url": without_secrets(found.deployment.url), "app": session.app, **caller}

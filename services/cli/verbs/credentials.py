@@ -16,8 +16,8 @@ from services.cli.verb import Function, noun
 command = noun("credentials")
 
 _SETTINGS = (
-    click.option("--rate", type=options.Number(), metavar="N", help="Maximum messages a second."),
-    click.option("--max-in-flight", type=options.Count(), metavar="N", help="Maximum calls at the same time."),
+    click.option("--rate", type=options.Number(0, min_open=True), metavar="N", help="Maximum messages a second."),
+    click.option("--max-in-flight", type=options.Count(1), metavar="N", help="Maximum calls at the same time."),
     click.option("--order", type=click.Choice(["age", "shares"]), help="Order of jobs: oldest first, or by shares."),
     click.option("--on-unknown", type=click.Choice(["hold", "retry"]),
                  help="Hold or send again a message whose outcome is unknown."),
@@ -75,13 +75,21 @@ def list_credentials(session: Session, limit: int | None) -> None:
 @command.verb("show", of_app=True)
 @_credential
 def show(session: Session, credential_name: str) -> None:
-    """Show a provider account, its speed and its queue, but never its secret."""
+    """Show a provider account, its speed and its queue. Its secret is never shown."""
     app_id = find_app(session)
     credential = session.api.get("apps", app_id, "credentials", _find(session, app_id, credential_name)["id"])
     session.out.show(credential, lambda: _fields(session, credential), id="id")
 
 
-@command.verb("create", of_app=True, changes=True)
+@command.verb(
+    "create",
+    of_app=True,
+    changes=True,
+    examples=(
+        "credentials create test --app shop --kind sandbox --test-recipient ana@example.com",
+        "credentials create mail --kind smtp --fields @smtp.json --secret @key.json --test-recipient ana@example.com",
+    ),
+)
 @click.argument("name")
 @click.option("--kind", required=True, help="Kind of provider, such as http or smtp.")
 @click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="Fields of its kind, such as host and from.")
@@ -128,7 +136,8 @@ def delete(session: Session, credential_name: str) -> None:
 @click.argument("secret", type=SecretText(), metavar="@FILE")
 @click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="All fields of its kind, if they change too.")
 def replace_secret(session: Session, credential_name: str, secret: Any, fields: Any) -> None:
-    """Replace the secret of a provider account, if the provider takes a test message. `@-` reads stdin."""
+    """Replace the secret of an account after a test message. The provider must accept that message. `@-` reads
+    stdin."""
     app_id = find_app(session)
     found = _find(session, app_id, credential_name)
     body = {"secret": secret} | ({} if fields is None else {"fields": fields})
@@ -162,7 +171,7 @@ def activate(session: Session, credential_name: str) -> None:
 
 @command.verb("reencrypt", changes=True)
 def reencrypt(session: Session) -> None:
-    """Encrypt all secrets under the first key, so that older keys can go (admins only)."""
+    """Encrypt all secrets under the first key. Older keys can go then. Admins only."""
     done = session.api.post("credentials", "reencrypt")
     total, before = done["reencrypted"], done["remaining"] + 1
     while 0 < done["remaining"] < before:

@@ -1,7 +1,7 @@
 """`carillon groups`: localized pushes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -9,9 +9,9 @@ import click
 from services.cli import complete, options
 from services.cli.job_options import job_body, job_options
 from services.cli.job_screens import show_batches, show_group, show_preview, show_samples, tell_warnings, watch_group
-from services.cli.job_shape import ENDED, creation_of, state_of, zone_columns, zones_with_devices
+from services.cli.job_shape import ENDED, creation_of, name_of, state_of, zone_columns, zones_with_devices
 from services.cli.names import find_app, find_group, newest_jobs
-from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.tables import TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
 
@@ -27,11 +27,12 @@ def list_groups(session: Session, limit: int | None) -> None:
     columns = (
         TableColumn("ID", lambda job: job["jobGroupId"], "id"),
         TableColumn("APP", lambda job: job["app"]["name"]),
-        TableColumn("TEMPLATE", lambda job: job["templateName"]),
+        TableColumn("NAME", name_of),
         TableColumn("MADE", lambda job: session.out.when(job["createdAt"]), "word"),
         TableColumn("MADE BY", lambda job: job["createdBy"]),
     )
-    session.out.show_list(_first_jobs(newest_jobs(session)), columns, id="jobGroupId", limit=limit)
+    groups = (job for job in newest_jobs(session, grouped=True) if job.get("states"))
+    session.out.show_list(groups, columns, id="jobGroupId", limit=limit)
 
 
 @command.verb("show", of_app=True)
@@ -57,7 +58,7 @@ def show(session: Session, group_name: str) -> None:
 @job_options
 @click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs end.")
 def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:
-    """Create a localized push: send at the time of --at in each recipient's zone."""
+    """Create a push for the local time of each zone. It starts in each zone when its clocks show the time of --at."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
@@ -71,7 +72,7 @@ def create(session: Session, templates: tuple[str, ...], watches: bool, **given:
 @command.verb("preview", of_app=True)
 @job_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Preview the recipients, samples and start times of a localized push; nothing is stored."""
+    """Preview recipients, samples and start of each zone. Nothing is stored."""
     app_id = find_app(session)
     body = job_body(session, app_id, **given | {"localized": True})
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
@@ -88,21 +89,21 @@ def watch(session: Session, group_name: str) -> None:
 @_group
 def pause(session: Session, group_name: str) -> None:
     """Pause all open jobs of a group."""
-    _move(session, _path(session, group_name), "pause", "Paused")
+    _move(session, _path(session, group_name, among={"scheduled", "running"}), "pause", "Paused")
 
 
 @command.verb("resume", of_app=True, changes=True)
 @_group
 def resume(session: Session, group_name: str) -> None:
     """Resume all held jobs of a group."""
-    _move(session, _path(session, group_name), "resume", "Resumed")
+    _move(session, _path(session, group_name, among={"paused", "circuitbreak"}), "resume", "Resumed")
 
 
 @command.verb("stop", of_app=True, destroys=True)
 @_group
 def stop(session: Session, group_name: str) -> None:
     """Stop all jobs of a group for good. The unsent rest is dropped."""
-    path = _path(session, group_name)
+    path = _path(session, group_name, among={"scheduled", "running", "paused", "circuitbreak"})
     group = session.api.get(*path)
     # Not by the API's dry run, for the reason that `jobs stop` has.
     zones = [zone for zone in group["zones"] if state_of(zone) not in ENDED]
@@ -113,7 +114,7 @@ def stop(session: Session, group_name: str) -> None:
         f"devices planned so far will not be reached, nor those of {ahead} zones that have not started. "
         "There is no undo."
     )
-    session.ask(sentence, type_name=group["templateName"] if left > NAMED_FROM_DEVICES else "")
+    session.ask(sentence, type_name=name_of(group) if left > NAMED_FROM_DEVICES else "")
     _move(session, path, "stop", "Stopped")
 
 
@@ -136,8 +137,8 @@ def samples(session: Session, group_name: str) -> None:
     show_samples(session, path[1], session.api.get(*path)["zones"][0]["jobId"])
 
 
-def _path(session: Session, group_name: str) -> tuple[str, str, str, str]:
-    app_id, group_id = find_group(session, group_name)
+def _path(session: Session, group_name: str, *, among: Collection[str] = ()) -> tuple[str, str, str, str]:
+    app_id, group_id = find_group(session, group_name, among=among)
     return "apps", app_id, "groups", group_id
 
 
@@ -146,12 +147,3 @@ def _move(session: Session, path: tuple[str, ...], move: str, done: str) -> None
     states = Counter(map(state_of, group["zones"]))
     now = ", ".join(f"{group_digits(count)} {state}" for state, count in states.most_common())
     session.out.confirm(group, f"{done} group {group['id']}. Its jobs: {now}.", id="id")
-
-
-def _first_jobs(jobs: Iterable[Json]) -> Iterator[Json]:
-    """A job of each group."""
-    seen: set[str] = set()
-    for job in jobs:
-        if job["zone"] and job["jobGroupId"] not in seen:
-            seen.add(job["jobGroupId"])
-            yield job

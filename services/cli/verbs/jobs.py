@@ -1,12 +1,20 @@
 """`carillon jobs`."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
-from services.cli.job_options import OF_MESSAGES, job_body, job_options, message_fields, message_options
+from services.cli.job_options import (
+    OF_MESSAGES,
+    job_body,
+    job_options,
+    localized_option,
+    message_fields,
+    message_options,
+)
 from services.cli.job_screens import (
     show_batches,
     show_job,
@@ -17,7 +25,7 @@ from services.cli.job_screens import (
     watch_group,
     watch_job,
 )
-from services.cli.job_shape import BAD, ENDED, creation_of, fold_zones, job_columns, state_of, units_of
+from services.cli.job_shape import BAD, ENDED, creation_of, job_columns, state_of, units_of
 from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
@@ -33,7 +41,8 @@ if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
 
 command = noun("jobs")
 
-STATES = ("scheduled", "running", "paused", "circuitbreak", "stopped", "failed", "expired", "completed")
+OPEN = ("scheduled", "running", "paused", "circuitbreak")
+STATES = (*OPEN, "stopped", "failed", "expired", "completed")
 _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 
 
@@ -41,17 +50,18 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
 @click.option("--by", default="", metavar="CALLER", help="Only those that this user or service made.")
-@click.option("--since", type=Past(), help="Only those made since this time: 2h (ago), 2025-12-24, '2025-12-24 14:00'.")
+@click.option("--since", type=Past(), help="Only those made since this time: 2h (ago), yesterday, '2025-12-24 14:00'.")
 @click.option("--until", type=Past(), help="Only those made before this time.")
 @click.option("--watch", "watches", is_flag=True, help="List them again every two seconds, until Ctrl-C.")
 @options.limit
 def list_jobs(session: Session, limit: int | None, watches: bool, **wanted: Any) -> None:
-    """List the jobs, newest first; in a table, a localized push is one row."""
+    """List the jobs, newest first. In a table, a localized push is one row."""
     out = session.out
 
     def draw(limit: int | None) -> None:
-        jobs = newest_jobs(session, limit=None if out.is_for_people else limit, **wanted)
-        out.show_list(fold_zones(jobs) if out.is_for_people else jobs, job_columns(out), id="id", limit=limit)
+        wanted_more = {"grouped": True} if out.is_for_people else {"limit": limit}
+        jobs = newest_jobs(session, **wanted_more, **wanted)
+        out.show_list(jobs, job_columns(out, app=not session.app), id="id", limit=limit)
 
     if watches:
         most = LISTED if limit is None and not out.is_for_people else limit
@@ -77,6 +87,7 @@ def show(session: Session, job_name: str) -> None:
     ),
 )
 @job_options
+@localized_option
 @message_options
 @click.option("--id", "id_", default="", metavar="UUID", help="Id of your choice, a UUID.")
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
@@ -97,9 +108,10 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 
 @command.verb("preview", of_app=True)
 @job_options
+@localized_option
 @message_options
 def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
-    """Preview the recipients and samples of a job, and with --credential its duration; nothing is stored."""
+    """Preview the recipients and samples of a job. With --credential, also its duration. Nothing is stored."""
     own = message_fields(click.get_current_context(), **{name: given.pop(name) for name in OF_MESSAGES})
     app_id = find_app(session)
     body = job_body(session, app_id, **given, by_credential=bool(own)) | own
@@ -109,15 +121,15 @@ def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
 @command.verb("watch", of_app=True)
 @_job
 def watch(session: Session, job_name: str) -> None:
-    """Watch a job until it ends; exits with 8 if it was stopped, failed, expired or broke its circuit."""
-    watch_job(session, *find_job(session, job_name))
+    """Watch a job until it ends. Exits with 8 if it was stopped, failed, expired or broke its circuit."""
+    watch_job(session, *find_job(session, job_name, among=OPEN))
 
 
 @command.verb("pause", of_app=True, changes=True)
 @_job
 def pause(session: Session, job_name: str) -> None:
     """Pause a job. Nothing is sent until it is resumed."""
-    app_id, job_id = find_job(session, job_name)
+    app_id, job_id = find_job(session, job_name, among={"scheduled", "running"})
     session.api.jobs.pause(app_id, job_id)
     _confirm(session, app_id, job_id, "Paused")
 
@@ -127,7 +139,7 @@ def pause(session: Session, job_name: str) -> None:
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it ends.")
 def resume(session: Session, job_name: str, watches: bool) -> None:
     """Resume a job that is paused or broke its circuit."""
-    app_id, job_id = find_job(session, job_name)
+    app_id, job_id = find_job(session, job_name, among={"paused", "circuitbreak"})
     session.api.jobs.resume(app_id, job_id)
     if watches:
         watch_job(session, app_id, job_id)
@@ -139,7 +151,7 @@ def resume(session: Session, job_name: str, watches: bool) -> None:
 @_job
 def stop(session: Session, job_name: str) -> None:
     """Stop a job for good. The unsent rest is dropped; only a job of messages can be retried."""
-    job = _get(session, job_name)
+    job = _get(session, job_name, among=OPEN)
     if state_of(job) in ENDED - BAD:
         raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")
     # The API has a dry run, but while a deployment is upgraded a process of 0.1.0 may get the request: it would stop.
@@ -159,8 +171,8 @@ def stop(session: Session, job_name: str) -> None:
     show_default=True, help="Messages in this state; may be given several times.",
 )  # fmt: skip
 def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -> None:
-    """Retry failed (default), unsent or unknown messages of an ended job."""
-    app_id, job_id = find_job(session, job_name)
+    """Retry failed or unsent messages of an ended job. --state chooses which; by default, failed ones."""
+    app_id, job_id = find_job(session, job_name, among=ENDED)
     before = session.api.get("apps", app_id, "jobs", job_id, exact="true").get("messages") or {}
     session.api.jobs.retry(app_id, job_id, states=states)
     job = session.api.get("apps", app_id, "jobs", job_id)
@@ -171,8 +183,9 @@ def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -
 @command.verb("delete", of_app=True, destroys=True)
 @_job
 def delete(session: Session, job_name: str) -> None:
-    """Delete a job that has ended, with its batches, its messages and its figures. A repeated create sends it again."""
-    job = _get(session, job_name)
+    """Delete a job that has ended, and all its messages. Its batches and figures go too. A repeated create sends it
+    again."""
+    job = _get(session, job_name, among=ENDED)
     sentence = f"This deletes job {job['id']} of app {job['app']['name']} with all its figures; there is no undo."
     session.ask(sentence)
     session.api.jobs.delete(job["appId"], job["id"])
@@ -194,14 +207,20 @@ def batches(session: Session, job_name: str, state: str, limit: int | None) -> N
 @click.option("--csv", "as_csv", is_flag=True, help="Print all of them as CSV.")
 @options.limit
 def messages(session: Session, job_name: str, state: str | None, as_csv: bool, limit: int | None) -> None:
-    """List the messages of a job with a credential, without those that are not sent yet."""
+    """List the messages of a job with a credential. Messages that are not sent yet are left out."""
     app_id, job_id = find_job(session, job_name)
     wanted = None if as_csv else limit
     found = session.api.items("apps", app_id, "jobs", job_id, "messages", limit=wanted, state=state or "")
     if as_csv:
         write_csv(found)
-    else:
-        session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
+        return
+    session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
+    if session.out.is_for_people and not state:
+        job = session.api.get("apps", app_id, "jobs", job_id)
+        if unsent := (job.get("messages") or {}).get("unsent"):
+            are = "were" if state_of(job) in ENDED else "are"
+            yet = "" if state_of(job) in ENDED else " yet"
+            session.out.tell(f"{group_digits(unsent)} more {are} not sent{yet}.")
 
 
 @command.verb("samples", of_app=True)
@@ -218,8 +237,8 @@ def rate(session: Session, job_name: str) -> None:
     show_rate(session, *find_job(session, job_name))
 
 
-def _get(session: Session, job_name: str) -> Json:
-    app_id, job_id = find_job(session, job_name)
+def _get(session: Session, job_name: str, *, among: Collection[str] = ()) -> Json:
+    app_id, job_id = find_job(session, job_name, among=among)
     job: Json = session.api.get("apps", app_id, "jobs", job_id)
     return job
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from services.cli.verb import noun
 command = noun("messages")
 
 _AT_ONCE = 500
+_RUNNING = "x-carillon-running-jobs"
 
 
 @command.verb(
@@ -46,7 +48,9 @@ _AT_ONCE = 500
 @click.option("--at", "send_at", type=Instant(), help="Time to send it (default: now).")
 @click.option("--expires", "expires_at", type=Instant(), help="Time after which it is not sent any more.")
 @click.option("--list", "list_name", metavar="LIST", help="List that the recipient can unsubscribe from.")
-@click.option("--marketing", is_flag=True, help="Do not send it to a recipient who has unsubscribed.")
+@click.option(
+    "--transactional/--marketing", default=None, help="Send it to an unsubscribed recipient too (default), or not."
+)
 def send(
     session: Session,
     recipient: str,
@@ -55,7 +59,6 @@ def send(
     expires_at: datetime | None,
     list_name: str | None,
     default_region: str | None,
-    marketing: bool,
     **given: Any,
 ) -> None:
     """Send a message to one recipient, now or at --at."""
@@ -66,17 +69,24 @@ def send(
         "expiresAt": expires_at and expires_at.isoformat(),
         "list": list_name,
         "defaultRegion": default_region,
-        "transactional": False if marketing else None,
     }
     body = {name: value for name, value in wanted.items() if value is not None}
     message = session.api.post("apps", find_app(session), "messages", body=body)
     session.out.confirm(message, f"Accepted message {message['id']}.", id="id")
 
 
-@command.verb("import", of_app=True, changes=True)
+@command.verb(
+    "import",
+    of_app=True,
+    changes=True,
+    examples=(
+        "messages import --app shop messages.ndjson",
+        "messages import --app shop first.ndjson second.json",
+    ),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 def import_files(session: Session, files: Sequence[str]) -> None:
-    """Send all messages of files (`-`: stdin): a JSON array, or an object a line."""
+    """Send all messages of files (`-`: stdin). A file is a JSON array, or has an object a line."""
     app_id, told = find_app(session), {"accepted": 0, "refused": 0}
     bodies = [body for file in files for body in options.read_documents(file)]
     for start in range(0, len(bodies), _AT_ONCE):
@@ -110,12 +120,21 @@ def cancel(session: Session, message_id: str) -> None:
 @click.option("--provider-id", default="", metavar="ID", help="Id that the provider of --credential gave the message.")
 @options.limit
 def find(session: Session, recipient: str, credential: str, provider_id: str, limit: int | None) -> None:
-    """List the messages to a recipient, newest first, or find one by its provider's id."""
+    """List the messages to a recipient, newest first. Or find one by its provider's id."""
     if bool(recipient) == bool(credential or provider_id):
         raise click.UsageError("give a RECIPIENT, or both --credential and --provider-id")
     query = {"recipient": recipient, "credential": credential, "providerId": provider_id}
-    found = session.api.items("apps", find_app(session), "messages", limit=limit, **query)
-    session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
+    app_id = find_app(session)
+    found = session.api.items("apps", app_id, "messages", limit=limit, **query)
+    first = next(found, None)
+    if first is None and recipient:
+        from shared.domain.messages.recipients import explain_nothing
+
+        running = int(session.api.header(_RUNNING, "apps", app_id, "messages", recipient=recipient, limit=1) or 0)
+        session.out.tell(explain_nothing(recipient, running))
+        return
+    items = chain(() if first is None else (first,), found)
+    session.out.show_list(items, message_columns(session.out, of_app=True), id="id", limit=limit)
 
 
 @command.verb("redact", of_app=True, destroys=True)

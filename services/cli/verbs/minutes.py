@@ -24,8 +24,8 @@ MOST = 8 * 24 * 60
     help="Number of minutes to look back.",
 )
 def list_minutes(session: Session, minutes: int) -> None:
-    """List the pushes, messages, scheduled calls and deliveries of each minute, the oldest first; minutes without any
-    are left out."""
+    """List the work of each minute, the oldest first. It counts pushes, messages, scheduled calls and deliveries.
+    Minutes without any are left out."""
     columns = (
         TableColumn("FROM", lambda minute: session.out.when(minute["at"]), "word"),
         TableColumn("PUSHES", lambda minute: minute["recipients"].get("sent", 0), "number"),

@@ -17,9 +17,18 @@ _key = click.argument("key", metavar="KEY")
 _PATH = ("bus", "subscriptions")
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "replays create invoices --from 2h",
+        "replays create invoices --from 2025-12-24 --to 2025-12-25 --topic orders",
+    ),
+)
 @_key
-@click.option("--from", "since", type=Past(), required=True, help="Time of the first event: 2h (ago), 2025-12-24.")
+@click.option(
+    "--from", "since", type=Past(), required=True, help="Time of the first event: 2h (ago), yesterday, 2025-12-24."
+)
 @click.option("--to", "until", type=Past(), help="Time after the last event (default: now).")
 @click.option("--topic", "topics", multiple=True, metavar="NAME",
               help="Only this topic; may be given several times (default: all of the subscription).")  # fmt: skip
@@ -50,6 +59,8 @@ def list_replays(session: Session, key: str, namespace: str, limit: int | None) 
         TableColumn("READ", lambda each: f"{each['read']:,} of {each['total']:,}", "number"),
         TableColumn("EVENTS", lambda each: f"{each['events']:,}", "number"),
         TableColumn("LOST", lambda each: f"{each['lost']:,}", "number"),
+        TableColumn("FROM", lambda each: session.out.when(each["from"]), "word"),
+        TableColumn("TO", lambda each: session.out.when(each["from"] and (each["to"] or each["created_at"])), "word"),
         TableColumn("CREATED", lambda each: session.out.when(each["created_at"]), "word"),
         TableColumn("REASON", lambda each: each["reason"]),
     )

@@ -85,10 +85,18 @@ def create(session: Session, key: str, **given: Any) -> None:
     session.out.confirm(made, _in_place(session, made), id="key")
 
 
-@command.verb("apply", changes=True)
+@command.verb(
+    "apply",
+    changes=True,
+    examples=(
+        "schedules apply schedules.json",
+        "schedules apply first.json second.json",
+    ),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 def apply(session: Session, files: Sequence[str]) -> None:
-    """Create or replace the schedules of files (`-`: stdin): a JSON object, an array, or an object a line."""
+    """Create or replace the schedules of files (`-`: stdin). A file is a JSON object, an array, or has an object a
+    line."""
     refused = 0
     for document in [each for file in files for each in options.read_documents(file)]:
         refused += not _put(session, document)
@@ -140,7 +148,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
 @click.argument("instant", metavar="INSTANT", type=Instant())
 @options.namespace
 def cancel(session: Session, key: str, instant: datetime, namespace: str) -> None:
-    """Cancel one pending instant of a schedule, such as 2030-12-24T14:00Z."""
+    """Cancel a pending instant of a schedule. An instant is written as 2030-12-24T14:00Z."""
     found = find_schedule(session, key, namespace=namespace)
     at = instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
     session.ask(f"This takes {session.out.when(at)} out of schedule {found}.")

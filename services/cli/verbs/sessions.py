@@ -11,7 +11,7 @@ command = noun("sessions")
 
 @command.verb("list")
 def list_sessions(session: Session) -> None:
-    """List the browsers that are signed in to the dashboard with your token, newest first."""
+    """List the browsers signed in with your token, newest first."""
     columns = (
         TableColumn("ID", lambda browser: browser["id"], "id"),
         TableColumn("BEGAN", lambda browser: session.out.when(browser["beganAt"]), "word"),

@@ -19,6 +19,6 @@ COLUMNS = (
 @command.verb("list")
 @click.option("--changed", is_flag=True, help="Only those that differ from their default.")
 def list_settings(session: Session, changed: bool) -> None:
-    """List the settings of the API process that answers, with secrets masked."""
+    """List the settings of the API, with secrets masked."""
     found = [each for each in session.api.get("settings") if not changed or each["value"] != each["default"]]
     session.out.show_list(found, COLUMNS, id="name", limit=0)

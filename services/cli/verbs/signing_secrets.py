@@ -7,7 +7,14 @@ from services.cli.verb import noun
 command = noun("signing-secrets")
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "signing-secrets create",
+        "signing-secrets create --namespace user:ana@example.com",
+    ),
+)
 @options.namespace
 def create(session: Session, namespace: str) -> None:
     """Create a signing secret for a namespace and print it once. The old one signs beside it for a day."""

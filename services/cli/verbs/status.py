@@ -30,7 +30,7 @@ COMMANDS = {
     "dead-letters": "carillon dead-letters list",
     "failing-receivers": "carillon subscriptions list",
     "suspended-subscriptions": "carillon subscriptions list",
-    "bus-dead-letters": "carillon bus-dead-letters list",
+    "bus-dead-letters": "carillon dead-letters list --of bus",
 }
 """The command that shows what needs attention, by its kind."""
 SEVERITIES = {"page": "red", "ticket": "yellow"}
@@ -89,7 +89,10 @@ def _jobs_section(out: Output, title: str, jobs: list[Json]) -> None:
     for job in jobs:
         pushes.setdefault(job["jobGroupId"] if job["zone"] else job["id"], []).append(job)
     folded = fold_zones(chain.from_iterable(pushes.values()))
-    rows = [{**row, "id": row["jobGroupId"], "zone": "zones"} if row["zone"] else row for row in folded]
+    rows = [
+        {**row, "id": row["jobGroupId"], "zone": "zones", "states": {}} if row["zone"] or row.get("states") else row
+        for row in folded
+    ]
     _section(out, title, job_columns(out), rows[:SHOWN])
     if len(rows) > SHOWN:
         out.write("and more: `carillon jobs list` shows them")
@@ -110,7 +113,11 @@ def _figures(overview: Json) -> list[tuple[str, object]]:
     messages = sum(minute.get("messages", {}).get("accepted", 0) for minute in minutes)
     deliveries = sum(minute.get("deliveries", {}).get("success", 0) for minute in minutes)
     done = {"pushes": pushes, "messages": messages, "scheduled calls": count_calls(minutes), "deliveries": deliveries}
-    jobs = [f"{group_digits(count)} {state}" for state, count in overview["jobs"]["open"].items() if count]
+    # An open job that is stopped still waits for the calls that are under way.
+    words = {"stopped": "stopping"}
+    jobs = [
+        f"{group_digits(count)} {words.get(state, state)}" for state, count in overview["jobs"]["open"].items() if count
+    ]
     figures = [
         ("open jobs", ", ".join(jobs) or "none"),
         ("dead letters", group_digits(overview["deadLetters"])),

@@ -1,5 +1,6 @@
 """`carillon subscriptions`."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -9,7 +10,8 @@ from services.cli import options
 from services.cli.bus_attempts import describe_answer
 from services.cli.exits import Exit, Failure
 from services.cli.options import JsonText
-from services.cli.output.tables import Json, TableColumn, state_column
+from services.cli.output.out import Fields
+from services.cli.output.tables import STATE_COLOURS, Json, TableColumn, count_things
 from services.cli.output.text import as_json
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -27,7 +29,7 @@ def list_subscriptions(session: Session, namespace: str, limit: int | None) -> N
     """List subscriptions by key."""
     columns = (
         TableColumn("KEY", lambda each: each["key"], "id"),
-        state_column("STATE", lambda each: each["state"]),
+        TableColumn("STATE", partial(_describe_state, session), "word", _state_colour),
         TableColumn("CALLBACK", lambda each: each["callback"]),
         TableColumn("TOPICS", lambda each: ", ".join(each["topics"])),
     )
@@ -50,7 +52,7 @@ def show(session: Session, key: str, namespace: str) -> None:
 def health(session: Session, key: str, namespace: str) -> None:
     """Show the health of a subscription's receiver and its backlog."""
     found = session.api.get(*_PATH, key, "health", namespace=namespace)
-    session.out.show(found, lambda: [(name, _show_one(session, name, each)) for name, each in found.items()], id="key")
+    session.out.show(found, lambda: _health_fields(session, found), id="key")
     if found["state"] != "active":
         session.out.tell(f"It is not called until `carillon subscriptions resume {key}`.")
 
@@ -59,7 +61,7 @@ def health(session: Session, key: str, namespace: str) -> None:
 @_key
 @options.namespace
 def send_test(session: Session, key: str, namespace: str) -> None:
-    """Send a made-up event to the receiver now; exits with 1 unless it takes it."""
+    """Send a made-up event to the receiver now. Exits with 1 unless the receiver takes it."""
     told = session.api.post(*_PATH, key, "test", once=True, namespace=namespace)
     session.out.confirm(told, f"After {told['ms']:,} ms: {describe_answer(told)}", id="status")
     if not HTTPStatus.OK <= told["status"] < HTTPStatus.MULTIPLE_CHOICES:
@@ -141,9 +143,31 @@ def _confirm(session: Session, made: Json, sentence: str) -> None:
     session.out.confirm(made, sentence, id="key")
 
 
-def _show_one(session: Session, name: str, value: Any) -> str:
-    moment = name.endswith(("_at", "_since")) and value
-    return session.out.when(value) if moment else "" if value is None else str(value)
+def _describe_state(session: Session, found: Json) -> str:
+    since = found.get("failing_since") if found["state"] == "active" else None
+    return f"failing since {session.out.when(since)}" if since else str(found["state"])
+
+
+def _state_colour(found: Json) -> str:
+    return STATE_COLOURS["failed" if found["state"] == "active" and found.get("failing_since") else found["state"]]
+
+
+def _health_fields(session: Session, found: Json) -> Fields:
+    oldest = f", the first since {session.out.when(found['oldest_at'])}" if found["oldest_at"] else ""
+    lost = f", and {found['lost']:,} were lost" if found["lost"] else ""
+    return [
+        ("subscription", found["key"]),
+        ("state", _describe_state(session, found)),
+        ("reason", found["reason"]),
+        ("calls", f"{found['accepted_percent']} % of the last 20 were accepted"),
+        ("failures", f"{found['failures']:,} in a row" if found["failures"] else "none in a row"),
+        ("last call", session.out.when(found["last_attempt_at"]) if found["last_attempt_at"] else "none"),
+        ("next call", f"not before {session.out.when(found['next_probe_at'])}" if found["next_probe_at"] else ""),
+        ("waiting", f"{count_things(found['queued'], 'event')}{oldest}"),
+        ("in progress", f"{found['in_flight']:,} {'delivery' if found['in_flight'] == 1 else 'deliveries'}"),
+        ("delivered", count_things(found["sent"], "event")),
+        ("dead", f"{count_things(found['dead'], 'event')}{lost}"),
+    ]
 
 
 def _fields(session: Session, found: Json) -> list[tuple[str, Any]]:

@@ -54,7 +54,15 @@ def list_suppressions(session: Session, address: str, limit: int | None) -> None
     session.out.show_list(found, columns, id="id", limit=limit)
 
 
-@command.verb("add", of_app=True, changes=True)
+@command.verb(
+    "add",
+    of_app=True,
+    changes=True,
+    examples=(
+        "suppressions add eve@example.com --app shop --channel mail",
+        "suppressions add eve@example.com --app shop --channel mail --list news --cause unsubscribe",
+    ),
+)
 @click.argument("address")
 @click.option("--channel", type=_CHANNELS, required=True, help="Kind of address.")
 @_meant_options
@@ -67,13 +75,21 @@ def add(session: Session, address: str, **meant: Any) -> None:
     )
 
 
-@command.verb("import", of_app=True, changes=True)
+@command.verb(
+    "import",
+    of_app=True,
+    changes=True,
+    examples=(
+        "suppressions import --app shop --channel mail addresses.txt",
+        "suppressions import --app shop suppressions.json",
+    ),
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option("--channel", type=_CHANNELS, help="Kind of address, if each line of the files is one.")
 @_meant_options
 def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
-    """Block all addresses of files (`-`: stdin): an address a line with --channel, otherwise JSON as the API takes it,
-    an array or one a line. It may be repeated."""
+    """Block all addresses of files (`-`: stdin). With --channel, a file has an address a line. Without, it is JSON as
+    the API takes it, an array or one a line. It may be repeated."""
     app_id, given = find_app(session), _fields(**meant)
     bodies = [body for file in files for body in _read_bodies(file, given)]
     told = {"created": 0, "there": 0, "refused": 0}

@@ -55,7 +55,15 @@ def show(session: Session, template_name: str, locale: str) -> None:
     session.out.show(template, lambda: _fields(session, template), id="id")
 
 
-@command.verb("create", of_app=True, changes=True)
+@command.verb(
+    "create",
+    of_app=True,
+    changes=True,
+    examples=(
+        'templates create welcome --app shop --body \'{"alert": "Welcome, {{name}}"}\'',
+        "templates create welcome --app shop --locale pt --body @welcome.pt.json",
+    ),
+)
 @click.argument("name")
 @click.option("--locale", default="en", show_default=True, help="Locale of its recipients; `en` serves all others.")
 @click.option("--body", type=JsonText(), required=True, metavar="JSON|@FILE", help="Content of the message.")
@@ -126,7 +134,7 @@ def render(
 @_locale
 @click.argument("file", metavar="FILE")
 def diff(session: Session, template_name: str, locale: str, file: str) -> None:
-    """Compare a template with a file of `show --json` (`-`: stdin); exits with 1 if they differ."""
+    """Compare a template with a file (`-`: stdin). The file is that of `show --json`. Exits with 1 if they differ."""
     stored = find_template(session, find_app(session), template_name, locale)
     [given, *_] = options.read_documents(file)
     if not isinstance(given, dict):

@@ -33,7 +33,14 @@ def list_tokens(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items("tokens", limit=limit), columns, id="id", limit=limit)
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "tokens create billing --role app/shop=operator",
+        "tokens create reports --role '*=viewer' --expires 2030-12-24",
+    ),
+)
 @click.argument("name")
 @click.option(
     "--namespace",
@@ -44,7 +51,7 @@ def list_tokens(session: Session, limit: int | None) -> None:
 @click.option("--expires", type=Instant(), help="Time at which it ends (default: never).")
 @click.option(
     "--messages-per-second",
-    type=options.Number(),
+    type=options.Number(0, min_open=True),
     metavar="RATE",
     help="Maximum single messages a second (default 10).",
 )

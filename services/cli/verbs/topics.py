@@ -45,7 +45,14 @@ def show(session: Session, topic: str) -> None:
     session.out.show(found, lambda: fields, id="name")
 
 
-@command.verb("put", changes=True)
+@command.verb(
+    "put",
+    changes=True,
+    examples=(
+        "topics put orders --description 'Changes of orders'",
+        "topics put orders --private",
+    ),
+)
 @_topic
 @click.option("--description", help="Description of its events.")
 @click.option("--owner", metavar="NAMESPACE", help="Owner: `token:<id>` or `user:<e-mail address>` (admins only).")

@@ -43,7 +43,14 @@ def show(session: Session, user_name: str) -> None:
     session.out.show(user, lambda: fields, id="id")
 
 
-@command.verb("create", changes=True)
+@command.verb(
+    "create",
+    changes=True,
+    examples=(
+        "users create ana@example.com --role app/shop=operator",
+        "users create bob@example.com --admin",
+    ),
+)
 @click.argument("email", metavar="E-MAIL")
 @access_options
 def create(session: Session, email: str, **access: Any) -> None:

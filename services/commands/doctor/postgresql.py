@@ -19,6 +19,7 @@ _POSTGRESQL_PORT = 5432
 # The length of the message, and the code that asks for TLS.
 _SSL_REQUEST = (8).to_bytes(4) + (80877103).to_bytes(4)
 _ENCRYPTED = {"require", "verify-ca", "verify-full"}
+_KINDS = {"v": "view", "m": "materialized view", "f": "foreign table"}
 # What a push needs of a column that is missing; the others are texts.
 _COLUMN_TYPES = {"seq_id": "bigserial"}
 
@@ -83,10 +84,10 @@ class PostgreSql(Examination):
         for table in found:
             if table.missing:
                 added = [f"ADD COLUMN {name} {_COLUMN_TYPES.get(name, 'text')}" for name in table.missing]
-                said = f"{table.name} lacks {', '.join(table.missing)}"
+                said = f"{_name(table)} lacks {', '.join(table.missing)}"
                 opinions += fault(said, self._alter(table, ", ".join(added)))
             if table.key_type:
-                said = f"seq_id of {table.name} is no integer but {table.key_type}"
+                said = f"seq_id of {_name(table)} is no integer but {table.key_type}"
                 change = "ALTER COLUMN seq_id TYPE bigint USING seq_id::bigint"
                 opinions += fault(said, self._alter(table, change))
         return opinions or well("every push table has the columns that a push needs")
@@ -96,11 +97,18 @@ class PostgreSql(Examination):
         _, found = await self._find_tables()
         opinions: list[Opinion] = []
         for table in found:
+            # PostgreSQL cannot index a partitioned table concurrently.
+            create = "CREATE INDEX" if table.kind == "p" else "CREATE INDEX CONCURRENTLY"
             for column in table.unindexed:
-                statement = f"CREATE INDEX CONCURRENTLY ON {identifier(table.name)} ({column})"
+                statement = f"{create} ON {identifier(table.name)} ({column})"
                 said = f"{table.name} has no index that begins with {column}: it is read as a whole, again and again"
                 opinions += warn(said, psql(self._url, statement))
-        return opinions or well("every push table has an index on seq_id and one on user_id")
+        elsewhere = [
+            f"; {table.name} is a {_KINDS[table.kind]}: index seq_id and user_id in the table that it reads"
+            for table in found
+            if table.kind in "vf"
+        ]
+        return opinions or well(f"every push table has an index on seq_id and one on user_id{''.join(elsewhere)}")
 
     async def check_statistics(self) -> Opinions:
         """Every push table is analysed."""
@@ -119,6 +127,9 @@ class PostgreSql(Examination):
         return apps, await self._inspection.find_tables(list(names))
 
     def _alter(self, table: FoundTable, change: str) -> str:
+        """The command that changes a table; none for a view, whose query its owner changes."""
+        if table.kind in "vm":
+            return ""
         return psql(self._url, f"ALTER TABLE {identifier(table.name)} {change}")
 
     questions = (
@@ -159,3 +170,7 @@ class PostgreSql(Examination):
             needs=(MONGODB,),
         ),
     )
+
+
+def _name(table: FoundTable) -> str:
+    return f"the {_KINDS[table.kind]} {table.name}" if table.kind in _KINDS else table.name

@@ -46,7 +46,7 @@ class BusApi(Part):
             BusTopicsResource(bus.topics),
             BusEventsResource(bus.topics, bus.publisher, settings),
             BusPressureResource(bus.pressure),
-            BusSubscriptionsResource(bus.subscribing, settings, check_url=given.check_callback_url),
+            BusSubscriptionsResource(bus.subscribing, bus.standings, settings, check_url=given.check_callback_url),
             BusHealthResource(bus.subscribing, bus.standings),
             BusTrialsResource(self._trials),
             BusDeliveriesResource(self._deliveries),

@@ -20,13 +20,14 @@ Columns = Mapping[str, Sequence[str]]
 
 class BatchContents:
     """The contents of a batch's messages. `columns` hold the values of all its recipients, by tag. If there are `urls`,
-    each message gets the one at its place as the recipient's own link."""
+    each message gets the one at its place as the recipient's own link. `locales` are those of their templates."""
 
     def __init__(self, mailing: MessagesOfJob, columns: Columns, count: int, urls: Sequence[str] = ()) -> None:
         self._texts = mailing.texts
         self._columns = columns
         self._urls = urls
         self._lengths = self._texts.measure(columns, count)
+        self.locales = self._texts.locales_of(columns, count)
 
     async def find_flaws(self, credential: Credential) -> dict[int, str]:
         """Why some of the messages cannot be sent, by their places. Others get their turn in between."""

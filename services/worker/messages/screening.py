@@ -9,6 +9,7 @@ from services.worker.messages.contents import BatchContents
 from services.worker.messages.entries import BatchTaken, Note, Prepared, Purpose
 from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.answers import Reason
@@ -60,10 +61,17 @@ async def screen(
     found = await find_barred(store, mailing.job.app_id, mailing.options, known)
     contents = _contents_of(links, mailing, rows, due, addresses)
     flaws = await contents.find_flaws(credential)
-    screened, called = Screened([], []), []
+    screened, called, own_locale = Screened([], []), [], normal_locale(mailing.options.locale)
     for place, (row, address) in enumerate(zip(due, addresses, strict=True)):
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
-        message = row.entry or Message(id=row.id, app_id=mailing.job.app_id, credential_id=credential.id, to=spelled)
+        locale = contents.locales[place]
+        message = row.entry or Message(
+            id=row.id,
+            app_id=mailing.job.app_id,
+            credential_id=credential.id,
+            to=spelled,
+            locale="" if locale == own_locale else locale,
+        )
         prepared = Prepared(message, {}, row.entry is not None, spelled)
         # A redacted entry has forgotten it, and former versions had other forms.
         if message.to not in ("", spelled) and read(message.to) != address:

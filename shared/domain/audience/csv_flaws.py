@@ -11,20 +11,15 @@ from operator import attrgetter
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from shared.domain.audience.column_names import ZERO_WIDTH, strip_unseen
 from shared.domain.audience.csv_header import Chosen
-from shared.domain.audience.csv_layout import COMMA, CR, LF, QUOTE, Layout, Positions
+from shared.domain.audience.csv_layout import COMMA, CR, LF, QUOTE, Layout, Positions, doubled_quotes
 
 MAX_RECORD_BYTES = 1024 * 1024
 MAX_ID_BYTES = 1024
 
 _BEFORE_OPENING = np.isin(np.arange(256), (COMMA, LF, CR))
 _BEHIND_CLOSING = np.isin(np.arange(256), (COMMA, LF, CR, QUOTE))
-# The first bytes of what `strip_unseen` takes away.
-_UNSEEN = [character for character in map(chr, range(0x10000)) if character.isspace() or character in ZERO_WIDTH]
-_MAY_BE_BLANK = np.isin(np.arange(256), [character.encode()[0] for character in _UNSEEN])
 
 
 class Flaw(Struct, frozen=True):
@@ -88,16 +83,7 @@ def _open_quote(layout: Layout, at: int) -> int | None:
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None
-    return int(quotes[::2][~_doubled_quotes(quotes)][-1])
-
-
-def _doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
-    """Which of the quotes that seem to open (every other one, from the first) is the second of a pair inside a
-    field."""
-    openings, closings = quotes[::2], quotes[1::2]
-    doubled = np.zeros(openings.size, np.bool_)
-    doubled[1:] = openings[1:] == closings[: openings.size - 1] + 1
-    return doubled
+    return int(quotes[::2][~doubled_quotes(quotes)][-1])
 
 
 def _nul(judged: _Judged) -> Iterator[Flaw]:
@@ -124,7 +110,7 @@ def _stray_quotes(judged: _Judged) -> Iterator[Flaw]:
         return
     codes, openings, behind = judged.layout.codes, quotes[::2], quotes[1::2] + 1
     at_start = (openings == 0) | _BEFORE_OPENING[codes[openings - 1]]
-    for at in openings[~(at_start | _doubled_quotes(quotes))][:1].tolist():
+    for at in openings[~(at_start | doubled_quotes(quotes))][:1].tolist():
         yield Flaw("a quote inside a field that does not begin with one", at, at)
     for at in behind[~_BEHIND_CLOSING[codes[behind]]][:1].tolist():
         yield Flaw("neither a comma nor a line end behind a closing quote", at, at)
@@ -152,16 +138,6 @@ def _bad_ids(judged: _Judged) -> Iterator[Flaw]:
     for index in np.flatnonzero(stops - starts > MAX_ID_BYTES)[:1].tolist():
         what = f'a value in the column "{chosen.name}"' if chosen.name else "an id"
         yield Flaw(f"{what} longer than {MAX_ID_BYTES:,} bytes", int(starts[index]), int(layout.stops[index]))
-    if chosen.name and (index := _first_blank(layout, starts, stops)) is not None:
-        yield Flaw(f'a blank value in the column "{chosen.name}"', int(starts[index]), int(layout.stops[index]))
-
-
-def _first_blank(layout: Layout, starts: Positions, stops: Positions) -> int | None:
-    """Which of these fields is the first with nothing in it that anybody sees."""
-    begins, ends = layout.trim_quotes(starts, stops)
-    may_be = np.flatnonzero((begins >= ends) | _MAY_BE_BLANK[layout.codes[begins]])
-    fields = ((index, layout.content[begins[index] : ends[index]]) for index in may_be.tolist())
-    return next((index for index, field in fields if not strip_unseen(field.decode(errors="replace"))), None)
 
 
 _CHECKS: tuple[Callable[[_Judged], Iterator[Flaw]], ...] = (

@@ -27,7 +27,7 @@ class Header(Struct, frozen=True):
 
 class Chosen(Struct, frozen=True):
     """Which columns are read, by their places from 0 on: the one of the `ids`, which no two rows share if they are not
-    repeats, and `others`. If ids have a `name`, none may be blank."""
+    repeats, and `others`; `name` is that of the ids."""
 
     ids: int = 0
     others: tuple[int, ...] = ()

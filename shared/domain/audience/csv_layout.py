@@ -9,6 +9,8 @@ number of quotes before it stands inside quotes. That holds as far as all quotes
 checks.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -93,7 +95,9 @@ def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
     stops = _stops(content, codes, last_bytes)
     commas = _outside(quotes, _places_of(codes, COMMA)) if b"," in content else _NONE
     # A spreadsheet that quotes all cells leaves lines of "","" behind.
-    empty = sum(at.searchsorted(stops) - at.searchsorted(starts) for at in (commas, quotes)) if skip_commas else 0
+    empty = _count_within((commas, quotes), starts, stops) if skip_commas else 0
+    if skip_commas and quotes.size:
+        empty = empty - _count_within((quotes[::2][doubled_quotes(quotes)],), starts, stops)
     written = stops - starts > empty
     return Layout(
         content=content,
@@ -106,6 +110,21 @@ def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
         ends=ends[written],
         complete=int(ends[-1]) if ends.size else 0,
     )
+
+
+def doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
+    """Which of the quotes that seem to open (every other one, from the first) is the second of a pair inside a
+    field."""
+    openings, closings = quotes[::2], quotes[1::2]
+    doubled = np.zeros(openings.size, np.bool_)
+    doubled[1:] = openings[1:] == closings[: openings.size - 1] + 1
+    return doubled
+
+
+def _count_within(places: Iterable[Positions], starts: Positions, stops: Positions) -> Positions:
+    """How many of these places each record has."""
+    counts: Positions = sum((at.searchsorted(stops) - at.searchsorted(starts) for at in places), np.zeros_like(starts))
+    return counts
 
 
 def _places_of(codes: NDArray[np.uint8], code: int) -> Positions:

@@ -3,7 +3,7 @@
 The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header. It is discarded,
 whatever it says, and the first column of every other is a user id, without the blanks and zero-width characters around
 it; unless the reader asks for columns by their names (`csv_header`). All records have as many columns as the first.
-The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
+The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by line.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,9 +72,9 @@ class RowReader:
     decide, `choose` picks them by the file's header, which is kept.
 
     Raises, from `feed` and `finish`:
-        Invalid: the file breaks a rule. `reason` says which and where: bytes are counted from 0, lines from 1 (the
-            header's, as a rule), and lines only if read from the beginning. Read no further then. An error of `choose`
-            is told with the header's line.
+        Invalid: the file breaks a rule. `reason` says which and in which line, counted from 1 (the header's, as a
+            rule), or at which byte, counted from 0, if not read from the beginning. Read no further then. An error of
+            `choose` is told with the header's line.
     """
 
     def __init__(
@@ -163,10 +163,10 @@ class RowReader:
     def _describe_flaw(self, layout: Layout, flaw: Flaw) -> str:
         byte = self._at + flaw.where
         if byte == 0 and layout.content.startswith(_UTF_16_MARKS):
-            return "UTF-16 where UTF-8 must be, at byte 0, line 1"
+            return "UTF-16 where UTF-8 must be, in line 1"
         if not self._counts_lines:
             return f"{flaw.what}, at byte {byte}"
-        return f"{flaw.what}, at byte {byte}, line {self._line + layout.breaks.searchsorted(flaw.where)}"
+        return f"{flaw.what}, in line {self._line + layout.breaks.searchsorted(flaw.where)}"
 
 
 def _trim(ids: list[bytes], content: bytes) -> list[bytes]:

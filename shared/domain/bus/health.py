@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 ALL_POINTS = 100
+CALLS_REMEMBERED = 20
 LONGEST_RETRY_AFTER = timedelta(days=1)
 OWN_PAUSES = (timedelta(seconds=1), timedelta(minutes=10))
 """The first pause of a delivery that failed alone, and the longest."""
@@ -21,6 +22,7 @@ OWN_PAUSES = (timedelta(seconds=1), timedelta(minutes=10))
 _FIRST_PAUSE = timedelta(milliseconds=500)
 _NO_PAUSE = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
+_SUCCESS, _FAILURE = "1", "0"
 _DOUBLINGS = 40  # beyond these every pause is the longest
 
 
@@ -39,7 +41,7 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
     whose calls began before the one before was known count as one: `failed_at` is when that one ended. `warned_at` is
     when half of the time to a suspension was over. Time in which there was nothing to call it for says nothing about
     it, and is not counted: `idle` is how much of it lies behind `failing_since`, but for that which goes on
-    `idle_since` then."""
+    `idle_since` then. `calls` has a digit for each of the last calls, the latest at the end."""
 
     points: int = ALL_POINTS
     failures: int = 0
@@ -50,11 +52,18 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
     warned_at: datetime | None = None
     idle: timedelta = _NO_PAUSE
     idle_since: datetime | None = None
+    calls: str = ""
+
+    @property
+    def accepted_percent(self) -> int:
+        """The share of the last calls that succeeded, which people are shown: points fall too slowly for that."""
+        return 100 * self.calls.count(_SUCCESS) // len(self.calls) if self.calls else 100
 
     def after_success(self, at: datetime, care: Care) -> "ReceiverHealth":
         """As it stands after an attempt of then succeeded."""
         points = min(self.points + care.heal, ALL_POINTS)
-        return ReceiverHealth(points=points, last_attempt_at=_later(self.last_attempt_at, at))
+        calls = _remember(self.calls, _SUCCESS)
+        return ReceiverHealth(points=points, last_attempt_at=_later(self.last_attempt_at, at), calls=calls)
 
     def after_failure(
         self, at: datetime, care: Care, *, took: timedelta = _NO_PAUSE, retry_after: timedelta = _NO_PAUSE
@@ -72,6 +81,7 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
             asked_until=max(filter(None, (self.asked_until, asked)), default=None),
             idle=self.idle if self.idle_since is None else self.idle + max(at - self.idle_since, _NO_PAUSE),
             idle_since=None,
+            calls=_remember(self.calls, _FAILURE),
         )
         return replace(health, warned_at=at) if is_to_be_warned(health, at, care) else health
 
@@ -164,6 +174,10 @@ def _pause_of_failures(failures: int, care: Care) -> timedelta:
     if failures == 0:
         return _NO_PAUSE
     return min(_FIRST_PAUSE * (1 << min(failures - 1, _DOUBLINGS)), care.max_backoff)
+
+
+def _remember(calls: str, end: str) -> str:
+    return (calls + end)[-CALLS_REMEMBERED:]
 
 
 def _later(noted: datetime | None, at: datetime) -> datetime:

@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus, subscription_id
 from shared.domain.errors import Invalid
+from shared.domain.idempotency import canonical_json
 
 
 class SubscriptionWish(Struct, frozen=True, kw_only=True):
@@ -47,7 +48,10 @@ def make_subscription(wish: SubscriptionWish, *, generation: str, now: datetime)
 
 def grant_wish(wish: SubscriptionWish, stands: EventSubscription) -> EventSubscription:
     """The subscription as it is to be: the same value where the wish changes nothing."""
-    wanted = replace(stands, **_fields_of(wish))
+    fields = _fields_of(wish)
+    if "filter" in fields and _read(fields["filter"]) == _read(stands.filter):
+        del fields["filter"]  # the stored text stays
+    wanted = replace(stands, **fields)
     return stands if wanted == stands else wanted
 
 
@@ -76,6 +80,11 @@ def restarts_failing_time(before: EventSubscription, after: EventSubscription) -
 def calls_another(before: EventSubscription, after: EventSubscription) -> bool:
     """Whether another receiver is called, for which nothing counts that the one before it failed or asked for."""
     return before.callback != after.callback
+
+
+def _read(filter: EventFilter) -> tuple[Any, ...]:
+    values = tuple((each.path, each.op, canonical_json(each.value.encode())) for each in filter.data)
+    return filter.types, filter.url_prefix, values
 
 
 def _fields_of(wish: SubscriptionWish) -> dict[str, Any]:

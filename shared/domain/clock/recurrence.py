@@ -41,6 +41,14 @@ _NAMED = {
 # The name, the number of values, and the seconds of one, where all have the same.
 _FIELDS = (("minute", 60, 60), ("hour", 24, 3_600), ("day", 31, 86_400), ("month", 12, 0), ("weekday", 7, 0))
 
+_VALUES = (
+    (Field.MINUTE, "minute", "0 to 59"),
+    (Field.HOUR, "hour", "0 to 23"),
+    (Field.DAY, "day", "1 to 31, or L for the last"),
+    (Field.MONTH, "month", "1 to 12, or JAN to DEC"),
+    (Field.DOW, "weekday", "0 to 7, or SUN to SAT"),
+)
+_MOST_WEEKS = 5
 _ABBREVIATION_CHARACTERS = 5
 _SECOND = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
@@ -240,8 +248,38 @@ def _parse(line: str) -> _Line:
     try:
         return _Line(CronSim(" ".join(map(_without_idle_steps, list(Field)[1:], fields)), EPOCH))
     except CronSimError as error:
-        reason = f"the {str(error).lower().removeprefix('bad ')} field is wrong, or the line never fires"
+        reasons = filter(None, map(_explain_field, _VALUES, line.upper().split()))
+        reason = next(reasons, "this cron line never fires: no month that it names has such a day")
         raise Invalid(reason, field="cron", value=line) from error
+
+
+def _explain_field(values: tuple[Field, str, str], text: str) -> str:
+    """The fault of the first part of a field that is wrong; "" if there is none."""
+    field, name, rule = values
+    for part in text.split(","):
+        try:
+            field.parse(part)
+        except CronSimError:
+            return _explain_part(field, name, rule, part)
+    return ""
+
+
+def _explain_part(field: Field, name: str, rule: str, part: str) -> str:
+    span, slash, step = part.partition("/")
+    span, hash_, nth = span.partition("#") if field is Field.DOW else (span, "", "")
+    ends = span.split("-", maxsplit=1)
+    for value in ends:
+        if value in {"*", "L", "LW"} and len(ends) == 1:
+            continue
+        try:
+            field.int(value.removesuffix("L") if field is Field.DOW else value)
+        except CronSimError:
+            return f"{value or repr(part)} is no {name}: {rule}"
+    if slash and not (step.isdecimal() and int(step)):
+        return f"{step or repr(part)} is no step: 1 or more"
+    if hash_ and not (nth.isdecimal() and 1 <= int(nth) <= _MOST_WEEKS):
+        return f"{nth or repr(part)} is no week of a month: # takes 1 to {_MOST_WEEKS}"
+    return f"{span} is no range: it must not end before it begins" if len(ends) > 1 else f"{part} is no {name}: {rule}"
 
 
 def _without_idle_steps(field: Field, text: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -33,6 +34,7 @@ from shared.domain.clock.occurrences import (
 )
 from shared.domain.clock.recurrence import Recurrence, next_after
 from shared.domain.errors import Invalid
+from shared.domain.idempotency import canonical_json
 from shared.domain.instants import format_instant, spread_ms
 from shared.domain.transitions import final
 
@@ -187,6 +189,28 @@ def check_key(key: str) -> None:
 def digest(definition: Definition) -> str:
     """The digest that tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
     return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
+
+
+def as_asked(definition: Definition) -> dict[str, Any]:
+    """The fields of a definition as the API spells them; a payload as it is read."""
+    fields: dict[str, Any] = msgspec.to_builtins(definition)
+    callback, recurrence = fields.pop("callback"), fields.pop("recurrence") or {}
+    callback["payload"] = canonical_json(callback["payload"].encode())
+    return fields | {
+        "callback": {"type": callback.pop("type"), "data": callback},
+        "schedules": fields.pop("instants"),
+        "cron": recurrence.get("line"),
+        "timezone": recurrence.get("timezone"),
+        "every": recurrence.get("seconds"),
+        "starts_at": recurrence.get("starts_at"),
+        "ends_at": recurrence.get("ends_at"),
+        "misfire": tuple(fields["misfire"].values()),
+    }
+
+
+def has_content(schedule: Schedule, definition: Definition) -> bool:
+    """Whether the schedule, with its instants, has this content, but for the spelling of its payload."""
+    return schedule.digest == digest(definition) or as_asked(schedule.definition) == as_asked(definition)
 
 
 def spread(definition: Definition, key: str) -> timedelta:

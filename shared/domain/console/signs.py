@@ -213,9 +213,9 @@ SIGNS = (
     Sign(
         name="DeadLettersGrow",
         severity=Severity.TICKET,
-        sentence="Callbacks were refused to the last attempt.",
+        sentence="Some callbacks failed every attempt.",
         remedy="Read the newest dead letters. Retry them once the receiver works. If the target is wrong, save the "
-        "right one and retry. A schedule that has ended takes one only with a new time: save both, discard the letter.",
+        "right one and retry. If the schedule is over, give it that URL and a new time, then discard the dead letter.",
         expression=_rise("carillon_dead_letters_total"),
     ),
     Sign(

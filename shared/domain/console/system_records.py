@@ -5,7 +5,6 @@ A scheduler writes each record after the move that it describes, and again if it
 from the move and its time, so the audit has it once, among the others of that time.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
 
@@ -26,11 +25,9 @@ _TYPES = {COMPLETE: "job.completed", TRIP: "job.held", STOP_ACT: "job.stopped"}
 _WITH_REASON = {COMPLETE: "job.expired", TRIP: "job.held", STOP_ACT: _FAILED}
 
 
-def milestone_record(
-    milestone: Milestone, *, job_id: str, job_key: str, app_id: str, template_names: Sequence[str]
-) -> AuditRecord:
+def milestone_record(milestone: Milestone, *, job_id: str, job_key: str, app_id: str, name: str) -> AuditRecord:
     """The record of a job's milestone."""
-    on = ActedOn(kind="job", id=job_id, name=",".join(template_names), app_id=app_id)
+    on = ActedOn(kind="job", id=job_id, name=name, app_id=app_id)
     return _record(milestone.act, on, job_key, at=milestone.at, role=milestone.role, reason=milestone.reason)
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import Source
+from shared.domain.errors import Invalid
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
 from shared.domain.jobs.events import DueMail, Event
@@ -54,6 +55,16 @@ RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
 STOPPABLE = sources(TRANSITIONS, JobStatus.STOPPED)
 
 
+NAME_CHARACTERS = 200
+
+
+def check_job_name(name: str) -> None:
+    """Raise `Invalid` for a name that no job can have."""
+    if name and (len(name) > NAME_CHARACTERS or not name.isprintable() or not name.strip()):
+        rule = f"it must be 1 to {NAME_CHARACTERS} printable characters, or be left out for the template's name"
+        raise Invalid(f"invalid name: {rule}", field="name", value=name)
+
+
 class Plan(Struct, frozen=True):
     """How far the audience has been cut.
 
@@ -81,9 +92,10 @@ class Job(Struct, frozen=True, kw_only=True):
     localized job's group, each job has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day` (none
     in 0.1.0). `control_group` is the share of users who get nothing.
 
-    Only its kind knows the fields in `options`. A kind that sends by provider accounts names one: `credential_id`. Its
-    table is that of the service, or of `table_kind` where there is one. `round` counts how often the job was taken up
-    again after its end; while it is `reopening`, batches of it are on their way back into its plan.
+    `name` is the caller's, `""` for none. Only its kind knows the fields in `options`. A kind that sends by provider
+    accounts names one: `credential_id`. Its table is that of the service, or of `table_kind` where there is one.
+    `round` counts how often the job was taken up again after its end; while it is `reopening`, batches of it are on
+    their way back into its plan.
 
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
     and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
@@ -106,6 +118,7 @@ class Job(Struct, frozen=True, kw_only=True):
     status: JobStatus = JobStatus.RUNNING
     open: bool = True
     filters: dict[str, str] = {}
+    name: str = ""
     context: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     past_time_strategy: str = ""
@@ -145,6 +158,17 @@ class Job(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The job's id and its incarnation, as one text."""
         return job_key(self.id, self.incarnation)
+
+    @property
+    def title(self) -> str:
+        """The name that people read."""
+        return self.name or ",".join(self.template_names)
+
+    @property
+    def kind(self) -> str:
+        """`push`, `mail` or `sms`; of an account for other recipients its own kind, such as `http`."""
+        channel = str(self.options.get("channel", "push"))
+        return self.table_kind if channel == "other" else channel
 
     @property
     def starts(self) -> datetime:

@@ -198,6 +198,7 @@ def _cause(job: Job, at_ns: int) -> str:
 def _identity(job: Job, mailing: Mailing) -> str:
     return _table({
         "App": job.app_name,
+        "Name": _clip(job.name),
         "Template": ", ".join(job.template_names),
         "Platform": "" if job.credential_id else mailing.platforms.get(job.service, job.service),
         "Credential": job.credential_id,

@@ -9,10 +9,11 @@ from shared.domain.jobs.totals import Totals
 
 WINDOW = timedelta(seconds=30)
 _AT_LEAST = timedelta(seconds=1)
+_TELLING = timedelta(seconds=3)
 
 
 class Settled(Struct, frozen=True):
-    """A settled batch: what became of its recipients, when it was taken and when it was settled."""
+    """The outcomes of a batch's recipients so far, when the first was taken and when the last was done."""
 
     receipt: Receipt
     taken_at: datetime | None
@@ -29,7 +30,8 @@ class Progress(Struct, frozen=True):
 
 
 class Meter:
-    """Measures the rate by batches that were settled of late, one at a time."""
+    """Measures the rate by batches of which recipients were done of late, one at a time; or by what two looks saw,
+    where the first of them is old enough."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now
@@ -37,10 +39,15 @@ class Meter:
         self._recent = 0
 
     def add(self, batch: Settled) -> None:
-        """Count a settled batch."""
+        """Count the recipients of a batch that are done."""
         if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
             self._recent += batch.receipt.recipients
             self._since = min(self._since, batch.taken_at or batch.changed_at)
+
+    def compare(self, seen_at: datetime, recipients: int) -> None:
+        """Measure from an earlier look on, since when so many recipients are done."""
+        if self._now - seen_at >= _TELLING:
+            self._since, self._recent = seen_at, max(recipients, 0)
 
     def progress(self, totals: Totals, *, planned: bool, sized: bool = True) -> Progress:
         """The progress that they tell. `planned` says that no more batches will come than `totals` knows of; `sized`,

@@ -10,11 +10,12 @@ from msgspec import Struct
 from shared.domain.instants import EPOCH
 
 POINTS = 120
+_PIECES = 1_000  # into which a batch that takes long is divided at most
 _SECOND = timedelta(seconds=1)
 
 
 class SettledAt(Struct, frozen=True):
-    """How many recipients a batch was settled with, when it was taken and when it was settled."""
+    """How many recipients of a batch are done, when its first one was taken and when the last one was done."""
 
     recipients: int
     taken_at: datetime | None
@@ -29,7 +30,8 @@ class RatePoint(Struct, frozen=True):
 
 
 class RateSums:
-    """The sums behind the chart, second by second: a batch goes in, and comes out again when it changes."""
+    """The sums behind the chart, second by second: a batch goes in, and comes out again when it changes. Its recipients
+    are spread evenly over its time."""
 
     def __init__(self) -> None:
         self._recipients: Counter[int] = Counter()
@@ -39,8 +41,13 @@ class RateSums:
     def add(self, batch: SettledAt, sign: int = 1) -> None:
         """Put a batch in, or take it out by the sign of -1."""
         settled = _second(batch.at)
-        _count(self._recipients, settled, sign * batch.recipients)
-        _count(self._taken, settled if batch.taken_at is None else _second(batch.taken_at), sign)
+        taken = settled if batch.taken_at is None else min(_second(batch.taken_at), settled)
+        seconds = settled - taken + 1
+        pieces = min(seconds, _PIECES)
+        for piece in range(pieces):
+            share = batch.recipients * (piece + 1) // pieces - batch.recipients * piece // pieces
+            _count(self._recipients, taken + seconds * piece // pieces, sign * share)
+        _count(self._taken, taken, sign)
         _count(self._settled, settled, sign)
 
     def chart(self) -> list[RatePoint]:

@@ -59,7 +59,7 @@ class JobSums:
 
     @property
     def recent(self) -> list[Settled]:
-        """The batches that were settled last, as far as they are not forgotten."""
+        """The batches of which recipients were done last, as far as they are not forgotten."""
         return list(self._recent.values())
 
     def put(self, ordinal: int, counts: BatchCounts) -> None:
@@ -88,6 +88,8 @@ class JobSums:
         sums["planned"] += sign * counts.size
         for name in _COUNTS:
             sums[name] += sign * getattr(receipt, name)
+        if counts.changed_at is not None and (counts.settled or receipt.recipients):
+            self._rate.add(SettledAt(receipt.recipients, counts.taken_at, counts.changed_at), sign)
         if not counts.settled:
             return
         sums["settled"] += sign
@@ -95,15 +97,13 @@ class JobSums:
             self._reasons[reason] += sign * number
         for locale, number in receipt.locales.items():
             self._locales[locale] += sign * number
-        if counts.changed_at is not None:
-            self._rate.add(SettledAt(receipt.recipients, counts.taken_at, counts.changed_at), sign)
 
     def _note_time(self, ordinal: int, counts: BatchCounts) -> None:
         self._recent.pop(ordinal, None)
         if counts.changed_at is None:
             return
         self.changed_at = max(self.changed_at or counts.changed_at, counts.changed_at)
-        if counts.settled:
+        if counts.settled or counts.receipt.recipients:
             self._recent[ordinal] = Settled(counts.receipt, counts.taken_at, counts.changed_at)
 
 

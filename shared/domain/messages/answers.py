@@ -52,25 +52,29 @@ class CallAccepted(Struct, frozen=True, tag=True):
 
 
 class CallRefused(Struct, frozen=True, tag=True):
-    """The provider has not taken it, and will not."""
+    """The provider has not taken it, and will not. `field` is the account's field at fault, if one is."""
 
     reason: Reason = Reason.REFUSED
     detail: str = ""
+    field: str = ""
 
 
 class NotNow(Struct, frozen=True, tag=True):
     """The provider has certainly not taken it, and may at another time. `too_fast` says that calls come too fast, or
-    that it asks all of them to wait: that is no fault of the message, and no attempt at it."""
+    that it asks all of them to wait: that is no fault of the message, and no attempt at it. `field` is the account's
+    field at fault, if one is: the detail then says what to set."""
 
     detail: str = ""
     too_fast: bool = False
     retry_after: timedelta | None = None
+    field: str = ""
 
 
 class LoginRefused(Struct, frozen=True, tag=True):
-    """The provider knows the account's secret no more."""
+    """The provider knows the account's secret no more; `field` as in `CallRefused`."""
 
     detail: str = ""
+    field: str = ""
 
 
 class CallUnanswered(Struct, frozen=True, tag=True):

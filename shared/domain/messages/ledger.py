@@ -100,7 +100,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     (`ref_of`). `repeats_within` names whom it was called at, where a second call does no harm there. `v` is raised by
     every change. A message of no job is a `single` one, and `pending` until nothing is left to be done; from then on
     `ledger_since` tells its age, and `personal_since` that it is not redacted. Once it is redacted, `to` and `detail`
-    are empty.
+    are empty. `locale` is that of its template, unless it is its job's.
     """
 
     id: str
@@ -125,6 +125,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivered_at: datetime | None = None
     read_at: datetime | None = None
     redacted_at: datetime | None = None
+    locale: str = ""
     single: SingleWish | None = None
     pending: Pending | None = None
     personal_since: datetime | None = None
@@ -172,6 +173,11 @@ def prefix_of(message_id: str) -> str:
     """The prefix of the ids of all entries of its batch; `""` for a single message."""
     batch, dot, _ = message_id.rpartition(".")
     return f"{batch}{dot}"
+
+
+def incarnation_of(message_id: str) -> str:
+    """The incarnation of its job; of a single message, its id, which is no incarnation."""
+    return message_id.partition(".")[0]
 
 
 def ref_of(credential_id: str, provider_id: str) -> str:

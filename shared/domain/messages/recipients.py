@@ -15,6 +15,7 @@ recipient is one message, and its address is the one that the hash was made of. 
 
 import re
 from collections.abc import Callable
+from itertools import count
 from typing import assert_never
 from unicodedata import normalize
 
@@ -58,6 +59,9 @@ ReadAddress = Callable[[str], Address]
 _BLANK = Malformed("it is blank")
 _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
 _PLUS_AS_BLANK = re.compile(r"(?:whatsapp:)? \d|\s*[^\s<]+ [^<]*@")
+_WHOLE = re.compile(r"\S@\S|^\s*(?:whatsapp:)?\+?[\d (]")
+"""An address of a mailbox or a phone; nothing shows whether a device's token is whole."""
+
 _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
 _NO_TOKEN = Malformed("a device's token is made of 8 to 512 hexadecimal digits")
 _NO_MAIL = Malformed("a mail address has one @, with something before and after it")
@@ -119,6 +123,15 @@ def former_form(address: str) -> str | None:
     return None if address.isascii() or "@" not in address else address_in_ascii(address)
 
 
+def explain_nothing(written: str, running: int) -> str:
+    """The sentences for a search that finds no message, while so many jobs of the app are running."""
+    if not running:
+        return "No exact match: a search takes the whole address."
+    jobs = "1 job of this app is running; its" if running == 1 else f"{running:,} jobs of this app are running; their"
+    begins = "Not sent yet." if _WHOLE.search(written) else "No exact match."
+    return f"{begins} {jobs} waiting messages are not searched."
+
+
 def check_plus(written: str, field: str) -> None:
     """Raise `Invalid` where a blank has taken the place of a plus, as in a URL. An empty answer would look as if nobody
     were barred."""
@@ -127,12 +140,15 @@ def check_plus(written: str, field: str) -> None:
 
 
 def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
-    """The form that tells repeats: the normal form; without one, the text itself, which is no other's normal form."""
-    read = address_reader(channel, default_region)
+    """The form that tells repeats: the normal form; without one, the text itself, which is no other's normal form. A
+    blank repeats none."""
+    read, blanks = address_reader(channel, default_region), count()
 
     def form(spelled: bytes) -> bytes:
         text = str(spelled, "utf-8")
         address = read(text)
+        if address is _BLANK:
+            return b"\0\0%d" % next(blanks)
         return b"\0" + strip_unseen(text).encode() if isinstance(address, Malformed) else address.encode()
 
     return form

@@ -197,6 +197,14 @@ class MessageTexts:
         used = (self.tags | ({LOCALE} if len(self._bodies) > 1 else set())) - {UNSUBSCRIBE_URL}
         return tuple(column for column in columns if column in used)
 
+    def locales_of(self, columns: Mapping[str, TextColumn], count: int) -> list[str]:
+        """The normal locale of the template of each of so many recipients."""
+        found = [self._default] * count
+        for locale, rows, _ in self._split_by_locale(columns, count):
+            for row in rows:
+                found[row] = locale
+        return found
+
     def render(self, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
         """The bodies of so many recipients, each in its locale, as `CompiledBody.render` gives them."""
         rendered: list[Body | None] = [None] * count

@@ -8,10 +8,12 @@ removed topic        ──the log has forgotten its events──> goes
 mail of a notice     ──a day──> goes
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
 from shared.domain.bus.notice_mails import OLDEST_MAIL
+from shared.domain.bus.subscriptions import EventSubscription
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept, repeat
 from shared.runtime.settings import BusSettings
@@ -61,9 +63,13 @@ class BusRetention:
     async def _forget_former(self) -> int:
         """Forget former choices where fan-outs have read all that the log had by then. A replay that is not over may
         still read it."""
-        found = await self._store.bus_subscriptions.find_with_former(_FORMER)
-        if not found:
-            return 0
+        forgotten, after = 0, ""
+        while found := await self._store.bus_subscriptions.find_with_former(_FORMER, after=after):
+            forgotten += await self._forget_read(found)
+            after = found[-1].id
+        return forgotten
+
+    async def _forget_read(self, found: Sequence[EventSubscription]) -> int:
         every = {former.ends.id: former.ends for each in found for former in each.former}
         names = {name for ends in every.values() for name, _ in ends.offsets}
         stored = await self._store.bus_flushes.read_positions(sorted(names))

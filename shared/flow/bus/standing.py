@@ -73,6 +73,11 @@ class QueueStandings:
         is_planned = subscription.is_called and probe is not None and now < probe < FAR_AHEAD
         return ReceiverStanding(standing, probe if is_planned else None)
 
+    async def find_failing(self, queues: Sequence[str]) -> dict[str, datetime]:
+        """Since when the receivers of these queues fail, for those whose last call failed. Raises `Unavailable`."""
+        found = await self._store.bus_cursors.read(queues) if queues else {}
+        return {id: since for id, cursor in found.items() if (since := cursor.health.failing_since) is not None}
+
     async def count_due_batches(self) -> int:
         """How many batches are due, of all queues, at most a second ago. Raises `Unavailable`."""
         return await self._due.get()

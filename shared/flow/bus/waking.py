@@ -10,6 +10,7 @@ clock does it.
 """
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 _SOON = timedelta(seconds=2)
 _MOST_TIMERS, _NO_TIMERS = 10_000, timedelta.min
-_TOGETHER_SECONDS = 0.01
+_TOGETHER_SECONDS = 0.02
 
 Claimed = TypeVar("Claimed", Occurrence, TakenWakeUp)
 
@@ -80,7 +81,7 @@ class Waker:
         for id, moment in moments.items():
             if moment - now > self._tick:
                 continue
-            at, known = loop.time() + (moment - now).total_seconds(), self._timers.get(id)
+            at, known = _ring_at(loop.time() + (moment - now).total_seconds()), self._timers.get(id)
             if known is not None and at < known.when():
                 known.cancel()
             elif known is not None or len(self._timers) >= _MOST_TIMERS:
@@ -150,6 +151,11 @@ class Waker:
         except Unavailable:
             return False
         return True
+
+
+def _ring_at(seconds: float) -> float:
+    """The end of this moment's slice of time: all timers of a slice ring together, and cost one update."""
+    return math.ceil(seconds / _TOGETHER_SECONDS) * _TOGETHER_SECONDS
 
 
 def _divide_repeats(claimed: Sequence[Claimed]) -> list[list[Claimed]]:

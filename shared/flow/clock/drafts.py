@@ -14,13 +14,16 @@ from shared.domain.clock.schedules import (
     Definition,
     Schedule,
     ScheduleState,
+    as_asked,
     digest,
+    has_content,
     last_due,
     occurrences,
     schedule_id,
     split_by_now,
 )
 from shared.domain.errors import Conflict, Invalid, Refused
+from shared.domain.idempotency import name_differences
 from shared.runtime.tracing import current_trace
 from shared.runtime.turns import Turns
 
@@ -110,8 +113,10 @@ def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
 
 def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
     """The answer to a request whose key is taken."""
-    if existing.digest != digest(wanted.definition):
-        return Conflict("a schedule with this key and another content exists", field="key", value=wanted.key)
+    if not has_content(existing, wanted.definition):
+        differences = name_differences(as_asked(existing.definition), as_asked(wanted.definition))
+        rule = f"a schedule with this key and another content exists{differences}"
+        return Conflict(rule, field="key", value=wanted.key)
     return answer_unchanged(existing)
 
 

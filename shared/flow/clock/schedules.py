@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter, outcome_id
-from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, digest, spread
+from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, has_content, spread
 from shared.domain.errors import Conflict, Unavailable
 from shared.flow.clock.drafts import (
     Accepted,
@@ -94,7 +94,7 @@ class ScheduleFlow:
         """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""
         while True:
             existing = await self._store.schedules.get(wanted.id)
-            if existing is not None and existing.digest == digest(wanted.definition):
+            if existing is not None and has_content(existing, wanted.definition):
                 if wanted.made_by != existing.made_by:
                     await self._store.schedules.adopt(existing, wanted.made_by)
                 return answer_unchanged(existing)

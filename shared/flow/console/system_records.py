@@ -84,9 +84,7 @@ class SystemRecords:
 
 def _records_of(job: JobMilestones) -> list[AuditRecord]:
     return [
-        milestone_record(
-            milestone, job_id=job.id, job_key=job.key, app_id=job.app_id, template_names=job.template_names
-        )
+        milestone_record(milestone, job_id=job.id, job_key=job.key, app_id=job.app_id, name=job.name)
         for milestone in job.milestones
         if not milestone.asked
     ]

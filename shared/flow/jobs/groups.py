@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from shared.domain.clock.occurrences import once
-from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.errors import Conflict, Unavailable
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import BY_ITSELF, Doer
 from shared.domain.jobs.groups import Group, zone_jobs
@@ -66,8 +66,8 @@ class GroupFlow:
     async def earlier(self, key: Idempotency | None) -> Group | None:
         """The group that the same request made before, if any. Raises `Invalid` where that was another request."""
         group = None if key is None else await self._store.groups.with_key(key.key)
-        if group is not None and group.idempotency != key:
-            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        if group is not None and group.idempotency and key is not None and not group.idempotency.is_same(key):
+            raise group.idempotency.refuse(key)
         if group is not None and not group.made:
             await self._attempt(group)
         return group

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 import structlog
 
 from shared.domain.clock.occurrences import once
-from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.errors import Conflict, Unavailable
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.events import BY_ITSELF, PAUSE, READ_FILE, RESUME, STOP, Doer, DueMail, events_of, stop_of
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Job, JobStatus
@@ -77,8 +77,8 @@ class JobFlow:
     async def earlier(self, key: Idempotency | None) -> Job | None:
         """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
         job = None if key is None else await self._store.jobs.with_key(key.key)
-        if job is not None and job.idempotency != key:
-            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        if job is not None and job.idempotency and key is not None and not job.idempotency.is_same(key):
+            raise job.idempotency.refuse(key)
         if job is not None and job.waits:
             # The process that made it may have died before the job had its occurrence.
             await self._attempt(self._await_start(job), job.id)

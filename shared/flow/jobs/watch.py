@@ -7,6 +7,7 @@ for longest is forgotten where there are too many.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -60,7 +61,7 @@ class JobWatch:
         counted = await self._store.batch_sums.totals([job.key for job in others]) if others else {}
         now = await self._time.now()
         # From here on nothing is waited for, so that what is told of a job is of one moment.
-        counted |= {job.key: looks[job.id].totals for job in watched}
+        counted |= {job.key: looks[job.id].sums.totals for job in watched}
         totals = {job.id: job.totals or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
         return {
             job.id: JobMeasure(totals[job.id], _progress(job, totals[job.id], looks.get(job.id), now)) for job in jobs
@@ -70,23 +71,27 @@ class JobWatch:
         """The chart of a job's rate: as it was written when the job was closed, or as it is now."""
         if not job.open:
             return await self._store.closed_jobs.get_rate(job.key)
-        return (await self._look(job)).chart()
+        return (await self._look(job)).sums.chart()
 
-    async def _look(self, job: Job) -> JobSums:
+    async def _look(self, job: Job) -> "_Watched":
         watched = self._watched.setdefault(job.key, _Watched(self._store.batch_sums, job.key))
         async with watched.lock:
             if time.monotonic() - watched.read_at >= FRESH_SECONDS:
                 await watched.catch_up(job, await self._time.now())
                 self._watched[job.key] = watched
-            return watched.sums
+            return watched
 
 
-def _progress(job: Job, totals: Totals, sums: JobSums | None, now: datetime) -> Progress:
-    if sums is None or not job.open:
+def _progress(job: Job, totals: Totals, watched: "_Watched | None", now: datetime) -> Progress:
+    if watched is None or not job.open:
         return Progress(Receipt(reasons=job.reasons, locales=job.locales))
-    meter = Meter(now)
+    sums, meter = watched.sums, Meter(now)
     for batch in sums.recent:
         meter.add(batch)
+    # A batch of messages may take long and be paused meanwhile.
+    if job.credential_id and watched.seen:
+        seen_at, done = watched.seen[0]
+        meter.compare(seen_at, totals.done - done)
     sized = job.divided or not (job.csv_path and job.zone)
     paced = meter.progress(totals, planned=job.plan.end is not None, sized=sized)
     return replace(paced, summed=sums.by_reason)
@@ -105,6 +110,7 @@ class _Watched:
         self.lock = asyncio.Lock()
         self.sums = JobSums()
         self.read_at = float("-inf")
+        self.seen: deque[tuple[datetime, int]] = deque()
         self._batches = batches
         self._key = job_key
         self._since = EPOCH
@@ -120,6 +126,9 @@ class _Watched:
         if self.sums.changed_at is not None:
             self._since = min(self.sums.changed_at, now) - _OVERLAP
         self.sums.forget_recent(now - WINDOW)
+        self.seen.append((now, self.sums.totals.done))
+        while self.seen[0][0] < now - WINDOW:
+            self.seen.popleft()
         self.read_at = time.monotonic()
 
     async def _read_changed(self) -> bool:

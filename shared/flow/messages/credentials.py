@@ -332,20 +332,24 @@ def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[st
     where = next((f"fields.{name}" for name in _PLACES if name in fields), None)
     check = "check fields.host and fields.port, or try" if where == "fields.host" else f"check {where}, or try"
     check = check if where else "try"
+    at_fault = getattr(answer, "field", "")
+    own = f"fields.{at_fault}" if at_fault else None
     match answer:
         case answers.CallAccepted():
             return
         case answers.CallRefused():
             field = where if answer.reason is answers.Reason.OTHER else "testRecipient"
-            raise Invalid(_tell("the provider refuses the test message", answer.detail, secret), field=field)
+            raise Invalid(_tell("the provider refuses the test message", answer.detail, secret), field=own or field)
         case answers.LoginRefused():
-            raise Invalid(_tell("the provider does not let us in", answer.detail, secret), field="secret")
+            raise Invalid(_tell("the provider does not let us in", answer.detail, secret), field=own or "secret")
+        case answers.NotNow() if own:
+            raise Invalid(answer.detail, field=own)
         case answers.NotNow():
             told = _tell("the provider does not take the test message now", answer.detail, secret)
-            raise Invalid(f"{told}; {check} again later", field=where)
+            raise Invalid(f"{told.rstrip('.')}; {check} again later", field=where)
         case answers.CallUnanswered():
             told = _tell("the provider gave no answer; the test message may have gone out", answer.detail, secret)
-            raise Invalid(f"{told}; {check} again later", field=where)
+            raise Invalid(f"{told.rstrip('.')}; {check} again later", field=where)
         case _:
             assert_never(answer)
 

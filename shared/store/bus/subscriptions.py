@@ -230,12 +230,13 @@ class BusSubscriptions:
 
         return await self._writer.write(transact, now=now)
 
-    async def find_with_former(self, limit: int) -> list[EventSubscription]:
-        """Some that collect and have former choices; without topics, filters and secrets."""
+    async def find_with_former(self, limit: int, *, after: str = "") -> list[EventSubscription]:
+        """The next ones behind this id that collect and have former choices; without topics, filters and secrets."""
         query = {"former.ends.id": {"$exists": True}, "state": {"$in": sorted(state.value for state in COLLECTING)}}
+        query |= {"_id": {"$gt": after}}
         with translate_errors():
             cursor = self._subscriptions.find(query, _UNFOLDED | {"topics": 0, "filter": 0}, batch_size=_READ_AT_ONCE)
-            return [_codec.value(document) for document in await cursor.limit(limit).to_list()]
+            return [_codec.value(document) for document in await cursor.sort("_id", ASCENDING).limit(limit).to_list()]
 
     async def forget_former(self, ids: Sequence[str], ends: Sequence[str], *, now: datetime) -> int:
         """Forget the former choices of these subscriptions that hold up to these ends, by their ids, as one;

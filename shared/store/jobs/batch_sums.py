@@ -17,7 +17,9 @@ from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, rec
 
 _BATCH = 100  # of the devices that a list may name, or of forty reasons and locales
 _MANY = 1_000  # of what is counted alone; reading more in one go holds the loop
-_COUNTED = dict.fromkeys(("ordinal", "status", "size", "settled", "receipt", "taken_at", "changed_at"), 1) | {"_id": 0}
+_COUNTED = dict.fromkeys(
+    ("ordinal", "status", "size", "settled", "receipt", "began_at", "taken_at", "changed_at"), 1
+) | {"_id": 0}
 
 
 class BatchSums:
@@ -86,11 +88,11 @@ class BatchSums:
 
     async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
         """The outcomes of the job's settled batches, one at a time, in any order."""
-        query, shown = {"job_id": job_id, "settled": True}, {"receipt": 1, "taken_at": 1, "changed_at": 1}
+        query = {"job_id": job_id, "settled": True}
+        shown = dict.fromkeys(("receipt", "began_at", "taken_at", "changed_at"), 1)
         with translate_errors():
             async for document in self._batches.find(query, shown):
-                times = document.get("taken_at"), document.get("changed_at")
-                yield Settled(receipt_of(document["receipt"]), *times)
+                yield Settled(receipt_of(document["receipt"]), _beginning_of(document), document.get("changed_at"))
 
     async def read_settled(self, job_id: str) -> AsyncIterator[Batch]:
         """The job's settled batches, in their order."""
@@ -119,6 +121,10 @@ def _counts_of(document: Document) -> BatchCounts:
         document["size"],
         document["settled"],
         receipt_of(document["receipt"]),
-        document.get("taken_at"),
+        _beginning_of(document),
         document.get("changed_at"),
     )
+
+
+def _beginning_of(document: Document) -> datetime | None:
+    return document.get("began_at") or document.get("taken_at")

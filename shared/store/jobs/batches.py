@@ -126,7 +126,7 @@ class Batches:
     async def take(self, batch: Batch, *, owner: str) -> Batch | None:
         """queued → sending, owned by a lane; `None` when the turn has passed or another lane was first."""
         change = {"owner": owner, "attempts": batch.attempts + 1}
-        dated = ("taken_at", "changed_at")
+        dated = ("taken_at", "changed_at") + (() if batch.receipt.recipients else ("began_at",))
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.SENDING, change, dated=dated)
 
     async def disown(self, batch: Batch) -> Batch | None:

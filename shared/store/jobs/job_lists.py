@@ -18,6 +18,9 @@ from shared.store.jobs.job_documents import job_of, place_at, place_of
 COUNTED = 100_000
 """The number at which counting ends."""
 
+GROUPS_AT_ONCE = 50
+"""The most localized pushes on a page: each has a job for some forty zones."""
+
 _LISTED = {"plan.templates": 0, "context": 0}
 _STEP = 1_000
 (_SCHEDULED,) = STARTABLE
@@ -92,10 +95,12 @@ class JobLists:
         until: datetime | None = None,
         before: str = "",
         limit: int,
+        grouped: bool = False,
     ) -> Page[Job]:
         """The jobs of this app, or of all, in this status, with or without a failure, with exactly these names of
         templates, by this maker, made from `since` on and before `until`, the newest first: those before this place.
-        Without their contexts."""
+        Without their contexts. If `grouped`, one job of each localized push that has such, and of a page's
+        `GROUPS_AT_ONCE` pushes at most."""
         templates = template.split(",") if template else ""
         creator = fold_email(by) if "@" in by else by  # people in any case, tokens by their exact names
         wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": creator}
@@ -106,9 +111,35 @@ class JobLists:
         query["place"] = {"$gt": place_at(since) if since else ""}
         if ends := [end for end in (before, place_at(until) if until else "") if end]:
             query["place"]["$lt"] = min(ends)
+        if grouped:
+            return await self._read_grouped(query, before, limit)
         return await read_page(
             self._jobs, query, job_of, order=("place",), direction=DESCENDING, limit=limit, without=_LISTED
         )
+
+    async def find_zones(self, group_ids: Sequence[str]) -> Sequence[Job]:
+        """All jobs of these groups, without their contexts."""
+        with translate_errors():
+            return [job_of(each) async for each in self._jobs.find({"group_id": {"$in": list(group_ids)}}, _LISTED)]
+
+    async def _read_grouped(self, query: Document, before: str, limit: int) -> Page[Job]:
+        """The zones of a push are made at one instant, so only that of `before` may have some on an earlier page."""
+        found: Page[Job] = Page()
+        earlier = query | {"place": {"$gte": before, "$lt": f"{before.partition('/')[0]}0"}}
+        with translate_errors():
+            seen = set(await self._jobs.distinct("group_id", earlier)) if before else set()
+            groups = 0
+            async for document in self._jobs.find(query, _LISTED).sort("place", DESCENDING):
+                is_zone = bool(document.get("zone"))
+                if is_zone and document["group_id"] in seen:
+                    continue
+                if len(found) == limit or groups == GROUPS_AT_ONCE:
+                    found.more = True
+                    break
+                seen.add(document["group_id"])
+                groups += is_zone
+                found.append(job_of(document))
+        return found
 
     async def count_open(self) -> Mapping[JobStatus, int]:
         """How many jobs with something left to do are in each status, as far as `COUNTED`."""

@@ -15,7 +15,7 @@ from shared.domain.jobs.totals import Totals
 from shared.store.documents import BSON_TYPES, Document, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, key_of, one_job, read_any_job
 
-_SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "template_names", "totals", "milestones"), 1)
+_SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "name", "template_names", "totals", "milestones"), 1)
 
 
 class JobMilestones(Struct, frozen=True):
@@ -25,7 +25,7 @@ class JobMilestones(Struct, frozen=True):
     key: str
     app_id: str
     group_id: str
-    template_names: tuple[str, ...]
+    name: str
     totals: Totals | None
     milestones: tuple[Milestone, ...]
     stored: list[Document]
@@ -70,7 +70,7 @@ def _milestones_of(document: Document) -> JobMilestones:
         key=key_of(document),
         app_id=document["app_id"],
         group_id=document["group_id"],
-        template_names=tuple(document["template_names"]),
+        name=document.get("name") or ",".join(document["template_names"]),
         totals=msgspec.convert(document.get("totals"), Totals | None),
         milestones=msgspec.convert(stored, tuple[Milestone, ...], builtin_types=BSON_TYPES),
         stored=stored,

@@ -11,6 +11,7 @@ from msgspec import Struct
 from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.audience.audiences import normal_locale
 from shared.domain.instants import from_ns
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
@@ -50,6 +51,14 @@ class RunningJob(Struct, frozen=True):
         return (0.0 if by_age else self.had or 0.0, self.created_at, self.key)
 
 
+class MessageSource(Struct, frozen=True):
+    """The origin of messages of a job; `locale` is the normal one of most of them."""
+
+    job_id: str
+    template: str
+    locale: str
+
+
 class MessageJobs:
     """The jobs of credentials in the `jobs` collection. All raise `Unavailable`."""
 
@@ -68,6 +77,29 @@ class MessageJobs:
         with translate_errors():
             found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
         return {job["incarnation"]: msgspec.json.decode(job["options"]).get("list", EVERYTHING) for job in found}
+
+    async def sources_of(self, incarnations: Collection[str]) -> dict[str, MessageSource]:
+        """The job, the template and the locale of messages of each of these incarnations that there is."""
+        fields = {"incarnation": 1, "template_names": 1, "options": 1}
+        with translate_errors():
+            found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
+        return {job["incarnation"]: _source_of(job) for job in found}
+
+    async def get_subject(self, incarnation: str, locale: str) -> str:
+        """The subject of the template in this normal locale that the job copied, with its tags; `""` without one."""
+        with translate_errors():
+            job = await self._jobs.find_one({"incarnation": incarnation}, {"plan.templates": 1})
+        templates = () if job is None else job["plan"].get("templates", ())
+        bodies = (each["body"] for each in templates if normal_locale(each["locale"]) == locale)
+        subjects = (msgspec.json.decode(body).get("subject") for body in bodies)
+        return next((subject for subject in subjects if isinstance(subject, str)), "")
+
+    async def count_under_way(self, app_id: str, *, most: int) -> int:
+        """How many jobs of the app send messages and have begun, running or held, at most so many."""
+        begun = [JobStatus.RUNNING.value, JobStatus.PAUSED.value, JobStatus.TRIPPED.value]
+        query = {"app_id": app_id, "status": {"$in": begun}, "credential_id": {"$gt": ""}}
+        with translate_errors():
+            return await self._jobs.count_documents(query, limit=most)
 
     async def find_running(self, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
         """The oldest of the jobs that run by this credential and send, of those created since then (ns)."""
@@ -145,6 +177,11 @@ class MessageJobs:
         with translate_errors():
             found = self._jobs.find(query, _OF_RUNNING).sort("created_at", ASCENDING).limit(limit)
             return [_running_job(document) async for document in found]
+
+
+def _source_of(document: Document) -> MessageSource:
+    options = msgspec.json.decode(document["options"], type=MessageOptions)
+    return MessageSource(document["_id"], ",".join(document["template_names"]), normal_locale(options.locale))
 
 
 def _open_of(credential_id: str) -> Document:

@@ -34,6 +34,21 @@ def after(ends: list[bool], care: Care = CARE) -> ReceiverHealth:
     return health
 
 
+@pytest.mark.parametrize(
+    ("ends", "percent"),
+    [
+        ([], 100),
+        ([False] * 14, 0),
+        ([True] * 500 + [False] * 20, 0),
+        ([False] * 20 + [True] * 5, 25),
+        ([True, False] * 30, 50),
+        ([False] * 500 + [True] * 20, 100),
+    ],
+)
+def test_people_are_shown_the_share_of_the_last_calls(ends: list[bool], percent: int) -> None:
+    assert after(ends).accepted_percent == percent
+
+
 @given(ENDS, st.integers(1, 100), st.integers(1, 100))
 def test_points_are_those_of_a_naive_count(ends: list[bool], heal: int, damage: int) -> None:
     points = 100

@@ -16,7 +16,7 @@ TRIPPED = Milestone(TRIP, NOON, "worker", "3 of 10 batches failed")
 
 
 def told(milestone: Milestone, key: str = "j.1") -> AuditRecord:
-    return milestone_record(milestone, job_id="j", job_key=key, app_id="a", template_names=("like", "love"))
+    return milestone_record(milestone, job_id="j", job_key=key, app_id="a", name="like,love")
 
 
 def test_a_milestone_is_told_with_its_role_its_job_and_why() -> None:

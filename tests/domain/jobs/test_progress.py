@@ -48,6 +48,16 @@ def test_a_batch_of_a_moment_does_not_make_a_rate_without_end() -> None:
     assert progress([at_once], Totals(), planned=True, now=NOW).rate == 10
 
 
+def test_a_batch_of_messages_under_way_is_measured_from_its_beginning_or_from_an_earlier_look() -> None:
+    meter = Meter(NOW)
+    meter.add(Settled(Receipt(sent=300), NOW - timedelta(seconds=60), NOW))  # it was paused for half of this
+    assert meter.progress(Totals(), planned=True).rate == 5
+    meter.compare(NOW - timedelta(seconds=1), 30)  # too short a time to tell
+    assert meter.progress(Totals(), planned=True).rate == 5
+    meter.compare(NOW - timedelta(seconds=20), 200)
+    assert meter.progress(Totals(), planned=True).rate == 10
+
+
 def test_a_batch_that_does_not_tell_when_it_was_taken_counts_from_when_it_was_settled() -> None:
     never_taken = Settled(Receipt(failed=10), taken_at=None, changed_at=NOW - timedelta(seconds=5))
     of_an_earlier_version = Settled(Receipt(sent=90), taken_at=None, changed_at=None)

@@ -24,6 +24,15 @@ def test_each_point_tells_the_recipients_a_second_until_the_next() -> None:
     assert rate_chart(batches) == [RatePoint(after(0), 10), RatePoint(after(1), 0), RatePoint(after(2), 35)]
 
 
+@pytest.mark.parametrize(("recipients", "seconds"), [(500, 50), (7, 3), (1, 90), (3_000, 4_000), (500, 3 * 3_600)])
+def test_the_recipients_of_a_batch_are_spread_over_its_time(recipients: int, seconds: int) -> None:
+    chart = rate_chart([SettledAt(recipients, NOON, after(seconds - 0.1))])
+    step = -(-seconds // POINTS)
+    assert sum(point.per_second for point in chart) * step == pytest.approx(recipients, rel=0.01)
+    if recipients > seconds:
+        assert max(point.per_second for point in chart) <= -(-recipients // seconds)
+
+
 def test_it_begins_when_the_first_batch_was_taken() -> None:
     assert [point.at for point in rate_chart([SettledAt(10, NOON, after(2))])] == [after(0), after(1), after(2)]
 

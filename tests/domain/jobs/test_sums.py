@@ -49,6 +49,13 @@ def test_they_are_the_sums(batches: list[BatchCounts]) -> None:
     assert sums.by_reason == Receipt(reasons=by_reason.reasons, locales=by_reason.locales)
 
 
+def test_a_batch_under_way_counts_in_the_rate_second_by_second() -> None:
+    sums = JobSums()
+    sums.put(0, BatchCounts(500, False, Receipt(sent=40), NOON, NOON + timedelta(seconds=3.9)))
+    assert sums.chart() == [RatePoint(NOON + timedelta(seconds=second), 10) for second in range(4)]
+    assert [each.receipt.sent for each in sums.recent] == [40] and sums.totals.settled == 0
+
+
 def test_a_job_without_batches_has_none() -> None:
     assert told(JobSums()) == (Totals(), Receipt(), [], 0, -1)
     assert 0 not in JobSums()

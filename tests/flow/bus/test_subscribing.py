@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
-from shared.domain.bus.filters import EventFilter
+from shared.domain.bus.filters import Comparison, DataCondition, EventFilter
 from shared.domain.bus.health import ReceiverHealth
 from shared.domain.bus.subscriptions import EventForm, EventSubscription, SubscriptionStatus, subscription_of
 from shared.domain.bus.wake_ups import FAR_AHEAD, queue_owner
@@ -70,9 +70,12 @@ async def test_a_new_one_has_its_topics_its_wake_up_and_its_cursor(store: Store,
 
 
 async def test_the_same_again_writes_nothing(store: Store, subscribing: Subscribing) -> None:
-    first = await subscribing.subscribe(wish("k", "a", "b"))
+    def over(text: str) -> EventFilter:
+        return EventFilter(data=(DataCondition("/x", Comparison.EQ, text),))
+
+    first = await subscribing.subscribe(wish("k", "a", "b", filter=over('{"a":1,"b":[2.50]}')))
     before = await version(store)
-    again = await subscribing.subscribe(wish("k", "b", "a"))
+    again = await subscribing.subscribe(wish("k", "b", "a", filter=over('{"b": [2.50], "a": 1}')))
     assert (again.subscription, again.secret) == (first.subscription, "")
     assert await version(store) == before
 

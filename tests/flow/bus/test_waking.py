@@ -11,7 +11,7 @@ from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.tasks import DELIVER_QUEUE, SLOW_QUEUE
 from shared.domain.bus.wake_ups import Wake, WakeStage, WakeUp, queue_owner
 from shared.domain.clock.occurrences import Occurrence
-from shared.flow.bus.waking import Waker
+from shared.flow.bus.waking import _TOGETHER_SECONDS, Waker, _ring_at
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 from shared.store.clock.occurrences import fresh_token
@@ -101,6 +101,13 @@ async def test_what_is_due_within_a_tick_is_handed_over_then_and_once(store: Sto
     assert (await told(wakers), await store.now() >= due) == (1, True)
 
 
+def test_timers_of_one_slice_of_time_ring_together() -> None:
+    slices = [_ring_at(1_000 + milliseconds / 1_000) for milliseconds in range(1, 200)]
+    assert slices == sorted(slices)
+    assert len(set(slices)) <= 200 / (_TOGETHER_SECONDS * 1_000) + 1
+    assert all(at >= 1_000 + place / 1_000 for place, at in enumerate(slices, 1))
+
+
 async def test_what_the_clock_holds_is_left_to_it(store: Store, wakers: list[Waker]) -> None:
     subscription = await add(store, "a")
     await wakers[0].wake([Wake(subscription.queue, await store.now() + timedelta(milliseconds=200), 1)])
@@ -127,7 +134,7 @@ async def test_an_earlier_moment_moves_the_timer_and_a_full_queue_needs_none(sto
     for seconds in (40, 20, 30):
         await waker.wake([Wake(subscription.queue, now + timedelta(seconds=seconds), 0)])
     (timer,) = waker._timers.values()
-    assert timer.when() <= asyncio.get_running_loop().time() + 20
+    assert timer.when() <= asyncio.get_running_loop().time() + 20 + _TOGETHER_SECONDS
     await waker.wake([Wake(subscription.queue, now + timedelta(seconds=20), 3)])
     assert (waker._timers, await told(wakers)) == ({}, 1)
 

@@ -317,7 +317,6 @@ async def test_a_path_or_query_with(house: House, method: str, path: str, field:
         ("GET", "/apps/{app}/nothing", None),
         ("PATCH", "/apps", None),
         ("GET", "/nothing", None),
-        ("GET", "/", None),
         ("GET", "/docs/nothing", None),
     ],
 )

@@ -3,7 +3,8 @@
 import pytest
 
 from shared.domain.bus.filters import Comparison, DataCondition, EventFilter
-from shared.domain.bus.subscriptions import PUBLISHED_KEY
+from shared.domain.bus.subscriptions import PUBLISHED_KEY, FormerChoice
+from shared.domain.positions import LogEnds
 from shared.store import Store
 from shared.store.bus.subscriptions import _codec
 from shared.store.documents import PAGE_BYTES
@@ -28,6 +29,17 @@ async def test_a_page_ends_where_it_has_many_bytes_and_the_next_goes_on(store: S
     assert keys == [each.key for each in wide]
     assert len(sizes) == 2
     assert max(sizes) <= PAGE_BYTES
+
+
+async def test_those_with_former_choices_are_read_page_by_page(store: Store) -> None:
+    former = FormerChoice(topics=("a",), filter=None, ends=LogEnds(id="ends", log="log", offsets=()))
+    some = [made(f"k{number}", "a", former=(former,)) for number in range(5)]
+    await store._database["bus_subscriptions"].insert_many([_codec.document(each) for each in some])
+    found, after = list[str](), ""
+    while page := await store.bus_subscriptions.find_with_former(2, after=after):
+        assert len(page) <= 2
+        found, after = [*found, *(each.id for each in page)], page[-1].id
+    assert found == sorted(each.id for each in some)
 
 
 async def test_lists_of_all_namespaces_read_nothing_long(store: Store) -> None:

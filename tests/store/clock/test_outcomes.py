@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from shared.domain.clock.dead_letters import ErrorCount, place_of
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.errors import Invalid
+from shared.domain.idempotency import Idempotency
 from shared.store import Store
 from shared.store.idempotency import FirstUse
 
@@ -197,48 +198,52 @@ async def test_what_was_delivered_is_told_by_whoever_comes_last(store: Store) ->
 
 async def test_an_idempotency_key_serves_one_request(store: Store) -> None:
     for _ in range(2):
-        assert await store.idempotency.claim("ns/k", "d1") == FirstUse()
+        assert await store.idempotency.claim(Idempotency("ns/k", "d1")) == FirstUse()
     with pytest.raises(Invalid) as refused:
-        await store.idempotency.claim("ns/k", "d2")
+        await store.idempotency.claim(Idempotency("ns/k", "d2"))
     assert refused.value.field == "Idempotency-Key"
-    assert await store.idempotency.recall("ns/k", "d2") is None
-    assert await store.idempotency.recall("ns/k", "d1") == FirstUse()
-    assert await store.idempotency.claim("ns2/k", "d2") == FirstUse()
+    assert await store.idempotency.recall(Idempotency("ns/k", "d2")) is None
+    assert await store.idempotency.recall(Idempotency("ns/k", "d1")) == FirstUse()
+    assert await store.idempotency.claim(Idempotency("ns2/k", "d2")) == FirstUse()
 
 
 async def test_what_the_first_request_with_a_key_made_is_remembered(store: Store) -> None:
-    assert await store.idempotency.claim("ns/k", "d1", at=NOON, made="this") == FirstUse(NOON, "this")
-    assert await store.idempotency.claim("ns/k", "d1", at=NOON + SECOND, made="that") == FirstUse(NOON, "this")
+    assert await store.idempotency.claim(Idempotency("ns/k", "d1"), at=NOON, made="this") == FirstUse(NOON, "this")
+    assert await store.idempotency.claim(Idempotency("ns/k", "d1"), at=NOON + SECOND, made="that") == FirstUse(
+        NOON, "this"
+    )
     await store.idempotency.remember("ns/k", "more")
-    assert await store.idempotency.claim("ns/k", "d1") == FirstUse(NOON, "more")
+    assert await store.idempotency.claim(Idempotency("ns/k", "d1")) == FirstUse(NOON, "more")
 
 
 async def test_what_was_made_is_replaced_where_nobody_else_was_first(store: Store) -> None:
-    await store.idempotency.claim("ns/k", "d1")
+    await store.idempotency.claim(Idempotency("ns/k", "d1"))
     assert await store.idempotency.replace_made("ns/k", "1", before="")
     assert not await store.idempotency.replace_made("ns/k", "2", before="")
     assert await store.idempotency.replace_made("ns/k", "3", before="1")
-    assert await store.idempotency.recall("ns/k", "d1") == FirstUse(made="3")
+    assert await store.idempotency.recall(Idempotency("ns/k", "d1")) == FirstUse(made="3")
     await store.idempotency._keys.update_one({"_id": "ns/k"}, {"$unset": {"made": ""}})  # as the first version wrote it
     assert await store.idempotency.replace_made("ns/k", "4", before="")
 
 
 async def test_a_key_of_an_earlier_version_says_when_it_was_used(store: Store) -> None:
     await store.idempotency._keys.insert_one({"_id": "ns/k", "digest": "d1", "at": NOON, "used_at": NOON})
-    assert await store.idempotency.claim("ns/k", "d1", made="this") == FirstUse(NOON, "")
+    assert await store.idempotency.claim(Idempotency("ns/k", "d1"), made="this") == FirstUse(NOON, "")
 
 
 async def test_of_many_equal_requests_at_once_one_is_the_first(store: Store) -> None:
     for key in range(20):
-        uses = await asyncio.gather(*(store.idempotency.claim(f"ns/{key}", "d", made=str(n)) for n in range(8)))
+        uses = await asyncio.gather(
+            *(store.idempotency.claim(Idempotency(f"ns/{key}", "d"), made=str(n)) for n in range(8))
+        )
         assert len({use.made for use in uses}) == 1
 
 
 async def test_idempotency_keys_are_forgotten_step_by_step(store: Store) -> None:
     for key in "abc":
-        await store.idempotency.claim(key, "d1")
+        await store.idempotency.claim(Idempotency(key, "d1"))
     now = await store.now()
     assert await store.idempotency.forget(before=now - timedelta(minutes=1), limit=10) == 0
     steps = [await store.idempotency.forget(before=now + timedelta(minutes=1), limit=2) for _ in range(3)]
     assert steps == [2, 1, 0]
-    assert await store.idempotency.claim("a", "d2", made="anew") == FirstUse(made="anew")
+    assert await store.idempotency.claim(Idempotency("a", "d2"), made="anew") == FirstUse(made="anew")

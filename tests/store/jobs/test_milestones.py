@@ -37,7 +37,7 @@ async def test_a_milestone_comes_with_its_move_and_stays_until_it_is_taken(store
     tripped = await trip(store, job_id)
     assert await store.jobs.move(job_id, to=JobStatus.TRIPPED, only=RUNNING, at=2, milestone=tripped) is None
     [found] = await find(store)
-    assert (found.id, found.key, found.app_id, found.template_names) == (job_id, f"{job_id}.1", "a", ("like",))
+    assert (found.id, found.key, found.app_id, found.name) == (job_id, f"{job_id}.1", "a", "like")
     assert found.milestones == (tripped,)
     assert await store.milestones.find_of([f"{job_id}.1", await added(store)]) == [found]
     for _ in range(2):

@@ -20,7 +20,7 @@ _ADMIN, _APP = "admin", "app/"
 class AccessPages(PageSet):
     """Users, tokens and their grants."""
 
-    section = NavSection("Access", _ACCESS, order=300)
+    section = NavSection("Access", _ACCESS, order=320, group="Admin")
 
     @PageRoute("/access", template="accounts/access.html")
     async def show_access(self, visit: Visit) -> Values:

@@ -13,7 +13,7 @@ COUNTED = 100
 
 
 class AppPages(PageSet):
-    section = NavSection("Apps", "/apps", order=21)
+    section = NavSection("Apps", "/apps", order=300, group="Admin")
 
     @PageRoute("/apps", template="accounts/apps.html")
     async def list_apps(self, visit: Visit) -> Values:

@@ -1,5 +1,7 @@
 """Subscriptions of the bus as its own API shows them. Instants are RFC 3339 in UTC."""
 
+from datetime import datetime
+
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
@@ -7,7 +9,7 @@ from services.api.bus.native.subscription_body import ConditionBody, FilterBody
 from services.api.http.wire import Timestamp, hide_path
 from shared.domain.bus.filters import EventFilter
 from shared.domain.bus.subscriptions import EventSubscription, SubscriptionStatus
-from shared.domain.instants import format_instant
+from shared.domain.instants import format_instant, format_maybe
 
 HIDDEN = "…"
 
@@ -15,7 +17,8 @@ HIDDEN = "…"
 class EventSubscriptionView(Struct, frozen=True, kw_only=True):
     """A subscription. `secret` is shown when it is made or rotated, and never again. `redacted` says that the values of
     `headers`, the path of `callback`, `uuid` and `contact` are left out: the caller is a viewer. `reason` says why it
-    is not active. `id` names it in metrics."""
+    is not active. `id` names it in metrics. `failing_since`, in the answers to GET, is when the receiver's calls
+    began to fail, `null` if the last one succeeded."""
 
     id: str
     key: str
@@ -38,10 +41,15 @@ class EventSubscriptionView(Struct, frozen=True, kw_only=True):
     updated_at: Timestamp
     secret: str | UnsetType = UNSET
     redacted: bool = False
+    failing_since: Timestamp | UnsetType | None = UNSET
 
 
 def subscription_view(
-    subscription: EventSubscription, *, secret: str = "", personal: bool = True
+    subscription: EventSubscription,
+    *,
+    secret: str = "",
+    personal: bool = True,
+    failing_since: datetime | UnsetType | None = UNSET,
 ) -> EventSubscriptionView:
     """The subscription as it is shown, without personal data unless `personal`."""
     return EventSubscriptionView(
@@ -66,6 +74,7 @@ def subscription_view(
         updated_at=format_instant(subscription.updated_at),
         secret=secret or UNSET,
         redacted=not personal,
+        failing_since=UNSET if isinstance(failing_since, UnsetType) else format_maybe(failing_since),
     )
 
 

@@ -1,6 +1,7 @@
 """`/bus/subscriptions`: keys of the caller's own. A caller with a role over another's namespace names it by
 `?namespace=` to see and move what is there, not to add to it."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +27,7 @@ from services.api.http.routes import Resource, Route
 from shared.domain.bus.subscriptions import EventSubscription
 from shared.domain.bus.topics import PrivateTopic
 from shared.domain.errors import Forbidden, Invalid
+from shared.flow.bus.standing import QueueStandings
 from shared.flow.bus.subscribing import MadeSubscription, Subscribing
 from shared.outgoing.checks import CheckUrl
 from shared.runtime.bus_settings import BusSettings
@@ -44,8 +46,11 @@ _route = partial(
 class BusSubscriptionsResource(Resource):
     """The routes of native subscriptions."""
 
-    def __init__(self, subscribing: Subscribing, settings: BusSettings, *, check_url: CheckUrl) -> None:
+    def __init__(
+        self, subscribing: Subscribing, standings: QueueStandings, settings: BusSettings, *, check_url: CheckUrl
+    ) -> None:
         self._subscribing = subscribing
+        self._standings = standings
         self._settings = settings
         self._check_url = check_url
 
@@ -57,11 +62,12 @@ class BusSubscriptionsResource(Resource):
         asked = paging.read_page(request, str)
         page = await self._subscribing.page(namespace=namespace_of(request), after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, page, lambda subscription: subscription.key)
-        return wire.answer([_show(request, subscription) for subscription in page], headers=headers)
+        return wire.answer(await self._show_all(request, page), headers=headers)
 
     @_route("GET", BUS_SUBSCRIPTION, summary="Show a subscription, never its secret.", who=VIEW_NAMESPACE)
     async def get_bus_subscription(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        return wire.answer(_show(request, await self._subscribing.get(namespace_of(request), key)))
+        [shown] = await self._show_all(request, [await self._subscribing.get(namespace_of(request), key)])
+        return wire.answer(shown)
 
     @_route(
         "PUT", BUS_SUBSCRIPTION,
@@ -122,6 +128,15 @@ class BusSubscriptionsResource(Resource):
     async def rotate_bus_secret(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         keep = timedelta(hours=read_keep_hours(await request.body()))
         return _answer_made(await self._subscribing.rotate_secret(namespace_of(request), key, keep=keep))
+
+    async def _show_all(
+        self, request: Request[Any, Any, Any], subscriptions: Sequence[EventSubscription]
+    ) -> list[EventSubscriptionView]:
+        since = await self._standings.find_failing([subscription.queue for subscription in subscriptions])
+        personal = sees_personal_data(request)
+        return [
+            subscription_view(each, personal=personal, failing_since=since.get(each.queue)) for each in subscriptions
+        ]
 
 
 def _show(request: Request[Any, Any, Any], subscription: EventSubscription) -> EventSubscriptionView:

@@ -19,12 +19,15 @@ from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRou
 from services.api.http.pages.typed import check_name, name_if_many, read_lines, read_pairs, read_whole, refuse
 from services.api.http.pages.visits import Visit, address
 
-SECTION = NavSection("Bus", "/bus", order=120, needs=("failing-receivers", "suspended-subscriptions"))
+SECTION = NavSection(
+    "Subscriptions", "/bus", order=120, group="Bus", needs=("failing-receivers", "suspended-subscriptions")
+)
+_TOPICS = NavSection("Topics", "/bus/topics", order=130, group="Bus")
 SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
 _DELIVERIES, _SHOWN = 100, 10
 _KEPT_SECONDS = 2
-_ALL_POINTS = 100
+_ALL = 100
 _RANKS = {"suspended": 0, "failing": 1, "unknown": 2, "paused": 3, "recovering": 4, "healthy": 5}
 _TROUBLE = frozenset({"suspended", "failing"})
 
@@ -78,7 +81,7 @@ class SubscriptionPages(PageSet):
         pressure = await visit.try_read("The load of the whole bus", "/bus/pressure")
         standings = await _read_standings(visit, found.value)
         return tell_whose(visit) | {
-            "title": "Bus",
+            "title": "Subscriptions",
             "standings": standings,
             "troubled": [each for each in standings if each["is_trouble"]],
             "pressure": pressure,
@@ -158,7 +161,7 @@ class SubscriptionPages(PageSet):
 
 
 class BusTopicPages(PageSet):
-    section = SECTION
+    section = _TOPICS
 
     @PageRoute("/bus/topics", template="bus/topics.html", refresh_seconds=5)
     async def show_topics(self, visit: Visit) -> Values:
@@ -233,7 +236,7 @@ def stand(subscription: Shown, health: Shown | None) -> Values:
         why = "the last call failed" if count == 1 else f"{count:,} calls in a row failed"
         word, since = "failing", health["failing_since"]
     elif health is not None:
-        word = "healthy" if health["points"] >= _ALL_POINTS else "recovering"
+        word = "healthy" if health["accepted_percent"] == _ALL else "recovering"
     host = _host_of(subscription["callback"])
     about = {"subscription": subscription, "health": health, "host": host, "is_trouble": word in _TROUBLE}
     return about | {"word": word, "why": why, "since": since}

@@ -17,7 +17,9 @@ Letters = list[dict[str, Any]]
 
 
 class DeadLetterPages(PageSet):
-    section = NavSection("Dead letters", LETTERS, order=200, needs=("dead-letters", "bus-dead-letters", "dead-tasks"))
+    section = NavSection(
+        "Dead letters", LETTERS, order=200, group="Problems", needs=("dead-letters", "bus-dead-letters")
+    )
     tab = NavSection("Schedules", LETTERS, under=LETTERS, order=0)
 
     @PageRoute(LETTERS, template="clock/dead-letters.html", refresh_seconds=5)

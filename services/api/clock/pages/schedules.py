@@ -17,7 +17,7 @@ from services.api.http.pages.visits import Visit, address
 from shared.domain.time_zones import time_zone
 
 _SCHEDULES = "/schedules"
-SECTION = NavSection("Schedules", _SCHEDULES, order=100, needs=("failing-callbacks",))
+SECTION = NavSection("Schedules", _SCHEDULES, order=100, group="Schedule", needs=("failing-callbacks",))
 _ONE = "/schedules/{key:str}"
 _SAID = {"fire": "fired", "pause": "paused", "resume": "resumed"}
 _DAY = timedelta(days=1, seconds=-1)  # the API ends earlier if more than 50 instants are due

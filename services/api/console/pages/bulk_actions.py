@@ -73,7 +73,7 @@ _WORDS = {
 
 
 class BulkActionPages(PageSet):
-    section = NavSection("Bulk actions", _ACTIONS, order=210)
+    section = NavSection("Bulk actions", _ACTIONS, order=210, is_seen=lambda _: False)
 
     @PageRoute(_ACTIONS, template="console/bulk-actions.html", refresh_seconds=5)
     async def show_actions(self, visit: Visit) -> Values:

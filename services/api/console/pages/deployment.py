@@ -14,7 +14,12 @@ _ORDER = {"gone": 0, "silent": 1, "alive": 2}
 
 class ProcessPages(PageSet):
     section = NavSection(
-        "Processes", "/processes", order=220, is_seen=lambda visit: visit.may("viewer"), needs=("silent-processes",)
+        "Processes",
+        "/processes",
+        order=310,
+        group="Admin",
+        needs=("silent-processes",),
+        is_seen=lambda visit: visit.may("viewer"),
     )
 
     def __init__(self, broker: BrokerSettings) -> None:
@@ -35,7 +40,7 @@ class ProcessPages(PageSet):
 
 
 class AuditPages(PageSet):
-    section = NavSection("Audit", "/audit", order=310, is_seen=lambda visit: visit.caller.is_admin)
+    section = NavSection("Audit", "/audit", order=330, group="Admin", is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute("/audit", template="console/audit.html")
     async def show_audit(self, visit: Visit) -> Values:
@@ -47,7 +52,7 @@ class AuditPages(PageSet):
 
 
 class SettingsPages(PageSet):
-    section = NavSection("Settings", "/settings", order=320, is_seen=lambda visit: visit.caller.is_admin)
+    section = NavSection("Settings", "/settings", order=340, group="Admin", is_seen=lambda visit: visit.caller.is_admin)
 
     @PageRoute("/settings", template="console/settings.html")
     async def show_settings(self, visit: Visit) -> Values:

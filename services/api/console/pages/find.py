@@ -1,4 +1,4 @@
-"""`/ui/find`: one box takes an address or an id, and tells what was sent there, what will be, and why not.
+"""`/ui/find`: one box takes an address or an id, and tells what was sent there, what waits there, and why not.
 
 Each app is asked by itself, by reads that an index serves. So no more apps are asked at once than `APPS_AT_ONCE`.
 """
@@ -11,10 +11,11 @@ from services.api.http.pages.apps import ShownApp, read_apps
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import SHOWN, Visit, address
+from services.api.messages.messages import RUNNING_HEADER
 from services.api.messages.pages.ledger import REASONS
 from services.api.messages.pages.recipients import CAUSES, CHANNELS
 from shared.domain.clock.schedules import KEY
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, explain_nothing
 
 APPS_AT_ONCE = 10
 NAMESPACES_AT_ONCE = 20
@@ -55,7 +56,9 @@ class FindPages(PageSet):
         *found, schedules = await visit.read_all(
             *(_look_in(visit, app, wanted) for app in among[:APPS_AT_ONCE]), _find_schedules(visit, wanted)
         )
-        known = [each for each in found if any(each[part] for part in ("things", "messages", "bars", "devices"))]
+        known = [
+            each for each in found if any(each[part] for part in ("things", "messages", "bars", "devices", "nothing"))
+        ]
         words = {"channels": CHANNELS, "causes": CAUSES, "meanings": REASONS}
         unread = [each["unread"] for each in found if each["unread"]]
         return values | words | {"found": known, "unread": unread, "schedules": schedules}
@@ -64,7 +67,7 @@ class FindPages(PageSet):
 async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
     of_app = f"of {app['name']}"
     found: Values = {"app": app, "things": [], "messages": [], "next": "", "accounts": {}, "bars": []}
-    found |= {"devices": [], "unread": ""}
+    found |= {"devices": [], "unread": "", "nothing": ""}
     if _ID.fullmatch(id_ := wanted.lower()):
         read = [visit.try_read(f"{what} {of_app}", path, app["id"], id_) for what, path, _ in _THINGS]
         there = zip(_THINGS, await visit.read_all(*read), strict=True)
@@ -81,6 +84,9 @@ async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
         accounts = await visit.try_read(f"Accounts {of_app}", "/apps/{}/credentials", app["id"], limit=_NAMES_READ)
         found |= {"messages": messages.value, "next": messages.next}
         found["accounts"] = {account["id"]: account["name"] for account in accounts or ()}
+    elif messages is not None and not bars and not devices and not found["things"]:
+        running = int(messages.headers.get(RUNNING_HEADER, 0))
+        found["nothing"] = explain_nothing(wanted, running) if running else ""
     return found | {"bars": bars or [], "devices": devices, "unread": unread}
 
 

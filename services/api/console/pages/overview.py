@@ -36,9 +36,12 @@ class OverviewPages(PageSet):
         if seen["deadLetters"]:
             letters = await visit.try_read("The newest dead letters", "/dead-letters", namespace="*", limit=_SHOWN)
         minutes = spread(seen["minutes"], known_time(seen["asOf"]))
+        is_quiet = not (seen["partial"] or seen["minutes"] or any(seen["jobs"]["open"].values()) or seen["deadLetters"])
+        apps = await visit.try_read("Apps", "/apps", limit=1) if is_quiet else None
         return {
             "title": "Overview",
             "seen": seen,
+            "is_new": apps == [],
             "paused": seen["jobs"]["open"].get("paused"),
             "minutes": minutes,
             "recipients": [total(minute["recipients"]) for minute in minutes],

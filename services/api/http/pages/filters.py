@@ -9,6 +9,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from shared.domain.audience.zones import REST
+from shared.domain.jobs.words import per_unit
 
 UNKNOWN = "\N{EN DASH}"
 _OFFSET = re.compile(r"([+-])(\d\d)(\d\d)")
@@ -33,6 +34,14 @@ def compact(value: float | None) -> str:
         if abs(value) >= least:
             return f"{value / least:.3g}{unit}"
     return f"{value:.3g}"
+
+
+def rate(per_second: float | None) -> str:
+    """`12` as `12 a second`, `0.0457` as `2.74 a minute`."""
+    if per_second is None:
+        return UNKNOWN
+    count, unit = per_unit(per_second)
+    return f"{compact(count)} a {unit}"
 
 
 def percent(part: float, whole: float) -> str:

@@ -43,6 +43,7 @@ _COMPRESSED_BYTES = 1_000
 _LONG_BYTES = 50_000  # what takes a millisecond or more to be compressed
 _LEVEL = 5
 _CELL = re.compile(r"<td\b")
+_BACKTICKS = re.compile(r"`([^`]+)`")
 
 _ASSETS = Path(__file__).parent / "assets"
 _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
@@ -105,13 +106,14 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
         loader=PrefixLoader(rooms), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     for name in (
-        "number", "compact", "percent", "size", "span", "instant", "pretty", "read_time", "exactly", "zone_name",
-        "full_stop",
+        "number", "compact", "rate", "percent", "size", "span", "instant", "pretty", "read_time", "exactly",
+        "zone_name", "full_stop",
     ):  # fmt: skip
         templates.filters[name] = getattr(filters, name)
     for name in ("stacked_bar", "area", "columns", "day_strip"):
         templates.globals[name] = getattr(pictures, name)
     templates.filters["label_cells"] = _label_cells
+    templates.filters["code_words"] = _code_words
     templates.globals |= {"file": page_files.name, "address": address, "with_query": filters.with_query}
     templates.globals["needs_reason"] = partial(_needs_reason, demands_reasons)
     templates.globals |= {"percent": filters.percent, "reason_characters": REASON_CHARACTERS}
@@ -122,6 +124,10 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
 def _needs_reason(demands_reasons: bool, action: str) -> bool:
     """Whether a form with this address is refused without a reason: the address ends with the act's verb."""
     return demands_reasons and ends_something(urlsplit(action).path.rpartition("/")[2])
+
+
+def _code_words(text: str) -> Markup:
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
 
 
 def _label_cells(row: Markup, heads: Sequence[str]) -> Markup:

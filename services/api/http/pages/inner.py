@@ -48,11 +48,12 @@ class ApiProblem(Exception):
 
 
 class ApiAnswer(Struct, frozen=True):
-    """The JSON of a route's answer, and the cursor of a list's next page, `""` after the last one. Parts that
-    are only handed on are a `msgspec.Raw`."""
+    """The JSON of a route's answer, the cursor of a list's next page, `""` after the last one, and the headers. Parts
+    that are only handed on are a `msgspec.Raw`."""
 
     value: Any
     next: str = ""
+    headers: Mapping[str, str] = {}
 
 
 class InnerApi:
@@ -86,7 +87,7 @@ class InnerApi:
             raise _problem(status, answer)
         is_json = "json" in headers.get("content-type", "")
         value = decode_but(answer) if is_json and answer.strip() else answer.decode("utf-8", "replace")
-        return ApiAnswer(value, _next_of(headers.get("link", "")))
+        return ApiAnswer(value, _next_of(headers.get("link", "")), headers)
 
     def _scope(self, method: str, path: str, query: str, headers: dict[str, str]) -> Any:
         outer = self._request.scope

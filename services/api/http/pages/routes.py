@@ -28,13 +28,14 @@ Values = dict[str, Any]
 
 
 class NavSection(Struct, frozen=True):
-    """An entry of the navigation, or of the tabs of the section `under`: `path` is below `/ui`. `is_seen` tells to whom
-    it is shown. Its badge counts the work of the kinds in `needs`."""
+    """An entry of the navigation, below the heading `group`, or of the tabs of the section `under`: `path` is below
+    `/ui`. `is_seen` tells to whom it is shown. Its badge counts the work of the kinds in `needs`."""
 
     label: str
     path: str
     order: int
     under: str = ""
+    group: str = ""
     needs: tuple[str, ...] = ()
     is_seen: Callable[[Visit], bool] = lambda _: True
 

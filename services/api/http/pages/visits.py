@@ -21,7 +21,7 @@ from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.runtime.cached import CachedByKey, is_unavailable
 
-FORM_BYTES = 4 * 2**20
+FORM_BYTES = 4_000_000
 SHOWN = 50
 """How many things a list shows at once."""
 

@@ -82,7 +82,7 @@ class GroupPages(PageSet):
         left = sum(max(row.devices - row.job["completedTokens"], 0) for row in rows)
         has_ended = all(row.shown.has_ended for row in rows)
         return {
-            "title": group["templateName"] or "Localized push",
+            "title": group["name"] or "Localized push",
             "group": group,
             "app": app,
             "rows": rows,

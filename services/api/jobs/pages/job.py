@@ -25,6 +25,7 @@ from services.api.jobs.pages.job_words import (
 )
 from shared.domain.jobs import events
 from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.words import SILENT, label_of
 
 PATH = "/jobs/{app_id:str}/{job_id:str}"
 SAID = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
@@ -33,31 +34,9 @@ _SETTLES = timedelta(seconds=30)
 _SLOW_REFRESH = 5
 
 _FAIL = str(events.EventState.FAIL)
-_LABELS = {
-    events.READ_FILE: "File read",
-    events.PLAN: "Audience split into batches",
-    events.SEND: "Sending",
-    events.SEND_ENDED: "All batches done",
-    events.SEND_DIRECT: "Sending",
-    events.FINISH: "Closed",
-    events.PAUSE: "Paused",
-    events.RESUME: "Resumed",
-    events.STOP: "Stopped",
-    "job_retried": "Retried",
-}
-_BEGUN = {events.READ_FILE: "Reading the file", events.PLAN: "Splitting the audience into batches"}
-_FAILED = {
-    events.READ_FILE: "The file could not be read",
-    events.PLAN: "The audience could not be split",
-    events.SEND: "It failed",
-    events.SEND_DIRECT: "It could not be sent",
-    events.FINISH: "The control group's file could not be written",
-}
 _MARKED = {events.PAUSE: "mark", events.RESUME: "mark", events.STOP: "bad"}
 _MOST_IDLE = 240
 """The most steps of a chart in which a held job sends nothing."""
-
-_SILENT = {"starting", "finished", "Finished all batches"}
 
 
 class JobPages(PageSet):
@@ -69,7 +48,7 @@ class JobPages(PageSet):
         job = await visit.read("/apps/{}/jobs/{}", app_id, job_id)
         shown, view = show_job(job), visit.query("show")
         values: Values = {
-            "title": job["templateName"] or "Job",
+            "title": job["name"] or "Job",
             "job": job,
             "shown": shown,
             "messages": job.get("messages"),
@@ -197,14 +176,12 @@ def chart_of(points: Sequence[Json], told: Sequence[TimelineEvent]) -> RateChart
 
 def _read(stage: str, event: dict[str, Any], failure: str) -> TimelineEvent:
     by, is_bad = event["by"], event["state"] == _FAIL
-    is_begun = event["state"] == events.EventState.RUNNING
     is_trip = is_bad and stage == events.SEND and (not failure or event["message"] != failure)
-    words = _FAILED if is_bad else _BEGUN if is_begun else _LABELS
     return TimelineEvent(
         at=known_time(event["createdAt"]),
-        label="Tripped" if is_trip else words.get(stage) or _LABELS.get(stage, stage),
+        label="Tripped" if is_trip else label_of(stage, event["state"]),
         by="" if by is None or by["kind"] == events.BY_ITSELF.kind else by["name"],
-        message="" if event["message"] in _SILENT else event["message"],
+        message="" if event["message"] in SILENT else event["message"],
         tone="bad" if is_trip else _MARKED.get(stage, ""),
         is_bad=is_bad,
     )

@@ -59,6 +59,7 @@ def read_job(visit: Visit) -> dict[str, Any]:
     """The body of the job. Raises `ApiProblem` for the first field that cannot be read."""
     when = visit.read_field("when") or NOW
     body = _read_sender(visit) | {
+        "name": visit.read_field("name"),
         "filters": _read_columns(visit),
         "csvPath": visit.read_field("csvPath"),
         "context": read_object(visit.form, "context") or EMPTY_OBJECT,

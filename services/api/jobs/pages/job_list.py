@@ -1,36 +1,30 @@
 """`/ui/jobs`: the jobs of all apps that the reader may see, the newest first."""
 
-from collections import Counter
-from collections.abc import Sequence
 from http import HTTPStatus
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from services.api.http.pages.apps import read_apps
 from services.api.http.pages.inner import ApiAnswer, ApiProblem
 from services.api.http.pages.routes import NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.visits import Visit
+from services.api.jobs.job_view import ENDED
 from services.api.jobs.pages.job_words import STATES, Json, Shown, mean_rate, show_job
 
-SECTION = NavSection("Jobs", "/jobs", order=10)
+SECTION = NavSection("Jobs", "/jobs", order=10, group="Send")
 _FILTERS, _TIMES = ("app", "status", "template", "by"), ("since", "until")
 _MINUTES = len("2026-11-25T19:00")
 
 
 class ListedJobRow(Struct, frozen=True):
-    """A job, how it stands, and devices a second; or a localized push, which has the rows of those of its `zones` that
-    are on this page."""
+    """A job or a localized push, how it stands, and recipients a second. `words` counts the zones of a push by state,
+    `ended` those that have ended."""
 
     job: Json
     shown: Shown
-    rate: float | None = None
-    zones: list["ListedJobRow"] = []
-
-    @property
-    def words(self) -> dict[str, int]:
-        """How many of the zones stand how."""
-        return dict(Counter(zone.shown.word for zone in self.zones))
+    rate: float | None
+    words: dict[str, int] = {}
+    ended: int = 0
 
 
 class JobListPages(PageSet):
@@ -54,34 +48,23 @@ class JobListPages(PageSet):
             if problem.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
             return values | {"problem": problem, "refresh_seconds": 0}
-        return values | {"rows": fold_zones(list(map(_row, found.value))), "next": found.next}
+        return values | {"rows": list(map(_row, found.value)), "next": found.next}
 
     async def _find(self, visit: Visit) -> ApiAnswer:
         wanted = {name: visit.query(name).strip() for name in _FILTERS}
         times = {name: _as_instant(visit.query(name)) for name in _TIMES}
-        return await visit.read_list("/jobs", **times, **wanted)
-
-
-def fold_zones(rows: Sequence[ListedJobRow]) -> list[ListedJobRow]:
-    """The rows, with those of one localized push as one, in the place of the newest."""
-    folded: dict[str, ListedJobRow] = {}
-    for row in rows:
-        key = row.job["jobGroupId"] if row.job["zone"] else row.job["id"]
-        first = folded.get(key)
-        if first is None:
-            folded[key] = replace(row, zones=[row] if row.job["zone"] else [])
-        else:
-            first.zones.append(row)
-    return list(folded.values())
+        return await visit.read_list("/jobs", grouped="true", **times, **wanted)
 
 
 def _row(job: Json) -> ListedJobRow:
-    shown = show_job(job)
-    if shown.word != "running":
-        return ListedJobRow(job, shown, rate=mean_rate(job, shown))
-    # Messages are counted when their batch ends, which may be long after it began.
-    is_unknown = job.get("credentialId") and not job["rate"]
-    return ListedJobRow(job, shown, rate=None if is_unknown else float(job["rate"]))
+    shown, states = show_job(job), job.get("states", {})
+    return ListedJobRow(
+        job,
+        shown,
+        rate=float(job["rate"]) if shown.word == "running" else mean_rate(job, shown),
+        words={STATES[state]: count for state, count in states.items()},
+        ended=sum(count for state, count in states.items() if state in ENDED),
+    )
 
 
 def _as_instant(typed: str) -> str:

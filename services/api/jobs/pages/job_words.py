@@ -56,6 +56,7 @@ class Shown(Struct, frozen=True):
     may_resume: bool
     may_stop: bool
     left: int
+    nothing_sent: bool
 
 
 def show_job(job: Json) -> Shown:
@@ -77,6 +78,7 @@ def show_job(job: Json) -> Shown:
         may_resume=state in RESUMABLE,
         may_stop=state in STOPPABLE,
         left=max(job["totalTokens"] - job["completedTokens"], 0),
+        nothing_sent=state == JobState.COMPLETED and job["totalTokens"] > 0 and not job.get("sent", 1),
     )
 
 

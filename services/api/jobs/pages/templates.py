@@ -22,7 +22,7 @@ ENGLISH = "en"
 _UNSERVED = "No device gets it: another text has the same locale. Delete one of them."
 _TAG = re.compile(r"(\{\{.*?\}\})", re.DOTALL)
 
-SECTION = NavSection("Templates", "/templates", order=20)
+SECTION = NavSection("Templates", "/templates", order=20, group="Send")
 _NEW = "/templates/{app_id:str}/new"
 _EDIT = "/templates/{app_id:str}/edit/{template_id:str}"
 _PAGE, _RENDERED = "jobs/editor.html", "jobs/rendered.html"
@@ -122,7 +122,7 @@ class TemplatePages(PageSet):
             if not problem.is_refusal:
                 raise
             trial = {"body": None, "bytes": 0, "fault": problem.detail, "field": problem.field, "valuelessTags": []}
-        return {"trial": trial, "notification": read_notification(trial["body"])}
+        return {"trial": trial, "notification": message_of(trial["body"])}
 
 
 async def read_named(visit: Visit, app_id: str, name: str) -> tuple[list[TemplateItem], bool]:

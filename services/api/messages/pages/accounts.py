@@ -26,7 +26,7 @@ ACCOUNTS_SHOWN = 6
 """How many accounts are live at once: each is a read of its own."""
 JOBS_SHOWN = 10
 
-SECTION = NavSection("Messages", "/messages", order=110, needs=("stopped-accounts",))
+SECTION = NavSection("Accounts", "/messages", order=30, group="Send", needs=("stopped-accounts",))
 _SAID = {"suspend": "suspended", "activate": "activated", "test": "tested"}
 _ACCOUNT = "/apps/{}/credentials/{}"
 _PAGE = "/messages/{app_id:str}/credentials/{credential_id:str}"
@@ -57,7 +57,7 @@ class AccountPages(PageSet):
         apps = await read_apps(visit)
         app = await choose_app(visit, apps)
         apps = apps if app is None or app in apps else [app, *apps]
-        values = {"title": "Messages", "apps": apps, "app": app, "accounts": [], "jobs": [], "next": ""}
+        values = {"title": "Accounts", "apps": apps, "app": app, "accounts": [], "jobs": [], "next": ""}
         return values if app is None else values | await self._read_standing(visit, app["id"])
 
     @PageRoute(_PAGE, template="messages/account.html", refresh_seconds=2, shared_by_roles=True)

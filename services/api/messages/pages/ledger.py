@@ -62,7 +62,7 @@ class LedgerPages(PageSet):
             account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, job["credentialId"])
         counts = job.get("messages") or {}
         return {
-            "title": f"Messages of {job['templateName'] or job_id}",
+            "title": f"Messages of {job['name'] or job_id}",
             "job": job,
             "account": account,
             "counts": counts,
@@ -106,7 +106,6 @@ class LedgerPages(PageSet):
             "account": account,
             "attempts": [*message["earlier"], last_attempt(message)] if message["attempt"] else message["earlier"],
             "meanings": REASONS,
-            "job_id": visit.query("job"),
         }
 
     @FormRoute(_MESSAGE_PAGE + "/cancel", page="show_message")

@@ -11,9 +11,11 @@ from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, PageRoute, PageSet, Values
 from services.api.http.pages.typed import read_lines, refuse
 from services.api.http.pages.visits import SHOWN, Visit, address
+from services.api.messages.messages import RUNNING_HEADER
 from services.api.messages.pages.accounts import SECTION
 from services.api.messages.pages.kinds import KINDS
 from services.api.messages.pages.ledger import REASONS
+from shared.domain.messages.recipients import explain_nothing
 
 CHANNELS = {"mail": "mail address", "sms": "phone number", "push": "device token", "other": "other"}
 CAUSES = {
@@ -102,7 +104,9 @@ class RecipientPages(PageSet):
             if not problem.is_refusal:
                 raise
             return {"wrong": problem.detail, "suppressions": [], "next": ""}
-        return {"messages": found.value, "suppressions": suppressions, "next": found.next}
+        running = int(found.headers.get(RUNNING_HEADER, 0))
+        nothing = explain_nothing(wanted, running).partition(". ")[2] if running else ""
+        return {"messages": found.value, "suppressions": suppressions, "next": found.next, "nothing": nothing}
 
     async def _suppress_one(self, visit: Visit, app_id: str, body: dict[str, str]) -> None:
         try:

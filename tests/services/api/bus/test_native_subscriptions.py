@@ -36,7 +36,7 @@ async def test_a_subscription_is_made_shown_changed_and_removed(bus: Bus) -> Non
     assert (changed.status, changed.json["timeout_ms"], changed.json["max_events"]) == (200, 0, 5)
     assert "secret" not in changed.json
     shown = await mine.get(f"{ALL}/orders")
-    assert (shown.status, shown.json) == (200, changed.json)
+    assert (shown.status, shown.json) == (200, changed.json | {"failing_since": None})
     assert is_empty(await mine.delete(f"{ALL}/orders"), 204)
     assert is_refused(await mine.get(f"{ALL}/orders"), 404)
     assert is_refused(await mine.delete(f"{ALL}/orders"), 404)

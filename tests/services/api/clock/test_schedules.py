@@ -171,6 +171,48 @@ async def test_post_again_changes_nothing_and_another_content_is_a_conflict(hous
     assert await schedule(house, key) == before
 
 
+_PAYLOAD, _ANOTHER = '{"report": "sales", "n": [1, 2.50]}', "callback.data.payload"
+
+
+@pytest.mark.parametrize(
+    ("payload", "more", "differs"),
+    [
+        (_PAYLOAD, {}, ""),
+        ('{"n":[1,2.50],"report":"s\\u0061les"}', {}, ""),
+        ('{"report":\n"sales","n":[1,2.50]}', {"retry": {"attempts": 10}, "labels": {}}, ""),
+        ('{"report": "sales", "n": [1.0, 2.50]}', {}, _ANOTHER),
+        ('{"report": "sales", "n": [1, 2.5]}', {}, _ANOTHER),
+        ('{"report": "sales", "n": ["1", 2.50]}', {}, _ANOTHER),
+        ('{"report": "sales", "n": [2.50, 1]}', {}, _ANOTHER),
+        ('{"report": "Sales", "n": [1, 2.50]}', {"retry": {"attempts": 3}}, f"{_ANOTHER}, retry.attempts"),
+        (_PAYLOAD, {"labels": {"team": "a"}, "misfire": "skip"}, "misfire, labels.team"),
+        (_PAYLOAD, {"every": None, "cron": "0 9 * * *"}, "cron, timezone, every"),
+        (_PAYLOAD, {"starts_at": "2020-01-01T00:00:00Z"}, "starts_at"),
+    ],
+)  # fmt: skip
+async def test_json_that_is_spelled_otherwise_is_the_same_and_a_conflict_names_the_fields(
+    house: House, payload: str, more: dict[str, Any], differs: str
+) -> None:
+    def spell(payload: str, more: dict[str, Any]) -> bytes:
+        callback = b'{"type":"rabbitmq","data":{"queue":"invitations","payload":%b}}' % payload.encode()
+        fields = {"key": key, "every": 3600} | more
+        return json.dumps(fields)[:-1].encode() + b',"callback":' + callback + b"}"
+
+    key = fresh_key()
+    assert (await house.admin.post("/schedules", spell(_PAYLOAD, {}))).status == 201
+    before = await schedule(house, key)
+    again = await house.admin.post("/schedules", spell(payload, more))
+    if not differs:
+        assert again.status == 200
+        assert (await house.admin.put(f"/schedules/{key}", spell(payload, more))).status == 200
+    else:
+        assert again.status == 409
+        named = again.json["detail"].partition("differs in: ")[2]
+        assert set(named.split(", ")) == set(differs.split(", "))
+        assert b"ales" not in again.body
+    assert await schedule(house, key) == before  # with the text that it came with
+
+
 async def test_put_makes_keeps_and_replaces(house: House) -> None:
     key, instants, moved = fresh_key(), ahead(1, 2), ahead(3)
     path = f"/schedules/{key}"
@@ -450,6 +492,8 @@ async def test_an_idempotency_key_belongs_to_one_request(house: House) -> None:
     wanted = body(key)
     assert (await house.admin.post("/schedules", wanted, idempotency_key=token)).status == 201
     assert (await house.admin.post("/schedules", wanted, idempotency_key=token)).status == 200
+    spelled = json.dumps(dict(reversed(wanted.items())), indent=2).encode()
+    assert (await house.admin.post("/schedules", spelled, idempotency_key=token)).status == 200
     another = fresh_key()
     for path, content in (("/schedules", body(another)), ("/schedules/bulk", [body(another)])):
         refused = await house.admin.post(path, content, idempotency_key=token)

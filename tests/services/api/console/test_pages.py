@@ -32,6 +32,15 @@ def admin(house: House) -> Browser:
     return Browser(house.admin.app, headers={"x-forwarded-email": ADMIN}, peer=PROXY)
 
 
+async def test_a_newcomer_sees_first_steps_until_there_is_an_app(house: House, admin: Browser) -> None:
+    assert (await house.admin.get("/apps")).json == [], "this is the first test of this module"
+    words = text_of(await admin.get(""))
+    assert ("First steps" in words, "Pushes a minute" in words) == (True, False)
+    await house.app()
+    words = text_of(await admin.get("?again=1"))
+    assert ("First steps" in words, "Pushes a minute" in words) == (False, True)
+
+
 async def test_what_runs_and_waits_is_shown(house: House, admin: Browser) -> None:
     page = text_of(await admin.get("/processes"))
     assert "No process is running" in page
@@ -177,3 +186,9 @@ async def test_a_viewer_sees_what_runs_and_none_of_the_rest(house: House) -> Non
     assert (page.status, "Settings" in text_of(page), "Audit" in text_of(page)) == (200, False, False)
     for path in ("/settings", "/audit"):
         assert (await viewer.get(path)).status == 403
+
+
+async def test_code_in_the_meaning_of_a_setting_is_shown_as_code(admin: Browser) -> None:
+    page = (await admin.get("/settings?q=management_url")).body.decode()
+    assert "<code>carillon init</code>" in page
+    assert "`" not in page

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from litestar import Litestar
 
+from services.api.http.documentation import DocumentationResource
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -132,6 +134,33 @@ async def test_links_are_made_of_the_public_url(house: House) -> None:
     assert 'src="/push/docs/page.js"' in page
     assert '"/push/openapi.json"' in (await client.get("/docs/page.js")).body.decode()
     assert (await client.get("/openapi.json")).json["servers"] == [{"url": "https://carillon.example.com/push"}]
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [("text/html,application/xhtml+xml,*/*;q=0.8", 303), ("*/*", 200), ("application/json", 200), (None, 200)],
+)
+async def test_the_root_leads_a_browser_to_the_dashboard_and_tells_a_program_the_ways(
+    house: House, accept: str | None, status: int
+) -> None:
+    for client, path in (
+        (behind(house, host="0.0.0.0", public_url="https://carillon.example.com/push/"), "/push"),
+        (Client(house.admin.app, {}, "203.0.113.9"), ""),
+    ):
+        reply = await asked(client, "GET", "/", **({"accept": accept} if accept else {}))
+        assert (reply.status, reply.headers["vary"]) == (status, "accept")
+        if status == 303:
+            assert (reply.headers["location"], reply.body) == (f"{path}/ui", b"")
+        else:
+            assert reply.json == {
+                "dashboard": f"{path}/ui", "docs": f"{path}/docs", "openapi": f"{path}/openapi.json",
+            }  # fmt: skip
+
+
+async def test_the_root_names_no_dashboard_where_there_is_none() -> None:
+    app = Litestar(DocumentationResource([]).handlers(), openapi_config=None)
+    reply = await Client(app).get("/", accept="text/html")
+    assert (reply.status, reply.json) == (200, {"docs": "/docs", "openapi": "/openapi.json"})
 
 
 async def test_without_a_public_url_links_are_made_of_the_host(house: House) -> None:

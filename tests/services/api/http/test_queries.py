@@ -21,8 +21,9 @@ JOB = {"service": "apns"}
 CALLBACK = {"type": "rabbitmq", "data": {"queue": "orders", "payload": 1}}
 # Providers, probes, browsers and trackers add parameters of their own here.
 LENIENT = {
-    "/callbacks/{credential_id:str}", "/callbacks/{credential_id:str}/{message_id:str}", "/docs", "/docs/{name:str}",
-    "/health", "/health/ping", "/health/ping.json", "/healthcheck", "/openapi.json", "/u/{token:str}",
+    "/", "/callbacks/{credential_id:str}", "/callbacks/{credential_id:str}/{message_id:str}", "/docs",
+    "/docs/{name:str}", "/health", "/health/ping", "/health/ping.json", "/healthcheck", "/openapi.json",
+    "/u/{token:str}",
 }  # fmt: skip
 
 

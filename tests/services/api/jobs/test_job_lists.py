@@ -1,11 +1,14 @@
 """`/jobs`: the jobs of all apps that a caller may see."""
 
+import uuid
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.instants import format_instant, from_ns
 from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.totals import Totals
 from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.store.made import a_job
@@ -52,6 +55,33 @@ async def test_jobs_of_several_apps_are_one_list_in_pages(house: House) -> None:
     everything = [job["id"] for job in await follow(house.admin, "/jobs")]
     assert [job_id for job_id in everything if job_id in ids] == ids
     assert len(everything) >= 12
+
+
+async def test_a_localized_push_is_one_job_on_one_page_of_a_grouped_list(house: House) -> None:
+    app_id, client = await house.app(), house.admin
+    zones = [f"+{hour:02}{minute}" for hour in range(15) for minute in ("00", "30", "45")]
+    at = [10**18, 10**18, 10**18 + 1]  # two of one instant
+    groups = [str(uuid.uuid4()) for _ in at]
+    done = Totals(batches=1, settled=1, planned=10, sent=8, failed=2)
+    for group_id, created_at in zip(groups, at, strict=True):
+        for number, zone in enumerate(zones):
+            ended = {"status": JobStatus.COMPLETED, "totals": done, "completed_at": 10**18 + number, "open": False}
+            job = a_job(app_id=app_id, zone=zone, group_id=group_id, created_at=created_at, localized=True)
+            waits = {"status": JobStatus.SCHEDULED, "starts_at": 10**18 + 5}
+            await house.store.jobs.add(replace(job, **(waits if number % 3 else ended)))
+    alone = await some_jobs(house, app_id, count=3)
+    expected, shown = {*groups, *alone}, []
+    for limit in (1, 2, 3, 20):
+        for query in ("", "&status=scheduled", "&status=completed"):
+            shown = await follow(client, f"/jobs?app={app_id}&grouped=true&limit={limit}{query}")
+            found = [job["id"] for job in shown]
+            assert len(found) == len({*found}) and {*found} == (expected if not query else {*groups}), (limit, query)
+    push = next(job for job in shown if job["id"] == groups[0])
+    assert (push["totalTokens"], push["sent"], push["failed"], push["totalBatches"]) == (150, 120, 30, 15)
+    assert (push["state"], push["states"], push["zone"]) == ("scheduled", {"completed": 15, "scheduled": 30}, "")
+    assert (push["jobGroupId"], push["completedAt"]) == (groups[0], 0)
+    assert len((await client.get(f"/jobs?app={app_id}")).json) == 3 * 45 + 3
+    assert (await client.get("/jobs?grouped=perhaps")).json["field"] == "grouped"
 
 
 async def test_a_job_says_how_it_ended(house: House) -> None:

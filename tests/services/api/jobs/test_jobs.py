@@ -173,8 +173,9 @@ async def test_a_repeated_request_with_its_key_is_answered_with_the_first_job(ho
     again = await _post(house, app_id, body, Idempotency_Key="order 7")
     assert (first.status, again.status) == (201, 200)
     assert again.json == first.json
-    other = await _post(house, app_id, JOB, Idempotency_Key="order 7")
+    other = await _post(house, app_id, JOB | {"filters": {"tier": "gold"}}, Idempotency_Key="order 7")
     assert (other.status, other.json["field"]) == (422, "Idempotency-Key")
+    assert set(other.json["detail"].partition("differs in: ")[2].split(", ")) == {"expiresAt", "filters"}
 
 
 async def test_a_key_belongs_to_its_caller(house: House) -> None:

@@ -10,6 +10,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.pacing import Pace
 from shared.runtime.server_settings import ProviderSettings
+from tests.providers.fakes import fake_process
 from tests.providers.rules import Cut, Rule
 from tests.services.api.client import Client, Reply
 from tests.services.api.messages.conftest import SECRET, Desk, capabilities_with
@@ -62,6 +63,8 @@ async def test_a_test_message_goes_first_and_then_it_is_there(desk: Desk) -> Non
     ("rule", "status", "field", "words"),
     [
         (Rule(status=400, text="no such sender hush-hush-hush"), 422, "testRecipient", "refuses the test message"),
+        (Rule(status=404), 422, "fields.url", "refuses the test message"),
+        (Rule(status=503, text="Later."), 422, "fields.url", "HTTP 503: Later; check fields.url"),
         (Rule(status=401, text="who are you, Bearer hush-hush-hush"), 422, "secret", "does not let us in"),
         (Rule(status=503), 422, "fields.url", "does not take the test message now"),
         (Rule(status=429), 422, "fields.url", "does not take the test message now"),
@@ -102,6 +105,20 @@ async def test_a_provider_that_is_not_there_is_the_callers_mistake_and_no_outage
     assert "does not take the test message now" in refused.json["detail"]
     assert advice in refused.json["detail"]
     assert await stored(desk, app_id) == []
+
+
+async def test_a_mail_server_without_starttls_marks_the_field_tls(desk: Desk) -> None:
+    app_id = await desk.house.app()
+    async with fake_process("smtp_fake") as server:
+        fields = SMTP | {"port": server.port}
+        refused = await desk.admin.post(path(app_id), desk.body(kind="smtp", fields=fields, secret={}))
+        assert (refused.status, refused.json["field"]) == (422, "fields.tls")
+        assert refused.json["detail"] == (
+            "The server offers no STARTTLS. Set fields.tls to never (this machine only), implicit (port 465) or "
+            "offered."
+        )
+        made = await desk.admin.post(path(app_id), desk.body(kind="smtp", fields=fields | {"tls": "never"}, secret={}))
+        assert made.status == 201, made.body
 
 
 async def test_a_store_that_is_away_is_an_outage_of_ours(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ async def test_pages_follow_the_audience(campaign: Campaign, job: Job) -> None:
         "id": expected[1], "credentialId": campaign.credential_id, "recipient": "+6591234567", "state": "sent",
         "reason": "", "detail": "", "attempt": 1, "round": 0, "repeated": 0, "providerId": "-9",
         "answeredAt": "2026-12-24T14:00:00Z", "deliveredAt": None, "readAt": None, "redactedAt": None,
-        "redacted": False,
+        "redacted": False, "jobId": job.id, "template": "hello", "locale": "en",
     }  # fmt: skip
 
 
@@ -184,6 +184,46 @@ async def test_the_newest_messages_to_a_recipient_come_first(desk: Desk, campaig
     link = first.headers["link"]
     second = await desk.admin.get(link[1 : link.index(">")])
     assert [message["id"] for message in first.json + second.json] == expected
+
+
+async def test_a_message_names_its_job_template_locale_and_subject(campaign: Campaign) -> None:
+    made = campaign.desk.admin
+    for locale, subject in (("en", "Hi {{name}}"), ("pt", "Oi {{name}}")):
+        letter = {"name": "letter", "locale": locale, "body": {"subject": subject, "text": "Hi {{name}}"}}
+        assert (await made.post(f"/apps/{campaign.app_id}/templates", letter)).status == 201
+    job = await campaign.made(template="letter")
+    await campaign.plan(job, [2])
+    store = campaign.desk.house.store
+    copies = [
+        {"locale": each.locale, "body": json.dumps(each.body)}
+        for each in await store.templates.find_named(campaign.app_id, ["letter"])
+    ]
+    await store.jobs._jobs.update_one({"_id": job.id}, {"$set": {"plan.templates": copies}})
+    people = {0: {"to": "cem@example.com"}, 1: {"to": "cem@example.com", "locale": "pt"}}
+    english, portuguese = await campaign.note(job, 0, people)
+    found = (await made.get(f"/apps/{campaign.app_id}/messages?recipient=cem@example.com")).json
+    listed = (await made.get(path_of(campaign, job))).json
+    for some in (found, listed):
+        told = {each["id"]: (each["jobId"], each["template"], each["locale"]) for each in some}
+        assert told == {english.id: (job.id, "letter", "en"), portuguese.id: (job.id, "letter", "pt")}
+    for client in (made, await viewer_of(campaign)):
+        for message, subject in ((english, "Hi {{name}}"), (portuguese, "Oi {{name}}")):
+            assert (await client.get(f"/apps/{campaign.app_id}/messages/{message.id}")).json["subject"] == subject
+
+
+async def test_an_empty_search_counts_the_jobs_that_may_still_send(desk: Desk) -> None:
+    campaign = await campaign_at(desk)
+    path = f"/apps/{campaign.app_id}/messages?recipient=new@example.com"
+    header = "x-carillon-running-jobs"
+    assert (await desk.admin.get(path)).headers[header] == "0"
+    jobs = [await campaign.made() for _ in range(2)]
+    empty = await desk.admin.get(path)
+    assert (empty.json, empty.headers[header]) == ([], "2")
+    await campaign.close(jobs[0])
+    assert (await desk.admin.get(path)).headers[header] == "1"
+    await campaign.plan(jobs[1], [1])
+    await campaign.note(jobs[1], 0, {0: {"to": "new@example.com"}})
+    assert header not in (await desk.admin.get(path)).headers
 
 
 async def test_phone_numbers_are_found_as_people_write_them(desk: Desk, campaign: Campaign) -> None:

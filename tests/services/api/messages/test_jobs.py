@@ -173,7 +173,7 @@ async def test_what_is_wrong_is_told_and_nothing_is_stored(
     ("content", "field", "words"),
     [
         (b"Recipient,Name\nana@example.com,Ana\nbob@example.com\n", "csvPath", "line 3"),
-        (b"Recipients,Name\nana@example.com,Ana\n", "csvPath", "did you mean recipients?, at byte 0, line 1"),
+        (b"Recipients,Name\nana@example.com,Ana\n", "csvPath", "did you mean recipients?, in line 1"),
         (b"Recipient,Nmae\nana@example.com,Ana\n", "template", "default for {{name}}; did you mean nmae?"),
         (b"Recipient,Name\n", "csvPath", "nobody behind it"),
     ],

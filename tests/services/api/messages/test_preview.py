@@ -90,11 +90,13 @@ async def test_a_file_is_counted_by_what_would_become_of_its_rows(campaign: Camp
     counts = ("exact", "recipients", "estimatedRecipients", "malformed", "suppressed", "repeated")
     assert [messages[name] for name in counts] == [True, 3, 3, 1, 1, 1], "the domain alone is read in any case"
     assert (messages["columns"], messages["unfilledTags"]) == (["recipient", "name"], [])
-    assert (preview["topic"], preview["audience"], preview["samples"], preview["warnings"]) == ("", None, [], [])
+    assert (preview["topic"], preview["audience"], preview["samples"]) == ("", None, [])
+    assert [warning["code"] for warning in preview["warnings"]] == ["case-differs"]
+    assert preview["warnings"][0]["message"].startswith("1 address differs only in case")
     assert preview["fileBytes"] == len(PEOPLE)
     [sample] = messages["samples"]
-    assert (sample["locale"], sample["content"]) == ("en", {"subject": "Hi", "text": "Hi {{name}} of Rome"})
-    assert sample["bytes"] == len(b'{"subject":"Hi","text":"Hi {{name}} of Rome"}')
+    assert (sample["locale"], sample["content"]) == ("en", {"subject": "Hi", "text": "Hi Ana of Rome"})
+    assert sample["bytes"] == len(b'{"subject":"Hi","text":"Hi Ana of Rome"}')
     each = (await mail(campaign, duplicates="each"))["messages"]
     assert (each["recipients"], each["repeated"]) == (4, 0)
 
@@ -125,7 +127,7 @@ async def test_when_it_begins_and_ends_is_estimated(desk: Desk, campaign: Campai
 async def test_a_tag_that_nothing_fills_is_told(campaign: Campaign) -> None:
     preview = await mail(campaign, context={})
     assert preview["messages"]["unfilledTags"] == ["city"]
-    [warning] = preview["warnings"]
+    warning = preview["warnings"][0]
     assert warning["code"] == "bad-file"
     assert "{{city}}" in warning["message"]
 
@@ -136,8 +138,18 @@ async def test_each_locale_has_a_sample_and_that_of_most_comes_first(campaign: C
     assert (await campaign.desk.admin.post(f"/apps/{campaign.app_id}/templates", letter)).status == 201
     messages = (await mail(campaign, context={"city": "A&B"}))["messages"]
     assert [sample["locale"] for sample in messages["samples"]] == ["en", "de"]
-    assert messages["samples"][1]["content"]["html"] == "<b>{{name}}</b> A&amp;B {{nobody}}"
+    assert messages["samples"][1]["content"]["html"] == "<b>Ana</b> A&amp;B {{nobody}}"
     assert messages["unfilledTags"] == ["nobody"]
+
+
+async def test_locales_without_a_template_are_told(campaign: Campaign) -> None:
+    people = b"Recipient,Name,Locale\na@x.com,A,en\nb@x.com,B,pt-BR\nc@x.com,C,pt_br\nd@x.com,D,\ne@x.com,E,en-GB\n"
+    preview = await mail(campaign, csvPath=await campaign.file(people))
+    [warning] = preview["warnings"]
+    assert warning == {
+        "code": "default-locale",
+        "message": "'letter' has no template for the locales 'pt-BR', 'pt_br' (2 rows): 'en' is used.",
+    }
 
 
 async def test_messages_that_would_be_empty_or_too_long_are_told(campaign: Campaign, stack: Endpoints) -> None:
@@ -166,10 +178,33 @@ async def test_messages_that_would_be_empty_or_too_long_are_told(campaign: Campa
     assert [told[name] for name in counts] == [True, 2, 0, 3, 1]
 
 
+async def test_blank_recipients_are_malformed_in_files_and_tables(campaign: Campaign, stack: Endpoints) -> None:
+    credential = await campaign.credential(kind="smtp")
+    job: dict[str, Any] = {"template": "letter", "credential": credential.id, "context": {"city": "Rome"}}
+    blank = ["", " ", '""', '"\u200b"', "no-address", "no-address"]
+    path = await campaign.file(
+        "".join(["Name,Recipient\n", *(f"Ana,{each}\n" for each in blank), "B,b@x.com\n"]).encode()
+    )
+    counts = ("exact", "recipients", "malformed", "repeated")
+    told = (await ask(campaign, **job, csvPath=path)).json["messages"]
+    assert [told[name] for name in counts] == [True, 1, 5, 1]
+
+    name = campaign.desk.house.store._database.name
+    await _execute(
+        f"{stack.postgres_url.rpartition('/')[0]}/{name}",
+        "DROP TABLE IF EXISTS game_smtp",
+        "CREATE TABLE game_smtp (seq_id bigint PRIMARY KEY, recipient text, name text)",
+        "INSERT INTO game_smtp VALUES (1, NULL, 'a'), (2, '', 'b'), (3, ' ', 'c'), (4, 'b@x.com', 'd')",
+    )
+    told = (await ask(campaign, **job)).json["messages"]
+    assert [told[name] for name in counts] == [True, 1, 3, 0]
+    assert (await campaign.post(**job, csvPath=path)).status == 201
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"Name,Recipient\nAna,\n", "line 2"),
+        (b"Name,Recipient\nAna\n", "line 2"),
         (b"Name\nAna\n", 'no column "recipient"'),
         (b"Recipient,Recipient\na,b\n", "two columns"),
         (b"Recipient\n", "nobody behind it"),
@@ -184,7 +219,7 @@ async def test_a_file_over_which_the_job_would_fail(campaign: Campaign, content:
 
 async def test_too_many_recipients_are_told(campaign: Campaign) -> None:
     preview = await mail(campaign, maxRecipients=4)
-    assert [warning["code"] for warning in preview["warnings"]] == ["bad-file"]
+    assert [warning["code"] for warning in preview["warnings"]] == ["bad-file", "case-differs"]
     assert "maxRecipients" in preview["warnings"][0]["message"]
 
 

@@ -19,6 +19,10 @@ async def test_the_devices_of_a_user_are_found_by_an_index(
     refused = await client.get(path + "user-1")
     assert (refused.status, "no index on user_id" in refused.json["detail"]) == (409, True)
     connection = await asyncpg.connect(push_database)
+    await connection.execute("ALTER TABLE game_apns RENAME TO devices; CREATE VIEW game_apns AS SELECT * FROM devices")
+    through_a_view = await client.get(path + "user-1")
+    assert [each["seqId"] for each in through_a_view.json] == [2, 3]
+    await connection.execute("DROP VIEW game_apns; ALTER TABLE devices RENAME TO game_apns")
     await connection.execute("CREATE INDEX ON game_apns (user_id)")
     await connection.close()
     found = await client.get(path + "user-1")

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.commands.doctor.findings import Level
-from tests.services.commands.doctor.patient import TABLE, Patient
+from tests.services.commands.doctor.patient import COLUMNS, TABLE, Patient
 
 pytestmark = pytest.mark.native
 
@@ -30,6 +30,29 @@ async def test_columns_indexes_and_statistics(patient: Patient) -> None:
     assert key.sentence == f"seq_id of {TABLE} is no integer but text"
     assert ("seq_id" in by_key.sentence, "user_id" in by_user.sentence) == (True, True)
     assert statistics.remedy.endswith(f"""--command 'ANALYZE "{TABLE}"'""")
+
+
+async def test_a_view_is_no_table_to_index_or_to_alter(patient: Patient) -> None:
+    await patient.sql(f"ALTER TABLE {TABLE} RENAME TO devices; CREATE VIEW {TABLE} AS SELECT * FROM devices")
+    [told] = [each for each in await patient.examine() if (each.of, each.check) == ("PostgreSQL", "indexes")]
+    assert (told.level, told.remedy) == (Level.OK, "")
+    assert told.sentence.endswith(f"; {TABLE} is a view: index seq_id and user_id in the table that it reads")
+    await patient.sql(f"DROP VIEW {TABLE}; CREATE VIEW {TABLE} AS SELECT seq_id, user_id, token, locale FROM devices")
+    [ill] = await patient.these_ills(found(Level.FAULT, "columns"))
+    assert (ill.sentence, ill.remedy) == (f"the view {TABLE} lacks tz", "")
+
+
+@pytest.mark.parametrize(
+    ("made", "ills"),
+    [
+        (f"CREATE MATERIALIZED VIEW {TABLE} AS SELECT * FROM devices; ANALYZE {TABLE}", 2),
+        (f"CREATE TABLE {TABLE} {COLUMNS} PARTITION BY RANGE (seq_id)", 1),
+    ],
+)
+async def test_the_index_of_each_kind_of_table_can_be_made(patient: Patient, made: str, ills: int) -> None:
+    await patient.sql(f"ALTER TABLE {TABLE} RENAME TO devices")
+    await patient.sql(made)
+    await patient.heal(*[found(Level.WARNING, "indexes")] * ills)
 
 
 async def test_an_app_without_a_table(patient: Patient) -> None:

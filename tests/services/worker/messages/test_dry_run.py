@@ -30,7 +30,7 @@ async def fake() -> AsyncIterator[FakeProcess]:
 
 
 async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> None:
-    people = [*(f"r{row}@example.com" for row in range(45)), "no address", "R0@EXAMPLE.com", "r1@EXAMPLE.com"]
+    people = [*(f"r{row}@example.com" for row in range(45)), "no address", "", " ", "R0@EXAMPLE.com", "r1@EXAMPLE.com"]
     credential = await post.credential()
     barred = suppress_address(
         post.app.id, Channel.MAIL, "r2@example.com", cause=SuppressionCause.HAND, at=datetime.now(UTC)
@@ -40,14 +40,14 @@ async def test_it_counts_what_would_be_sent_and_writes_nothing(post: Post) -> No
     ended = await post.closed(job)
     assert ended.status is JobStatus.COMPLETED
     assert ended.totals is not None
-    assert (ended.totals.sent, ended.totals.skipped, ended.totals.failed) == (45, 2, 0)
+    assert (ended.totals.sent, ended.totals.skipped, ended.totals.failed) == (45, 4, 0)
     counts = await post.parts.of(MessagesPart).figures.count(ended)
     assert counts.by_state == {state.value: 0 for state in MessageState if state.value != "unsent"} | {
         "sent": 45,
-        "invalid": 2,
+        "invalid": 4,
     }
-    assert (counts.planned, counts.unsent, counts.duplicates) == (47, 0, 1)
-    assert counts.reasons == {"malformed": 1, "suppressed": 1}
+    assert (counts.planned, counts.unsent, counts.duplicates) == (49, 0, 1)
+    assert counts.reasons == {"malformed": 3, "suppressed": 1}
     assert await post.entries(job) == []
     assert await post.called() == []
 

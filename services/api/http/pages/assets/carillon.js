@@ -217,6 +217,9 @@
   document.addEventListener("DOMContentLoaded", () => {
     root.classList.add("scripted");
     prepare(document);
+    for (const form of document.querySelectorAll("form[data-here]")) {
+      form.elements[form.dataset.here].value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    }
     tellRefresh();
     setInterval(() => tellTimes(document), 5_000);
   });

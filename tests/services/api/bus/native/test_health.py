@@ -25,6 +25,12 @@ async def test_a_receiver_that_fails_and_one_that_takes(delivered: Delivered) ->
     failing = (await delivered.operator.get(path)).json
     assert (failing["points"], failing["failures"], failing["queued"], failing["in_flight"]) == (98, 1, 2, 1)
     assert failing["failing_since"] == failing["last_attempt_at"] < failing["next_probe_at"]
+    assert (fresh["accepted_percent"], failing["accepted_percent"]) == (100, 0)
+    (listed,) = [
+        each for each in (await delivered.viewer.get(delivered.about("subscriptions"))).json if each["key"] == "h"
+    ]
+    shown = (await delivered.viewer.get(delivered.about("subscriptions/h"))).json
+    assert listed["failing_since"] == shown["failing_since"] == failing["failing_since"]
     assert failing["oldest_at"] <= failing["last_attempt_at"]
 
     await bus.subscribing.pause(subscription.namespace, "h", reason="a look")

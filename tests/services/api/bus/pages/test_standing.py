@@ -10,12 +10,12 @@ from services.api.bus.pages.subscriptions import read_condition, stand
 @pytest.mark.parametrize(
     ("state", "health", "word"),
     [
-        ("suspended", {"failures": 3, "points": 0}, "suspended"),
+        ("suspended", {"failures": 3, "accepted_percent": 0}, "suspended"),
         ("paused", None, "paused"),
         ("active", None, "unknown"),
-        ("active", {"failures": 1, "points": 98, "failing_since": "2030-12-24T14:59:51Z"}, "failing"),
-        ("active", {"failures": 0, "points": 98}, "recovering"),
-        ("active", {"failures": 0, "points": 100}, "healthy"),
+        ("active", {"failures": 1, "accepted_percent": 98, "failing_since": "2030-12-24T14:59:51Z"}, "failing"),
+        ("active", {"failures": 0, "accepted_percent": 98}, "recovering"),
+        ("active", {"failures": 0, "accepted_percent": 100}, "healthy"),
     ],
 )
 def test_one_word_says_how_it_stands(state: str, health: dict[str, Any] | None, word: str) -> None:

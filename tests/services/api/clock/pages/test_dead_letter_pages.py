@@ -113,7 +113,7 @@ async def test_one_whose_schedule_is_over_says_how_its_target_is_mended(house: H
     once = {"schedules": ["2050-01-01T00:00:00Z"], "callback": SCHEDULE["callback"], "key": "k"}
     assert (await client.post("/schedules", once)).status == 201
     [letter] = await buried(house, namespace, 1)
-    says = "it takes another target only with a new time"
+    says = "give the schedule that URL and a new time"
     assert says not in (await look(client, f"/dead-letters/{letter}", namespace=namespace)).text
     assert (await client.delete("/schedules/k/occurrences/2050-01-01T00:00:00Z")).status == 204
     assert says in (await look(client, f"/dead-letters/{letter}", namespace=namespace)).text

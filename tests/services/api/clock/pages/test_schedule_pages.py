@@ -9,9 +9,11 @@ import pytest
 
 from services.api.clock.pages.schedules import picture_due
 from shared.domain.clock.schedules import schedule_id
-from tests.services.api.client import Client
+from shared.flow.accounts.sign_in_links import make_sign_in_link
+from tests.services.api.client import ADMIN, Client
 from tests.services.api.clock.pages.seen import Seen, fill, look, person
 from tests.services.api.conftest import House
+from tests.services.api.http.pages.browser import Browser, text_of
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -153,6 +155,10 @@ async def test_a_schedule_is_paused_resumed_fired_and_deleted(house: House) -> N
     assert "03:30 there" in page.text
     assert page.is_clean
     assert "/ui/schedules/k/edit" not in page.links  # the owner alone
+    whose = namespace.removeprefix("user:")
+    assert f"this belongs to {whose}. Only they can edit it." in page.text
+    listed = await look(operator, "/schedules", namespace=namespace)
+    assert f"these belong to {whose}. Only they can create" in listed.text
     for act, state in (("pause", "paused"), ("resume", "active")):
         done = await fill(operator, f"/schedules/k/{act}", {"reason": "a drill"}, namespace=namespace)
         assert "said=" in target(done)
@@ -203,6 +209,24 @@ async def test_a_schedule_is_made_after_a_look_at_its_instants_and_changed(house
     assert {**again, "updated_at": ""} == {**schedule, "updated_at": ""}
     target(await fill(client, "/schedules/order.17/edit", told | {"when": "every", "every": "90"}))
     assert (await client.get("/schedules/order.17")).json["every"] == 90
+
+
+async def test_a_browser_by_the_link_and_the_command_line_are_one_person(house: House) -> None:
+    """The command line of `carillon up` names the first admin, for whom `carillon dashboard` makes its link."""
+    cli, browser = house.admin, Browser(house.admin.app)
+    key = await make_sign_in_link(house.store, ADMIN, house.clock.now())
+    assert (await browser.get(f"/welcome?key={key}")).status == 303
+    assert (await cli.post("/schedules", {"key": "by-cli", "every": 3_600, "callback": CALLBACK})).status == 201
+    form = Seen(await browser.get("/schedules/by-cli/edit"))
+    told = {name: values[-1] for name, values in form.fields.items() if name}
+    assert (await browser.post("/schedules/by-cli/edit", told | {"every": "90"})).status == 303
+    assert (await cli.get("/schedules/by-cli")).json["every"] == 90
+    assert (await browser.post("/new-schedule", TYPED | {"schedule_key": "by-page"})).status == 303
+    changed = {"every": 60, "callback": CALLBACK}
+    assert (await cli.put("/schedules/by-page", changed)).status == 200
+    assert "You are signed in as" not in text_of(await browser.get("/schedules"))
+    for key in ("by-cli", "by-page"):
+        await cli.delete(f"/schedules/{key}")
 
 
 @pytest.mark.parametrize("payload", ["[1]", "123", "hello", {"a": [1, "2"]}, 7, None])

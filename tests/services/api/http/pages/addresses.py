@@ -25,7 +25,6 @@ from tests.services.api.client import Client
 _PARAMETER = re.compile(r"{(\w+):str}")
 _QUERIES = {
     "/find": "q=ana@example.com&app={app_id}",
-    "/dead-letters/tasks": "queue={queue}",
     "/messages": "app={app_id}",
     "/templates": "app={app_id}",
     "/templates/{app_id:str}/named": "name=timing",

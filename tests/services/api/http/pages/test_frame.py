@@ -39,6 +39,17 @@ async def test_every_page_says_what_it_may_load_and_that_nobody_keeps_it(house: 
     assert "unsafe" not in POLICY
 
 
+async def test_the_navigation_names_its_groups_and_leaves_bulk_actions_to_the_lists(admin: Browser) -> None:
+    page = text_of(await admin.get("/bulk-actions"))
+    groups = (
+        "Menu Overview Find Send Jobs Templates Accounts Schedule Schedules Bus Subscriptions Topics "
+        "Problems Dead letters Admin Apps Processes Access Audit Settings"
+    )
+    assert groups in page
+    for path in ("/jobs", "/schedules"):
+        assert "/ui/bulk-actions" in {each.get("href") for each in tags_of(await admin.get(path), "a")}
+
+
 async def test_a_refresh_gets_the_inside_and_nothing_where_that_is_shown(admin: Browser) -> None:
     whole = await admin.get("/nothing")
     inside = await admin.get("/nothing", hx_request="true")
