@@ -84,19 +84,14 @@ def _policy(queue: str, definition: Mapping[str, str | int]) -> Policy:
 
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The definition that wins for this queue among a virtual host's policies, as the API lists them."""
-    policy = find_winner(queue, listed)
-    definition: Mapping[str, Any] = {} if policy is None else policy["definition"]
-    return definition
-
-
-def find_winner(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The policy that wins for this queue, as the API lists it."""
     fitting = [
         policy
         for policy in listed
         if policy["apply-to"] in QUEUE_POLICIES and re.search(policy["pattern"], queue) is not None
     ]
-    return max(fitting, key=lambda policy: policy["priority"], default=None)
+    winner = max(fitting, key=lambda policy: policy["priority"], default=None)
+    definition: Mapping[str, Any] = {} if winner is None else winner["definition"]
+    return definition
 
 
 class Management:
@@ -149,10 +144,6 @@ class Management:
         """Which queue's dead letters go to which queue. Raises `Unmanageable`."""
         bound = await self.ask(f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
         return {(binding["routing_key"], binding["destination"]) for binding in bound or []}
-
-    async def list_all_queues(self) -> list[dict[str, Any]]:
-        """Name and type of each queue of the virtual host. Raises `Unmanageable`."""
-        return await self.ask(f"/queues/{self._vhost}?columns=name,type") or []
 
     async def ask(self, path: str) -> Any:
         """The answer at this path, or `None`. Raises `Unmanageable`."""
