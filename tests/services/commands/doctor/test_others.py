@@ -9,12 +9,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.commands.doctor.answers import Level
+from shared.domain.bus.subscriptions import subscription_id
+from shared.flow.bus.subscription_secrets import seal_secret
 from shared.secrets import KeyRing, fresh_key
 from tests.broker.proxy import SilencableProxy
 from tests.mail.sinks import LOGIN, SmtpSink, smtp
 from tests.services.commands.doctor.patient import TABLE, Patient
 from tests.services.commands.doctor.test_rules import credential
 from tests.stack.mongodb import through_port
+from tests.store.bus.made_subscriptions import add
 
 pytestmark = pytest.mark.native
 
@@ -113,6 +116,8 @@ async def test_proxies_that_are_open_to_all(patient: Patient) -> None:
 async def test_secrets_that_no_key_opens(patient: Patient) -> None:
     first, second = fresh_key(), fresh_key()
     await patient.store.credentials.add(credential(KeyRing([first])))
+    sealed, _ = seal_secret(KeyRing([first]), subscription_id("token:n", "orders"))
+    await add(patient.store, "orders", "orders", secrets=(sealed,))
     patient.environment["CARILLON_PROVIDERS_CLOCK_MS"] = "1000"
     patient.environment.pop(KEYS, None)
     [ill] = await patient.these_ills((Level.FAULT, "Messages", "keys"))
@@ -121,7 +126,8 @@ async def test_secrets_that_no_key_opens(patient: Patient) -> None:
     patient.environment[KEYS] = f"{second},{first}"
     await patient.these_ills((Level.WARNING, "Messages", "keys"))
     patient.environment[KEYS] = second
-    await patient.these_ills((Level.FAULT, "Messages", "keys"))
+    [ill] = await patient.these_ills((Level.FAULT, "Messages", "keys"))
+    assert "of post, orders of token:n: put its key back" in ill.sentence
 
 
 class LongWay(SilencableProxy):
