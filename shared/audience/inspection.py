@@ -13,10 +13,9 @@ from shared.domain.errors import Denied, NotFound, Unavailable
 
 _SERVER = "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number"
 
-# Views and foreign tables have no indexes of their own.
 _TABLES = """
 SELECT given.name, given.quoted, has_table_privilege(c.oid, 'SELECT') AS readable,
-       has_schema_privilege(c.relnamespace, 'USAGE') AS open, c.relkind IN ('v', 'f') AS is_view
+       has_schema_privilege(c.relnamespace, 'USAGE') AS open, c.relkind::text AS kind
 FROM unnest($1::text[], $2::text[]) AS given(name, quoted)
 JOIN pg_catalog.pg_class c ON c.oid = to_regclass(given.quoted)
 ORDER BY given.name
@@ -24,11 +23,12 @@ ORDER BY given.name
 
 
 class FoundTable(Struct, frozen=True):
-    """A push table, and the columns and indexes that it lacks. `key_type`: the type of `seq_id` if it is no integer."""
+    """A push table, and the columns and indexes that it lacks. `kind` is PostgreSQL's letter, such as `v` for a view.
+    `key_type` is the type of `seq_id` if it is no integer."""
 
     name: str
     readable: bool = True
-    is_view: bool = False
+    kind: str = "r"
     missing: Sequence[str] = ()
     key_type: str = ""
     unindexed: Sequence[str] = ()
@@ -68,7 +68,7 @@ class AudienceInspection:
         return FoundTable(
             name=table["name"],
             readable=table["readable"] and table["open"],
-            is_view=table["is_view"],
+            kind=table["kind"],
             missing=[name for name in (KEY, *DETAILS) if name not in columns],
             key_type="" if key_type in KEY_TYPES else key_type,
             unindexed=[name for name in (KEY, USER) if name in columns and not columns[name]["indexed"]],

@@ -28,6 +28,7 @@ MOST_APPS = 500
 MOST_SECRETS = 1_000
 LEAST_DAYS = 30
 _POSTGRESQL_PORT = 5432
+_WITHOUT_INDEXES = {"v": "view", "f": "foreign table"}
 _MAIL_PORTS = {"smtp": 587, "smtps": 465, "sendgrid": 443}
 # With two routers that answer by turns, one in half a million examinations sees one of them alone.
 _LOOKS = 20
@@ -144,20 +145,20 @@ def judge_tables(tables: Sequence[FoundTable], url: str) -> Iterator[Finding]:
             added = ", ".join(
                 f"ADD COLUMN {each} {'bigserial' if each == 'seq_id' else 'text'}" for each in table.missing
             )
-            remedy = "" if table.is_view else _psql(url, f"ALTER TABLE {name} {added}")
+            remedy = "" if table.kind in _WITHOUT_INDEXES else _psql(url, f"ALTER TABLE {name} {added}")
             yield from fault(f"{table.name} lacks {', '.join(table.missing)}", remedy)
         if table.key_type:
             change = "ALTER COLUMN seq_id TYPE bigint USING seq_id::bigint"
-            remedy = "" if table.is_view else _psql(url, f"ALTER TABLE {name} {change}")
+            remedy = "" if table.kind in _WITHOUT_INDEXES else _psql(url, f"ALTER TABLE {name} {change}")
             yield from fault(f"seq_id of {table.name} is no integer but {table.key_type}", remedy)
-        if table.is_view and table.unindexed:
-            yield from well(
-                f"{table.name} is a view: index the columns of its table that are {' and '.join(table.unindexed)}"
-            )
+        if (kind := _WITHOUT_INDEXES.get(table.kind)) and table.unindexed:
+            columns = " and ".join(table.unindexed)
+            yield from well(f"{table.name} is a {kind}: index the columns of its table that are {columns}")
             continue
+        create = "CREATE INDEX" if table.kind == "p" else "CREATE INDEX CONCURRENTLY"  # refused for a partitioned table
         for column in table.unindexed:
             said = f"{table.name} has no index that begins with {column}: it is read as a whole, again and again"
-            yield from warn(said, _psql(url, f"CREATE INDEX CONCURRENTLY ON {name} ({column})"))
+            yield from warn(said, _psql(url, f"{create} ON {name} ({column})"))
 
 
 def judge_keys(

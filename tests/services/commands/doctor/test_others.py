@@ -38,7 +38,7 @@ async def test_columns_and_indexes(patient: Patient) -> None:
     assert ("seq_id" in by_key.sentence, "user_id" in by_user.sentence) == (True, True)
 
 
-async def test_an_app_without_a_table_and_one_with_a_view(patient: Patient) -> None:
+async def test_an_app_without_a_table_and_one_with_a_view_or_partitions(patient: Patient) -> None:
     await patient.sql(f"ALTER TABLE {TABLE} RENAME TO devices")
     [ill] = await patient.these_ills(ONLY_TABLES)
     assert ill.sentence == f"the app doctor has no push table: {TABLE} or doctor_gcm"
@@ -46,6 +46,10 @@ async def test_an_app_without_a_table_and_one_with_a_view(patient: Patient) -> N
     told = [found for found in await patient.examine() if (found.of, found.check) == ONLY_TABLES[1:]]
     assert [(found.level, found.remedy) for found in told] == [(Level.OK, "")]
     assert "a view: index the columns of its table that are seq_id and user_id" in told[0].sentence
+    await patient.sql(f"DROP VIEW {TABLE}")
+    columns = "(seq_id bigint, user_id text, token text, locale text, tz text)"
+    await patient.sql(f"CREATE TABLE {TABLE} {columns} PARTITION BY RANGE (seq_id)")
+    await patient.heal(ONLY_TABLES, ONLY_TABLES)
 
 
 async def test_a_login_that_is_refused_and_a_table_that_is_closed(patient: Patient) -> None:

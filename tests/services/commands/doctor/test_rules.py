@@ -201,10 +201,10 @@ def test_a_retention_that_kafka_does_not_tell_is_a_warning() -> None:
             [(Level.WARNING, "begins with seq_id", """'CREATE INDEX CONCURRENTLY ON "shop_apns" (seq_id)'""")],
         ),
         (
-            FoundTable("shop_apns", is_view=True, unindexed=["seq_id", "user_id"]),
+            FoundTable("shop_apns", kind="v", unindexed=["seq_id", "user_id"]),
             [(Level.OK, "a view: index the columns of its table that are seq_id and user_id", "")],
         ),
-        (FoundTable("shop_apns", is_view=True, missing=["tz"]), [(Level.FAULT, "shop_apns lacks tz", "")]),
+        (FoundTable("shop_apns", kind="v", missing=["tz"]), [(Level.FAULT, "shop_apns lacks tz", "")]),
     ],
 )
 def test_a_push_table(table: FoundTable, expected: Sequence[tuple[Level, str, str]]) -> None:
