@@ -7,7 +7,6 @@ is used as soon as it is there.
 
 import os
 import socket
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property, partial
@@ -33,7 +32,6 @@ from shared.stream import Stream
 
 if TYPE_CHECKING:  # imported by whoever is the first to ask for one
     from shared.audience import Audience
-    from shared.audience.inspection import AudienceInspection
     from shared.blobs.files import FolderBlobs
     from shared.providers import ProviderKind
     from shared.secrets import KeyRing
@@ -47,7 +45,6 @@ _API = "api"
 _CLOSED = (
     "store",
     "audience",
-    "audience_inspection",
     "broker",
     "stream",
     "blobs",
@@ -98,16 +95,6 @@ class Capabilities:
             tls=self.settings.tls,
         )
         return measure_calls(audience, "audience")
-
-    @cached_property
-    def audience_inspection(self) -> "AudienceInspection":
-        """The inspection of the push database itself, for `carillon doctor`."""
-        from shared.audience.inspection import AudienceInspection
-
-        chosen = self.settings.audience
-        return AudienceInspection.open(
-            chosen.url, statement_timeout_seconds=chosen.statement_timeout_seconds, tls=self.settings.tls
-        )
 
     @cached_property
     def blobs(self) -> Blobs:
@@ -330,8 +317,9 @@ def _mail(capabilities: Capabilities) -> Mail:
             return NoMail()
         case "smtp" | "smtps":
             from shared.mail.smtp import SmtpMail
+            from shared.runtime.tls import client_context
 
-            trust = _trust(capabilities.settings.tls)
+            trust = client_context(capabilities.settings.tls)
             return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds, trust=trust)
         case "sendgrid":
             from shared.mail.sendgrid import SendGridMail
@@ -340,15 +328,6 @@ def _mail(capabilities: Capabilities) -> Mail:
             return SendGridMail.open(chosen.url, sender=sender, post=post, timeout_seconds=chosen.timeout_seconds)
         case scheme:
             raise Invalid(f"smtp://, smtps:// or sendgrid://, not {scheme}://", field="mail.url")
-
-
-def _trust(tls: TlsSettings) -> ssl.SSLContext | None:
-    """Nothing where the settings name no files: the driver makes its own then, and only when it needs one."""
-    if not tls.ca_file and not tls.certificate_file:
-        return None
-    from shared.runtime.tls import client_context
-
-    return client_context(tls)
 
 
 class _Post:

@@ -23,7 +23,7 @@ class Tier(StrEnum):
     STORM = "storm"
 
 
-_EXAMINED = ("bus", "command", "kafka", "messages", "mongodb", "others", "postgresql", "rabbitmq")
+_EXAMINED = ("command", "kafka", "mongodb", "others", "rabbitmq")
 LATER_PATHS = {
     "tests/browser": "drives Chromium through every page; the gate has the main way",
     "tests/chaos": "kills processes and servers at every fault point; the gate has one proof of each promise",

@@ -28,7 +28,7 @@ class ServerUrl(Struct, frozen=True):
 
     @property
     def leaves_machine(self) -> bool:
-        return any(not _is_local(host) for host in self.hosts)
+        return any(not is_local(host) for host in self.hosts)
 
 
 def find_weaknesses(settings: Settings) -> list[tuple[str, str]]:
@@ -133,7 +133,7 @@ def _without_port(address: str) -> str:
     return unquote(address.partition(":")[0])
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether the name means this machine: nothing, the path of a socket, or loopback."""
     if not host or host.startswith("/") or host == "localhost":
         return True

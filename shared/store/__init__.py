@@ -37,7 +37,6 @@ from shared.store.bus.dead_letters import BusDeadLetters
 from shared.store.bus.deliveries import BusDeliveries
 from shared.store.bus.flushes import BusFlushes
 from shared.store.bus.gone_queues import GoneQueues
-from shared.store.bus.inspection import BusInspection
 from shared.store.bus.notices import BusNotices
 from shared.store.bus.replays import BusReplays
 from shared.store.bus.standings import BusStandings
@@ -253,11 +252,6 @@ class Store:
     def inspection(self) -> StoreInspection:
         """The questions of `carillon doctor` to the server itself."""
         return StoreInspection(self._database, self._makers)
-
-    @property
-    def bus_inspection(self) -> BusInspection:
-        """The questions of `carillon doctor` to the bus's collections."""
-        return BusInspection(self._database)
 
     async def now(self) -> datetime:
         """The database's clock."""

@@ -4,6 +4,7 @@ A value's `id` is the document's `_id`. JSON that users wrote is kept as JSON te
 an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks of it.
 """
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -44,9 +45,9 @@ BSON_TYPES = (datetime, bytes)
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
 _NAMESPACE_EXISTS = 48
-NO_RIGHT, _NO_LOGIN = 13, 18
+_NO_RIGHT, _NO_LOGIN = 13, 18
 DENIALS: Mapping[int | None, str] = {
-    NO_RIGHT: "MongoDB does not allow it",
+    _NO_RIGHT: "MongoDB does not allow it",
     _NO_LOGIN: "MongoDB does not accept the user or the password",
 }
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError", "SystemOverloadedError")
@@ -304,7 +305,8 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
         raise duplicate() from error
     except ServerSelectionTimeoutError as error:
         # Behind the addresses and what is wrong there comes a page of topology.
-        raise Unavailable(f"MongoDB cannot be reached: {str(error).partition(' (configured')[0]}") from error
+        reason = re.split(r",? Timeout: | \(configured ", str(error), maxsplit=1)[0]
+        raise Unavailable(f"MongoDB cannot be reached: {reason}") from error
     except _AWAY as error:
         raise Unavailable(f"MongoDB: {type(error).__name__}") from error
     except OperationFailure as error:

@@ -132,7 +132,7 @@ async def test_a_user_who_may_read_and_write_one_database_may_do_all(server: str
     try:
         await store.setup()
         comparison = await store.inspection.compare_indexes()
-        assert (comparison.missing, comparison.foreign, comparison.other) == ([], [], [])
+        assert (comparison.missing, comparison.hindering, comparison.collections) == ([], [], [])
         await store.inspection.end_no_session()
         await _do_some_of_all(store)
     finally:

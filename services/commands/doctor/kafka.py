@@ -1,214 +1,212 @@
 """The questions to Kafka."""
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import cast
 from urllib.parse import urlsplit
 
-from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
-from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
-from services.commands.doctor.shell import INIT, command, export
+from services.commands.doctor.answers import INIT, Answer, Finding, command, export, fault, name_some, warn, well
+from services.commands.doctor.questions import LOGIN, Given, Question, Subject, reach, show
 from shared.domain.push.topics import topic_pattern
-from shared.runtime.settings import StreamSettings
-from shared.stream.kafka.inspection import BrokerVersions, KafkaInspection, TopicFacts
+from shared.runtime.bus_settings import BusSettings
+from shared.runtime.settings import Settings, StreamSettings
+from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.durability import (
+    CLEANUP,
+    INTERNAL_TOPICS,
+    MANY_COPIES,
+    MIN_INSYNC,
+    RETENTION,
+    TOPIC_RETENTION,
+    TOPIC_SIZE,
+)
+from shared.stream.kafka.inspection import TopicFacts, kafka_addresses
 
-KAFKA = "Kafka"
-RETENTION, MIN_INSYNC = "offsets.retention.minutes", "min.insync.replicas"
-BROKER_BYTES, TOPIC_BYTES = "message.max.bytes", "max.message.bytes"
 UNCLEAN = "unclean.leader.election.enable"
-INTERNAL = ("__consumer_offsets", "__transaction_state")
-# What a produce batch has beside a record.
-FRAME_BYTES = 1_024
-MANY_COPIES = 3
+BROKER_BYTES, TOPIC_BYTES = "message.max.bytes", "max.message.bytes"
+FRAME_BYTES = 1_024  # what a produce batch has beside a record
 _MINUTES_A_DAY = 1_440
 _KAFKA_PORT = 9092
+_MILLISECOND = timedelta(milliseconds=1)
+
+BrokerSettings = Mapping[int, Mapping[str, str | None]]
 
 
-class Kafka(Examination):
-    """The stream."""
+async def check_login(given: Given) -> Answer:
+    """Kafka lets us in, each of its brokers answers at the address that the cluster tells of it
+    (`advertised.listeners`), and all are of version 4.0 or later: workers take no work otherwise."""
+    away = await reach(*kafka_addresses(given.settings.stream.url))
+    brokers = await _stream(given).inspection.find_brokers()
+    if old := [str(node) for node, is_old in brokers.items() if is_old]:
+        return fault(f"older than 4.0, where a marker may be late: broker {', '.join(old)}")
+    return (*away, *well(f"{len(brokers)} broker{'s' if len(brokers) > 1 else ''} of Kafka 4.0 or later let us in"))
 
-    of = KAFKA
-    setting = "stream.url"
 
-    def __init__(self, settings: StreamSettings, inspection: KafkaInspection, log: str) -> None:
-        self._settings = settings
-        self._log = log
-        self._inspection = inspection
-        parts = urlsplit(settings.url)
-        self.addresses = kafka_addresses(settings.url)
-        self._servers = ",".join(map(str, self.addresses))
-        self.uses_tls = parts.scheme != "kafka"
-        self.where = self._servers
-        self._versions: BrokerVersions | None = None
-
-    async def check_login(self) -> Opinions:
-        """It lets us in, and its brokers can be reached where it says that they are."""
-        self._versions = await self._inspection.read_versions()
-        count = len(self._versions.nodes)
-        return well(f"{count} broker{'s' if count > 1 else ''} answer{'s' if count == 1 else ''} where Kafka says")
-
-    async def check_version(self) -> Opinions:
-        """It is one whose promises we know."""
-        old = self._versions.old if self._versions else ()
-        if old:
-            return fault(f"older than 4.0, where a marker may be late: broker {', '.join(map(str, old))}")
-        return well("every broker is of version 4.0 or later")
-
-    async def ping(self) -> None:
-        await self._inspection.read_topics([self._settings.ledger_topic], [])
-
-    async def check_ledger(self) -> Opinions:
-        """The ledger is there, and large enough."""
-        name = self._settings.ledger_topic
-        found = (await self._inspection.read_topics([name], [])).get(name)
-        return judge_ledger(found, self._settings, self._servers)
-
-    async def check_replication(self) -> Opinions:
-        """Acknowledged records survive a broker."""
-        pushes = await self._find_push_topics()
-        found = await self._inspection.read_topics(
-            [self._settings.ledger_topic, self._log, *INTERNAL, *pushes], [MIN_INSYNC, UNCLEAN]
-        )
-        brokers = len(self._versions.nodes) if self._versions else 1
-        return judge_replication(list(found.values()), self._settings, brokers, self._servers)
-
-    async def check_retention(self) -> Opinions:
-        """Markers are kept for long enough."""
-        return judge_retention(await self._inspection.read_brokers([RETENTION]), self._settings)
-
-    async def check_sizes(self) -> Opinions:
-        """The largest record is taken."""
-        brokers = await self._inspection.read_brokers([BROKER_BYTES])
-        topics = await self._inspection.read_topics(await self._find_push_topics(), [TOPIC_BYTES])
-        return judge_sizes(brokers, list(topics.values()), self._settings, self._servers)
-
-    async def check_transactions(self) -> Opinions:
-        """A transaction can be had."""
-        await self._inspection.try_transaction(timeout_seconds=self._settings.transaction_timeout_seconds)
-        return well("one was begun, and aborted")
-
-    async def _find_push_topics(self) -> Sequence[str]:
-        return await self._inspection.find_topics(topic_pattern(self._settings.topic_template))
-
-    questions = (
-        ADDRESS,
-        Question(
-            "login",
-            "Kafka lets us in, and each of its brokers answers at the address that the cluster tells of it "
-            "(`advertised.listeners`).",
-            check_login,
-            first=True,
-        ),
-        ROUND_TRIP,
-        TLS,
-        Question("version", "Every broker is Kafka 4.0 or later: workers take no work otherwise.", check_version),
-        Question(
-            "ledger",
-            "The topic of the markers is there, with `stream.ledger_partitions`, and each partition has a leader.",
-            check_ledger,
-        ),
-        Question(
-            "replication",
-            "Topics have as many copies as they should, and with three of them a write needs two "
-            "(`min.insync.replicas`); no broker that missed some of a topic may become its leader "
-            "(`docs/operating-kafka.md`).",
-            check_replication,
-        ),
-        Question(
-            "retention",
-            "The brokers keep markers for `stream.marker_retention_days` at least (`offsets.retention.minutes`): "
-            "workers take no work otherwise.",
-            check_retention,
-        ),
-        Question(
-            "message size",
-            "The brokers and the push topics take a record of `stream.max_record_bytes`.",
-            check_sizes,
-        ),
-        Question(
-            "transactions",
-            "A transaction with our time-out begins, and is aborted again; it holds no records.",
-            check_transactions,
-        ),
+async def check_topics(given: Given) -> Answer:
+    """The topic of the markers is there with `stream.ledger_partitions`, and the bus's log (`bus.log_topic`) with
+    `bus.log_partitions`. Each partition has a leader. If not, workers or fan-outs do not start, or nothing can be
+    published."""
+    stream, bus = given.settings.stream, given.settings.bus
+    found = await _read_topics(given, [stream.ledger_topic, bus.log_topic], [])
+    ledger, log = found.get(stream.ledger_topic), found.get(bus.log_topic)
+    more = ("--alter", "--topic", stream.ledger_topic, "--partitions", str(stream.ledger_partitions))
+    alter = command("kafka-topics.sh", "--bootstrap-server", _servers(given.settings), *more)
+    # More partitions of the log would send the events of a URL to another one, where they overtake each other.
+    fewer = export("bus.log_partitions", str(log.partitions if log else 0))
+    return (
+        *judge_topic(stream.ledger_topic, ledger, stream.ledger_partitions, alter),
+        *judge_topic(bus.log_topic, log, bus.log_partitions, fewer),
     )
 
 
-def kafka_addresses(url: str) -> list[Address]:
-    """The addresses of the servers in a URL of Kafka."""
-    return [_address(server) for server in urlsplit(url).netloc.rpartition("@")[2].split(",")]
+async def check_replication(given: Given) -> Answer:
+    """Topics have as many copies as they should, and with three of them a write needs two (`min.insync.replicas`); no
+    broker that missed some of a topic may become its leader (`docs/operating-kafka.md`)."""
+    settings = given.settings
+    names = [settings.stream.ledger_topic, settings.bus.log_topic, *INTERNAL_TOPICS]
+    found = await _read_topics(given, names, [MIN_INSYNC, UNCLEAN], pushes=True)
+    brokers = len(await _stream(given).inspection.find_brokers())
+    return judge_replication(list(found.values()), settings.stream, brokers, _servers(settings))
 
 
-def _address(server: str) -> Address:
-    host, colon, port = server.rpartition(":")
-    return Address(host.strip("[]"), int(port)) if colon else Address(server, _KAFKA_PORT)
+async def check_retention(given: Given) -> Answer:
+    """The brokers keep markers for `stream.marker_retention_days` at least (`offsets.retention.minutes`), and the bus's
+    log keeps all events for `bus.log_days`: workers and fan-outs do not start otherwise."""
+    settings = given.settings
+    markers = judge_marker_retention(await _stream(given).inspection.read_brokers([RETENTION]), settings.stream)
+    found = await _read_topics(given, [settings.bus.log_topic], [TOPIC_RETENTION, TOPIC_SIZE, CLEANUP])
+    log = found.get(settings.bus.log_topic)
+    return (*markers, *(judge_log_retention(log, settings.bus, _servers(settings)) if log is not None else ()))
 
 
-def judge_ledger(found: TopicFacts | None, settings: StreamSettings, servers: str) -> Opinions:
-    """Whether the ledger can hold the markers."""
-    name, wanted = settings.ledger_topic, settings.ledger_partitions
+async def check_sizes(given: Given) -> Answer:
+    """The brokers and the push topics take a record of `stream.max_record_bytes`."""
+    brokers = await _stream(given).inspection.read_brokers([BROKER_BYTES])
+    topics = await _read_topics(given, [], [TOPIC_BYTES], pushes=True)
+    return judge_sizes(brokers, list(topics.values()), given.settings.stream, _servers(given.settings))
+
+
+async def check_transactions(given: Given) -> Answer:
+    """A transaction with our time-out begins, and is aborted again; it holds no records."""
+    ledger, seconds = given.settings.stream.ledger_topic, given.settings.stream.transaction_timeout_seconds
+    if not await _read_topics(given, [ledger], []):
+        return ()  # the question of topics says so
+    await _stream(given).try_transaction(ledger_topic=ledger, timeout_seconds=seconds)
+    return well("one was begun, and aborted")
+
+
+def judge_topic(name: str, found: TopicFacts | None, wanted: int, remedy: str) -> Answer:
+    """Whether the topic has at least the wanted partitions."""
     if found is None:
         return fault(f"the topic {name} is missing", INIT)
     if found.leaderless:
         return fault(f"{found.leaderless} partitions of {name} have no leader: their brokers are away")
     if found.partitions < wanted:
-        words = ("--bootstrap-server", servers, "--alter", "--topic", name, "--partitions", str(wanted))
-        return fault(f"{name} has {found.partitions} partitions of {wanted}", command("kafka-topics.sh", *words))
+        return fault(f"{name} has {found.partitions} partitions of {wanted}", remedy)
     return well(f"{name} has {found.partitions} partitions")
 
 
-def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, brokers: int, servers: str) -> Opinions:
-    """Whether what is acknowledged survives a broker."""
-    opinions: list[Opinion] = []
+def judge_replication(topics: Sequence[TopicFacts], settings: StreamSettings, brokers: int, servers: str) -> Answer:
+    """Whether acknowledged records survive a broker."""
+    opinions: list[Finding] = []
     wanted = min(max(settings.replication_factor, MANY_COPIES), brokers)
     if few := [f"{topic.name} ({topic.copies})" for topic in topics if topic.copies < wanted]:
         opinions += warn(f"{brokers} brokers, and fewer than {wanted} copies: {name_some(few)}")
     for topic in topics:
         if topic.copies >= MANY_COPIES and int(topic.settings.get(MIN_INSYNC) or 2) < 2:
-            said = f"{topic.name} has {topic.copies} copies, and acknowledges what its leader alone has"
-            opinions += warn(said, alter_topic(servers, topic.name, f"{MIN_INSYNC}=2"))
+            said = f"{topic.name} has {topic.copies} copies, and acknowledges records that its leader alone has"
+            opinions += warn(said, _alter(servers, topic.name, f"{MIN_INSYNC}=2"))
         if topic.settings.get(UNCLEAN) == "true":
             said = f"{topic.name} may be led by a broker that missed some of it"
-            opinions += warn(said, alter_topic(servers, topic.name, f"{UNCLEAN}=false"))
+            opinions += warn(said, _alter(servers, topic.name, f"{UNCLEAN}=false"))
     said = f"{len(topics)} topics keep what they acknowledge"
     return opinions or well(said if brokers > 1 else f"{said} for as long as the one broker does")
 
 
-def judge_retention(brokers: Mapping[int, Mapping[str, str | None]], settings: StreamSettings) -> Opinions:
+def judge_marker_retention(brokers: BrokerSettings, settings: StreamSettings) -> Answer:
     """Whether the brokers keep markers for long enough."""
-    kept = {node: int(found[RETENTION] or 0) for node, found in brokers.items() if RETENTION in found}
+    kept = [int(found[RETENTION] or 0) for found in brokers.values() if RETENTION in found]
     if not kept:
         return warn(f"Kafka does not tell us {RETENTION}: we need the right DescribeConfigs on the cluster")
-    least, days = min(kept.values()), settings.marker_retention_days
-    if least >= days * _MINUTES_A_DAY:
-        return well(f"markers are kept for {least / _MINUTES_A_DAY:g} days, and {days:g} are asked for")
-    said = f"markers are kept for {least / _MINUTES_A_DAY:.3g} days, and stream.marker_retention_days says {days:g}"
+    found, wanted = min(kept) / _MINUTES_A_DAY, settings.marker_retention_days
+    if found >= wanted:
+        return well(f"markers are kept for {found:g} days, and {wanted:g} are asked for")
     return fault(
-        f"{said}: ask for less, or raise {RETENTION} of the brokers",
-        export("stream.marker_retention_days", f"{int(least / _MINUTES_A_DAY * 1_000) / 1_000:g}"),
+        f"markers are kept for {found:.3g} days, and stream.marker_retention_days says {wanted:g}: ask for less, or "
+        f"raise {RETENTION} of the brokers",
+        export("stream.marker_retention_days", f"{int(found * 1_000) / 1_000:g}"),
     )
 
 
+def judge_log_retention(found: TopicFacts, settings: BusSettings, servers: str) -> Answer:
+    """Whether the log keeps all events for as long as promised."""
+    name, config = found.name, found.settings
+    if TOPIC_RETENTION not in config:
+        return warn(f"Kafka does not tell us {TOPIC_RETENTION} of {name}: we need the right DescribeConfigs on it")
+    opinions: list[Finding] = []
+    wanted, kept = timedelta(days=settings.log_days) // _MILLISECOND, int(config[TOPIC_RETENTION] or -1)
+    if 0 <= kept < wanted:
+        said = f"{name} keeps events for {kept * _MILLISECOND / timedelta(days=1):.3g} days, and bus.log_days says"
+        opinions += fault(f"{said} {settings.log_days:g}", _alter(servers, name, f"{TOPIC_RETENTION}={wanted}"))
+    if int(config.get(TOPIC_SIZE) or -1) >= 0:
+        said = f"{name} forgets events beyond {config[TOPIC_SIZE]} bytes"
+        opinions += fault(said, _alter(servers, name, f"{TOPIC_SIZE}=-1"))
+    if "compact" in (config.get(CLEANUP) or ""):
+        said = f"{name} forgets events that have the same key"
+        opinions += fault(said, _alter(servers, name, f"{CLEANUP}=delete"))
+    return opinions or well(f"events are kept for {settings.log_days:g} days at least")
+
+
 def judge_sizes(
-    brokers: Mapping[int, Mapping[str, str | None]],
-    topics: Sequence[TopicFacts],
-    settings: StreamSettings,
-    servers: str,
-) -> Opinions:
+    brokers: BrokerSettings, topics: Sequence[TopicFacts], settings: StreamSettings, servers: str
+) -> Answer:
     """Whether the largest record is taken."""
     needed = settings.max_record_bytes + FRAME_BYTES
-    opinions: list[Opinion] = []
-    if small := [node for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
-        said = f"broker {', '.join(map(str, small))} takes less than {needed} bytes, which a record may need"
+    if small := [str(node) for node, found in brokers.items() if int(found.get(BROKER_BYTES) or needed) < needed]:
+        said = f"broker {', '.join(small)} takes less than {needed} bytes, which a record may need"
         whole = ("--entity-type", "brokers", "--entity-default", "--add-config", f"{BROKER_BYTES}={needed}")
-        opinions += fault(said, command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *whole))
-    else:
-        # A topic that has no limit of its own has its broker's.
-        for topic in topics:
-            if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
-                said = f"{topic.name} takes less than {needed} bytes, which a record may need"
-                opinions += fault(said, alter_topic(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
+        return fault(said, command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *whole))
+    opinions: list[Finding] = []
+    # A topic that has no limit of its own has its broker's.
+    for topic in topics:
+        if int(topic.settings.get(TOPIC_BYTES) or needed) < needed:
+            said = f"{topic.name} takes less than {needed} bytes, which a record may need"
+            opinions += fault(said, _alter(servers, topic.name, f"{TOPIC_BYTES}={needed}"))
     return opinions or well(f"records of {settings.max_record_bytes} bytes are taken")
 
 
-def alter_topic(servers: str, topic: str, change: str) -> str:
+def _alter(servers: str, topic: str, change: str) -> str:
     """The command that sets something of a topic."""
     entity = ("--entity-type", "topics", "--entity-name", topic, "--add-config", change)
     return command("kafka-configs.sh", "--bootstrap-server", servers, "--alter", *entity)
+
+
+def _stream(given: Given) -> KafkaStream:
+    return cast(KafkaStream, given.capabilities.stream)
+
+
+async def _read_topics(
+    given: Given, names: Sequence[str], settings: Sequence[str], *, pushes: bool = False
+) -> dict[str, TopicFacts]:
+    """The facts of these topics, and of the push topics."""
+    patterns = [*map(re.escape, names), *([topic_pattern(given.settings.stream.topic_template)] if pushes else [])]
+    return await _stream(given).inspection.read_topics("|".join(patterns), settings)
+
+
+def _servers(settings: Settings) -> str:
+    return ",".join(show(*address) for address in kafka_addresses(settings.stream.url))
+
+
+KAFKA = Subject(
+    "Kafka",
+    (
+        Question(LOGIN, check_login),
+        Question("topics", check_topics),
+        Question("replication", check_replication),
+        Question("retention", check_retention),
+        Question("message size", check_sizes),
+        Question("transactions", check_transactions),
+    ),
+    lambda settings: None if urlsplit(settings.stream.url).scheme == "local" else _servers(settings),
+)

@@ -1,190 +1,97 @@
 """The questions to MongoDB."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from urllib.parse import unquote, urlsplit
 
-from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
-from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
-from services.commands.doctor.shell import INIT, chain, command, mongosh
-from shared.domain.errors import Unavailable
+from services.commands.doctor.answers import INIT, Answer, Finding, command, fault, name_some, warn, well
+from services.commands.doctor.questions import LOGIN, Given, Question, Subject, reach, without_login
+from shared.domain.errors import Unavailable, Unserved
 from shared.domain.schema import VERSION, Stamp, TooOld, check_stamp
-from shared.store import Store
-from shared.store.indexes import CollectionIndex
-from shared.store.inspection import IndexComparison, store_addresses, store_uses_tls
+from shared.runtime.weaknesses import is_local
+from shared.store.inspection import IndexComparison, store_addresses
 
-MONGODB = "MongoDB"
 MOST_SKEW = timedelta(seconds=1)
-Dropping = Callable[[CollectionIndex], str]
-
-NEEDED = ("find", "insert", "update", "remove", "createIndex", "createCollection", "listIndexes", "listCollections")
+_NEEDED = ("find", "insert", "update", "remove", "createIndex", "createCollection", "listIndexes", "listCollections")
 
 
-class MongoDb(Examination):
-    """The store."""
+async def check_login(given: Given) -> Answer:
+    """MongoDB can be reached, and accepts the user and the password of `store.url`."""
+    away = await reach(*store_addresses(given.settings.store.url))
+    version = await given.capabilities.store.inspection.read_version()
+    return (*away, *well(f"MongoDB {version} lets us in"))
 
-    of = MONGODB
-    setting = "store.url"
 
-    def __init__(self, url: str, store: Store) -> None:
-        parts = urlsplit(url)
-        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
-        self._user = unquote(parts.username or "")
-        self._store = store
-        self._inspection = store.inspection
-        self.where = self._url.partition("://")[2]
-        self.addresses = [Address(*place) for place in store_addresses(url)]
-        self.uses_tls = store_uses_tls(url)
+async def check_rights(given: Given) -> Answer:
+    """The user may read and change the database and make its indexes (`readWrite` is enough). A database without logins
+    is a warning, unless it is on this machine."""
+    url = given.settings.store.url
+    grants = await given.capabilities.store.inspection.read_grants(_NEEDED)
+    if not grants.user:
+        if all(is_local(host) for host, _ in store_addresses(url)):
+            return well("MongoDB needs no login; it is on this machine")
+        return warn("MongoDB needs no login: every program that reaches it can read and change everything")
+    if not grants.missing:
+        return well(f"{grants.user} may do all that Carillon does")
+    role = f'[{{role: "readWrite", db: "{urlsplit(url).path[1:]}"}}]'
+    grant = f'db.getSiblingDB("{grants.database}").grantRolesToUser("{grants.user}", {role})'
+    return fault(f"{grants.user} may not {', '.join(grants.missing)}", _mongosh(url, grant, user="<admin>"))
 
-    async def check_login(self) -> Opinions:
-        """It lets us in."""
-        version = await self._inspection.read_version()
-        return well(f"MongoDB {version} lets us in")
 
-    async def check_rights(self) -> Opinions:
-        """Our user may do all that we do."""
-        grants = await self._inspection.read_grants(NEEDED)
-        if not grants.user:
-            if all(address.is_loopback for address in self.addresses):
-                return well("MongoDB needs no login; it is on this machine")
-            return warn("MongoDB needs no login: every program that reaches it can read and change all")
-        if not grants.missing:
-            return well(f"{grants.user} may do all that Carillon does")
-        database = urlsplit(self._url).path[1:]
-        role = f'[{{role: "readWrite", db: "{database}"}}]'
+async def check_replica_set(given: Given) -> Answer:
+    """The server is a `mongos` or a member of a replica set, even of one member, because Carillon needs transactions.
+    A majority of the members takes writes. The doctor writes to no document."""
+    inspection = given.capabilities.store.inspection
+    membership = await inspection.read_membership()
+    if not membership.replica_set and not membership.is_router:
+        said = "the server is no member of a replica set: it has no transactions. Start it with --replSet, then"
+        return fault(said, _mongosh(given.settings.store.url, "rs.initiate()"))
+    await inspection.write_nothing()
+    return well(f"{membership.replica_set or 'a mongos'}: it has transactions, and a majority takes writes")
+
+
+async def check_fencing(given: Given) -> Answer:
+    """The server runs `killSessions` for our user: workers need it to take over the work of a killed worker. It reaches
+    sessions of the same user alone, so all processes log in as one user. An update that leaves a document as it is does
+    not count as a change (`modifiedCount`): by that a worker notices that another has replaced it. The doctor
+    tries a random session and the stamp of the database."""
+    inspection = given.capabilities.store.inspection
+    try:
+        await inspection.end_no_session()
+    except (Unavailable, Unserved) as error:
         return fault(
-            f"{grants.user} may not {', '.join(grants.missing)}",
-            mongosh(
-                self._url,
-                "<admin>",
-                f'db.getSiblingDB("{grants.database}").grantRolesToUser("{grants.user}", {role})',
-            ),
+            f"killSessions does not work ({error}). Workers need it to take up batches of killed workers. Atlas has it "
+            "from M10 on"
         )
-
-    async def ping(self) -> None:
-        await self._store.ping()
-
-    async def check_replica_set(self) -> Opinions:
-        """It is one member of a replica set at least: there are no transactions without."""
-        membership = await self._inspection.read_membership()
-        if membership.is_router:
-            return well("a router of a sharded cluster (mongos): it has transactions")
-        if name := membership.replica_set:
-            return well(f"a member of the replica set {name}: it has transactions")
+    if await inspection.count_equal_updates():
         return fault(
-            "the server is no member of a replica set: it has no transactions. Start it with --replSet, then",
-            mongosh(self._url, self._user, "rs.initiate()"),
+            "an update that leaves a document as it is counts as a change: a replaced worker would overwrite what its "
+            "successor has stored. Use MongoDB, which does not count it"
         )
-
-    async def check_writes(self) -> Opinions:
-        """A majority takes writes."""
-        await self._inspection.write_nothing()
-        return well("a majority of its members takes writes")
-
-    async def check_sessions(self) -> Opinions:
-        """It ends sessions for us."""
-        try:
-            await self._inspection.end_no_session()
-        except Unavailable as error:
-            return fault(
-                f"killSessions does not work ({error}). Workers need it to take up batches of killed workers. Atlas "
-                "has it from M10 on"
-            )
-        return well("it ends sessions of killed processes for us")
-
-    async def check_updates(self) -> Opinions:
-        """An update that changes nothing does not count as a change."""
-        if await self._inspection.count_equal_updates():
-            return fault(
-                "an update that leaves a document as it is counts as a change: a replaced worker would overwrite what "
-                "its successor has stored. Use MongoDB, which does not count it"
-            )
-        return well("an update that leaves a document as it is does not count as a change")
-
-    async def check_clock(self) -> Opinions:
-        """Its clock and ours agree."""
-        skew = (await self._inspection.read_membership()).skew
-        if abs(skew) < MOST_SKEW:
-            return well("its clock and ours differ by less than a second")
-        seconds = abs(skew.total_seconds())
-        side = "behind" if skew > timedelta() else "ahead of"
-        return warn(f"our clock is {seconds:.1f} s {side} the database's", command("timedatectl", "set-ntp", "true"))
-
-    async def check_stamp(self) -> Opinions:
-        """This release works with what is stored."""
-        return judge_stamp(await self._store.schema.read())
-
-    async def check_indexes(self) -> Opinions:
-        """Every index is there, and no others are."""
-        return judge_indexes(await self._inspection.compare_indexes(), self._drop)
-
-    def _drop(self, index: CollectionIndex) -> str:
-        return mongosh(self._url, self._user, f'db.getCollection("{index.collection}").dropIndex("{index.name}")')
-
-    questions = (
-        ADDRESS,
-        Question(
-            "login",
-            "MongoDB accepts the user and the password of `store.url`. If not, one of them is wrong.",
-            check_login,
-            first=True,
-        ),
-        ROUND_TRIP,
-        TLS,
-        Question(
-            "rights",
-            "The user may read and change the database and make its indexes (`readWrite` is enough). A database "
-            "without logins is a warning, unless it is on this machine.",
-            check_rights,
-        ),
-        Question(
-            "replica set",
-            "The server is a `mongos` or a member of a replica set, even of one member: feedback needs transactions.",
-            check_replica_set,
-        ),
-        Question(
-            "majority",
-            "A majority of the members takes writes: Carillon waits for one with each write. If not, which members are "
-            "away? The doctor writes to no document.",
-            check_writes,
-        ),
-        Question(
-            "sessions",
-            "The server runs `killSessions` for our user: workers need it to take over the work of a killed worker. It "
-            "reaches sessions of the same user alone, so all processes log in as one user. The doctor tries it with a "
-            "random id.",
-            check_sessions,
-        ),
-        Question(
-            "updates",
-            "An update that leaves a document as it is does not count as a change (`modifiedCount`): by that a worker "
-            "notices that another has replaced it. MongoDB counts so; servers like it may not. The doctor "
-            "updates the stamp of the database to what it is.",
-            check_updates,
-        ),
-        Question(
-            "clock",
-            "The clock of this machine and the database's differ by less than a second. Schedules go by the "
-            "database's; logs and certificates go by ours.",
-            check_clock,
-        ),
-        Question(
-            "stamp",
-            "`carillon init` of this release has been run on the database, and no later release has shut this one "
-            "out (`docs/upgrading.md`).",
-            check_stamp,
-        ),
-        Question(
-            "indexes",
-            "Every index that `carillon init` makes is there: without one, queries read whole collections. An unknown "
-            "index is a warning, because each write pays for it.",
-            check_indexes,
-        ),
-    )
+    return well("it ends sessions of killed processes, and counts updates as MongoDB does")
 
 
-def judge_stamp(stamp: Stamp | None) -> Opinions:
-    """The opinions on the stamp of the database, for this release."""
+async def check_clock(given: Given) -> Answer:
+    """The clock of this machine and the database's differ by less than a second. Schedules go by the database's; logs
+    and certificates go by ours."""
+    skew = (await given.capabilities.store.inspection.read_membership()).skew
+    if abs(skew) < MOST_SKEW:
+        return well("its clock and ours differ by less than a second")
+    side = "behind" if skew > timedelta() else "ahead of"
+    said = f"our clock is {abs(skew.total_seconds()):.1f} s {side} the database's"
+    return warn(said, command("timedatectl", "set-ntp", "true"))
+
+
+async def check_init(given: Given) -> Answer:
+    """`carillon init` of this release has been run on the database: its stamp and every index are there, and no later
+    release has shut this one out (`docs/upgrading.md`)."""
+    store = given.capabilities.store
+    stamp = judge_stamp(await store.schema.read())
+    indexes = judge_indexes(await store.inspection.compare_indexes(), given.settings.store.url)
+    return (*stamp, *indexes)
+
+
+def judge_stamp(stamp: Stamp | None) -> Answer:
+    """Whether this release works with the database."""
     if stamp is None:
         return fault("the database is not set up", INIT)
     try:
@@ -197,16 +104,35 @@ def judge_stamp(stamp: Stamp | None) -> Opinions:
     return well(f"this release works with the database{later}")
 
 
-def judge_indexes(found: IndexComparison, drop: Dropping) -> Opinions:
-    """Remedies for the indexes."""
-    opinions: list[Opinion] = []
-    for index in found.other:
-        sentence = f"another index stands in the place of one that we need ({index})"
-        opinions += fault(sentence, chain(drop(index), INIT))
-    if found.missing and not found.other:
-        opinions += fault(f"missing: {name_some([str(index) for index in found.missing])}", INIT)
-    elif found.collections and not found.other:
+def judge_indexes(found: IndexComparison, url: str) -> Answer:
+    """Whether all indexes of `carillon init` are there."""
+    opinions: list[Finding] = []
+    for index in found.hindering:
+        drop = _mongosh(url, f'db.getCollection("{index.collection}").dropIndex("{index.name}")')
+        opinions += fault(f"another index prevents making one that Carillon needs ({index})", f"{drop} && {INIT}")
+    if found.missing and not found.hindering:
+        opinions += fault(f"missing indexes: {name_some(list(map(str, found.missing)))}", INIT)
+    elif found.collections and not found.hindering:
         opinions += fault(f"missing collections: {name_some(found.collections)}", INIT)
-    for index in found.foreign:
-        opinions += warn(f"nothing of Carillon uses this index, and each write pays for it ({index})", drop(index))
-    return opinions or well(f"all {found.made} are there, and no others")
+    return opinions or well("all indexes are there")
+
+
+def _mongosh(url: str, script: str, *, user: str = "") -> str:
+    """A script for MongoDB's shell, which asks for the user's password."""
+    user = user or unquote(urlsplit(url).username or "")
+    login = ("--username", user) if user else ()
+    return command("mongosh", without_login(url), *login, "--eval", script)
+
+
+MONGODB = Subject(
+    "MongoDB",
+    (
+        Question(LOGIN, check_login),
+        Question("rights", check_rights),
+        Question("replica set", check_replica_set),
+        Question("fencing", check_fencing),
+        Question("clock", check_clock),
+        Question("init", check_init),
+    ),
+    lambda settings: without_login(settings.store.url).partition("://")[2],
+)

@@ -68,19 +68,14 @@ def policy_of(queue: str) -> Policy:
 
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The definition that wins for this queue among a virtual host's policies, as the API lists them."""
-    policy = find_winner(queue, listed)
-    definition: Mapping[str, Any] = {} if policy is None else policy["definition"]
-    return definition
-
-
-def find_winner(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The policy that wins for this queue, as the API lists it."""
     fitting = [
         policy
         for policy in listed
         if policy["apply-to"] in QUEUE_POLICIES and re.search(policy["pattern"], queue) is not None
     ]
-    return max(fitting, key=lambda policy: policy["priority"], default=None)
+    winner = max(fitting, key=lambda policy: policy["priority"], default=None)
+    definition: Mapping[str, Any] = {} if winner is None else winner["definition"]
+    return definition
 
 
 class Management:
@@ -120,10 +115,6 @@ class Management:
     async def list_policies(self) -> list[dict[str, Any]]:
         """The policies of the virtual host. Raises `Unmanageable`."""
         return await self.ask(f"/policies/{self._vhost}") or []
-
-    async def list_all_queues(self) -> list[dict[str, Any]]:
-        """Name and type of each queue of the virtual host. Raises `Unmanageable`."""
-        return await self.ask(f"/queues/{self._vhost}?columns=name,type") or []
 
     async def ask(self, path: str) -> Any:
         """The answer at this path, or `None`. Raises `Unmanageable`."""

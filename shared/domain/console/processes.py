@@ -41,7 +41,6 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
     for processes with the same settings, their ports and secrets aside. `in_hand` shows the oldest of the things that
     it works on, of which there are `in_hand_count`. `lanes` are counted by their state. A scheduler tells how many
     occurrences there are, for how long the oldest has waited to be claimed, and for how long the oldest batch waits.
-    `guard` is what may come between an instant and a provider's call, in milliseconds: alike in all processes.
     """
 
     id: str
@@ -63,7 +62,6 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
     oldest_visible_seconds: float = 0.0
     oldest_batch_seconds: float = 0.0
     occurrences_pending: int = 0
-    guard: dict[str, int] = {}
 
     def state_at(self, now: datetime) -> ProcessState:
         """Whether it is heard of at that moment."""

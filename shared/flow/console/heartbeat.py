@@ -42,7 +42,6 @@ class Heartbeat(Periodic):
         self._id = f"{self._host}/{os.getpid()}/{secrets.token_hex(4)}"
         self._version = program_version()
         self._digest = digest_settings(settings)
-        self._guard = {name: getattr(settings.providers, name) for name in ("late_ms", "clock_ms", "network_ms")}
         self._lags: dict[str, int] = {}
         self._started_at: datetime | None = None
 
@@ -84,7 +83,6 @@ class Heartbeat(Periodic):
             oldest_visible_seconds=round(readings.read_gauge("carillon_oldest_visible_seconds"), 3),
             oldest_batch_seconds=round(readings.read_gauge("carillon_batch_oldest_queued_seconds"), 3),
             occurrences_pending=int(readings.read_gauge("carillon_occurrences_pending")),
-            guard=self._guard,
         )
 
     def _worst_lag(self) -> float:

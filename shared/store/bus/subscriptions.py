@@ -149,6 +149,10 @@ class BusSubscriptions:
             _behind(after) | {"key": PUBLISHED_KEY}, "_id", limit, _UNFOLDED | {"filter": 0, "former": 0}
         )
 
+    async def page_signed(self, *, limit: int) -> Page[EventSubscription]:
+        """The first ones whose deliveries are signed, by id; no removed ones."""
+        return await self._page({"secrets.0": {"$exists": True}}, "_id", limit)
+
     async def page_of(self, namespace: str, *, after: str = "", limit: int) -> Page[EventSubscription]:
         """The next ones of a namespace behind this key, by key; no removed ones."""
         return await self._page({"namespace": namespace, "key": {"$gt": after}}, "key", limit)

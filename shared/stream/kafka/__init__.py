@@ -30,7 +30,7 @@ from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream import NO_TOPICS, Lane, LateRecords, TopicSpec, as_spec
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
-from shared.stream.kafka.inspection import KafkaInspection
+from shared.stream.kafka.inspection import KafkaInspection, try_transaction
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
@@ -113,6 +113,12 @@ class KafkaStream:
     def inspection(self) -> KafkaInspection:
         """The questions of `carillon doctor` to the cluster itself."""
         return self._cluster.inspection
+
+    async def try_transaction(self, *, ledger_topic: str, timeout_seconds: float) -> None:
+        """Begin a transaction of this time-out with an offset of the ledger in it, and abort it. Raises
+        `Unavailable`."""
+        options = self._servers.options(f"{self._client_id}-doctor")
+        await try_transaction(options, self._request_timeout_seconds, ledger_topic, timeout_seconds)
 
     async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
         await self._cluster.setup({name: as_spec(topic) for name, topic in topics.items()})

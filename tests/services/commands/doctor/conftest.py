@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from shared.runtime.metrics import CERTIFICATE_EXPIRY
 from tests.services.commands.doctor.patient import Patient, patient_on
 from tests.stack import Endpoints
+
+
+@pytest.fixture(autouse=True)
+def no_certificates() -> None:
+    """Forget the certificates that other tests of this process have seen."""
+    CERTIFICATE_EXPIRY.clear()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A house of Carillon that is well until a test harms it: consumed queues, an app, its push table, a bucket."""
+"""A house of Carillon that is well until a test harms it: queues, topics, an app, its push table, a bucket."""
 
 import asyncio
 import urllib.request
@@ -14,13 +14,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from services import assembly
 from services.commands.doctor import examine
-from services.commands.doctor.findings import Finding, Level
-from services.commands.doctor.shell import INIT
+from services.commands.doctor.answers import INIT, Finding, Level
 from services.connections import Capabilities
-from services.parts import Parts, find_processes
+from services.parts import Parts
 from services.process import set_up
 from shared.domain.accounts.apps import App
-from shared.domain.console.processes import RunningProcess
 from shared.runtime.configuration import load
 from tests.broker.administration import Administration
 from tests.services.commands.doctor.shell import Shell
@@ -49,29 +47,12 @@ class Patient:
     def database(self) -> AsyncDatabase[dict[str, Any]]:
         return self.store._database
 
-    async def live(self, *roles: str, version: str = "1", digest: str = "same") -> None:
-        """Have a process of each role tell that it is alive, as the processes do every five seconds."""
-        now = await self.store.now()
-        for role in roles or find_processes():
-            await self.store.processes.tell(
-                RunningProcess(
-                    id=role, roles=(role,), host="here", version=version, started_at=now, seen_at=now,
-                    phase="serving", settings_digest=digest,
-                )
-            )  # fmt: skip
-
     async def examine(self) -> Sequence[Finding]:
-        await self.live()
-        return (await examine(load(self.environment))).findings
+        return await examine(load(self.environment))
 
     async def ills(self) -> list[Finding]:
         """What the doctor finds that is not well."""
         return [finding for finding in await self.examine() if finding.level is not Level.OK]
-
-    async def one_ill(self, level: Level, of: str, check: str) -> Finding:
-        """The only one, which must be this."""
-        [ill] = await self.these_ills((level, of, check))
-        return ill
 
     async def these_ills(self, *expected: tuple[Level, str, str]) -> list[Finding]:
         """Wait until there are just these: servers tell of a change with delay, and a busy one may be slow once."""
@@ -118,8 +99,8 @@ class Patient:
 async def patient_on(
     stack: Endpoints, store: str, broker: str, push_database: str, folder: Path
 ) -> AsyncIterator[Patient]:
-    """A patient who is well: set up, with an app, and with somebody who takes from each queue."""
-    environment = {**stack.environment(store, broker, push_database), "CARILLON_API_FIRST_ADMIN": "ana@example.com"}
+    """A patient who is well: set up, with an app."""
+    environment = dict(stack.environment(store, broker, push_database))
     environment["CARILLON_BLOBS_URL"] = f"s3://carillon-{uuid.uuid4().hex[:12]}"
     # The broker is shared with other tests, which leave topics of every kind.
     environment["CARILLON_STREAM_TOPIC_TEMPLATE"] = f"doctor{uuid.uuid4().hex[:8]}-%s_%s"
@@ -135,13 +116,9 @@ async def patient_on(
         await patient.sql(f"CREATE TABLE {TABLE} {COLUMNS}")
         await patient.sql(f"CREATE INDEX ON {TABLE} (user_id)")
         await patient.sql(f"INSERT INTO {TABLE} VALUES (1, 'u1', 't', 'en', '+0000')")
-        await patient.sql(f"ANALYZE {TABLE}")
         bucket = environment["CARILLON_BLOBS_URL"].removeprefix("s3://")
         request = urllib.request.Request(f"{stack.s3_url}/{bucket}", method="PUT")
         (await asyncio.to_thread(urllib.request.urlopen, request)).close()
-        for queue in patient.queues:
-            consumer = capabilities.broker.subscribe(queue, name="test", prefetch=1)
-            await stack_of_closing.enter_async_context(consumer)
         yield patient
 
 

@@ -1,4 +1,4 @@
-"""What the doctor finds of certificates, on servers that show them."""
+"""Certificates that servers show to the doctor."""
 
 import asyncio
 import ssl
@@ -13,12 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from services.commands.doctor.certificates import find_certificate, judge_certificate
-from services.commands.doctor.chosen import select_examinations
-from services.commands.doctor.findings import Level
-from services.commands.doctor.postgresql import PostgreSql
+from services.commands.doctor import examine
+from services.commands.doctor.answers import Level
+from services.commands.doctor.others import check_tls
+from services.commands.doctor.questions import Given
 from services.connections import Capabilities
 from shared.runtime.configuration import load
+from tests.services.commands.doctor.test_command import NOBODY
 
 HERE = "127.0.0.1"
 
@@ -64,47 +65,41 @@ async def showing(file: Path, *, greeted: bool = False) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
+SERVERS = {
+    "Mail": ("MAIL_URL", "smtps://ana:s3cret-word@127.0.0.1:{port}"),
+    "PostgreSQL": ("AUDIENCE_URL", "postgresql://ana:s3cret-word@127.0.0.1:{port}/push?sslmode=verify-full"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize(
-    ("days", "address", "trusted", "level", "said"),
+    ("days", "address", "trusted", "check", "said"),
     [
-        (90, HERE, True, Level.OK, "is good for 90 days"),
-        (5, HERE, True, Level.WARNING, "ends in 5 days"),
-        (-1, HERE, True, Level.FAULT, "expired"),
-        (90, "10.9.8.7", True, Level.FAULT, "IP address mismatch"),
-        (90, HERE, False, Level.FAULT, "self-signed certificate"),
+        (90, HERE, True, "", ""),
+        (5, HERE, True, "tls", f"the certificate of {HERE} ends in 5 days"),
+        (-1, HERE, True, "login", "expired"),
+        (90, "10.9.8.7", True, "login", "is for another name"),
+        (90, HERE, False, "login", "signed by an authority that we do not know"),
     ],
 )
 async def test_a_certificate(
-    tmp_path: Path, days: float, address: str, *, trusted: bool, level: Level, said: str
+    tmp_path: Path, server: str, days: float, address: str, *, trusted: bool, check: str, said: str
 ) -> None:
     file = certificate(tmp_path, days=days, address=address)
-    trust = ssl.create_default_context(cafile=str(file) if trusted else None)
-    for greeted in (False, True):
-        async with showing(file, greeted=greeted) as port:
-            greeting = PostgreSql.tls_greeting if greeted else b""
-            [opinion] = judge_certificate("here", await find_certificate(HERE, port, trust=trust, greeting=greeting))
-        assert opinion.level is level, opinion
-        assert said in opinion.sentence
-
-
-async def test_a_server_that_speaks_no_tls() -> None:
-    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 mail.example.com\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(refuse, HERE, 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        [opinion] = judge_certificate("here", await find_certificate(HERE, port, trust=ssl.create_default_context()))
-    assert opinion.level is Level.FAULT
-    assert "no TLS connection can be made" in opinion.sentence
+    name, url = SERVERS[server]
+    environment = NOBODY | ({"CARILLON_TLS_CA_FILE": str(file)} if trusted else {})
+    async with showing(file, greeted=server == "PostgreSQL") as port:
+        settings = load(environment | {f"CARILLON_{name}": url.format(port=port)})
+        findings = await examine(settings)
+    asked = [found for found in findings if found.of == ("Deployment" if check == "tls" else server)]
+    told = [found.sentence for found in asked if found.check == (check or "login")]
+    assert any(said in sentence for sentence in told), findings
+    if check != "tls":
+        assert not any("ends in" in found.sentence for found in findings)
 
 
 async def test_a_connection_in_the_clear_is_a_warning_off_this_machine() -> None:
-    here, elsewhere = "kafka://127.0.0.1:9092", "kafka://k1.example.com:9092"
-    for url, level in ((here, Level.OK), (elsewhere, Level.WARNING)):
-        settings = load({"CARILLON_STREAM_URL": url})
-        capabilities = Capabilities(settings, service="doctor")
-        [kafka] = [each for each in select_examinations(capabilities) if each.of == "Kafka"]
-        [opinion] = await kafka.check_tls()
-        await capabilities.close()
-        assert opinion.level is level, opinion
+    for host, level in (("127.0.0.1", Level.OK), ("k1.example.com", Level.WARNING)):
+        settings = load({"CARILLON_STREAM_URL": f"kafka://{host}:9092"})
+        [found] = await check_tls(Given(Capabilities(settings, service="test"), ()))
+        assert found.level is level

@@ -63,7 +63,7 @@ def test_one_finding_a_line_as_json() -> None:
     assert {
         "level": "fault",
         "of": "Kafka",
-        "check": "address",
+        "check": "login",
         "sentence": "127.0.0.1:9: connection refused",
         "remedy": "",
     } in findings
@@ -124,9 +124,10 @@ async def test_frozen_servers_are_told_and_not_waited_for(patient: Patient) -> N
         ("RabbitMQ's management", "login"),
         ("Kafka", "login"),
         ("PostgreSQL", "login"),
-        ("S3", "bucket"),
+        ("Files", "access"),
     ]
-    assert all(re.fullmatch("no answer within [45] s", fault["sentence"]) for fault in faults), faults
+    silent = r"no answer within 5 s|MongoDB cannot be reached: No servers found yet"
+    assert all(re.fullmatch(silent, fault["sentence"]) for fault in faults), faults
     assert done.returncode == 9
 
 
@@ -139,14 +140,12 @@ async def test_a_clock_that_is_off_is_found_and_set(patient: Patient, tmp_path: 
     # library's own idea of waiting.
     quick = {"NO_FAKE_STAT": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
     patient.environment |= clock.environment | quick
-    await patient.live()
     off = await asyncio.to_thread(run, "--json", **patient.environment)
     ills = ills_of(off)
     assert len(ills) == 1, ills
     [ill] = ills
     assert (ill["check"], "ahead of" in ill["sentence"], off.returncode) == ("clock", True, 9)
     await patient.take(ill["remedy"])
-    await patient.live()
     healed = await asyncio.to_thread(run, **patient.environment)
     assert healed.returncode == 0, healed.stdout
     assert "0 warnings, 0 faults" in healed.stdout
@@ -156,7 +155,6 @@ async def test_a_clock_that_is_off_is_found_and_set(patient: Patient, tmp_path: 
 async def test_a_remedy_that_is_a_program_of_ours_is_typed(patient: Patient) -> None:
     """Elsewhere `carillon init` is called."""
     await patient.database.drop_collection("imports")
-    await patient.live()
     found = await asyncio.to_thread(run, "--json", **patient.environment)
     [ill] = ills_of(found)
     patient.shell.type(ill["remedy"], patient.environment)

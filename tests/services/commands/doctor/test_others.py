@@ -1,39 +1,101 @@
-"""What the doctor finds of files, mail and the deployment."""
+"""Faults of the other servers and of settings that are made on purpose, found, and mended by the remedies."""
 
-import re
-from datetime import UTC, datetime, timedelta
+import asyncio
+import secrets
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from msgspec.structs import replace
 
-from services.commands.doctor.deployment import judge_logins, judge_processes, judge_proxies
-from services.commands.doctor.findings import Finding, Level
-from services.commands.doctor.secrets import Secrets
-from shared.domain.console.processes import RunningProcess
-from shared.runtime.configuration import load
-from shared.runtime.settings import ApiSettings, Settings
+from services.commands.doctor.answers import Level
+from shared.domain.bus.subscriptions import subscription_id
+from shared.flow.bus.subscription_secrets import seal_secret
+from shared.secrets import KeyRing, fresh_key
+from tests.broker.proxy import SilencableProxy
 from tests.mail.sinks import LOGIN, SmtpSink, smtp
-from tests.services.commands.doctor.patient import Patient
+from tests.services.commands.doctor.patient import TABLE, Patient
+from tests.services.commands.doctor.test_rules import credential
+from tests.stack.mongodb import through_port
+from tests.store.bus.made_subscriptions import add
+
+pytestmark = pytest.mark.native
+
+KEYS = "CARILLON_PROVIDERS_SECRET_KEYS"
+AUDIENCE = "CARILLON_AUDIENCE_URL"
+TABLES = (Level.FAULT, "PostgreSQL", "tables")
+ONLY_TABLES = (Level.WARNING, "PostgreSQL", "tables")
+POSTGRESQL = (Level.FAULT, "PostgreSQL", "login")
 
 
-@pytest.mark.native
-async def test_a_bucket_that_is_missing(patient: Patient) -> None:
+async def test_columns_and_indexes(patient: Patient) -> None:
+    await patient.sql(f"DROP TABLE {TABLE}")
+    await patient.sql(f"CREATE TABLE {TABLE} (seq_id text, user_id text, token text, locale text)")
+    await patient.sql(f"INSERT INTO {TABLE} VALUES ('7', 'u', 't', 'en')")
+    column, key, by_key, by_user = await patient.heal(TABLES, TABLES, ONLY_TABLES, ONLY_TABLES)
+    assert column.sentence == f"{TABLE} lacks tz"
+    assert key.sentence == f"seq_id of {TABLE} is no integer but text"
+    assert ("seq_id" in by_key.sentence, "user_id" in by_user.sentence) == (True, True)
+
+
+async def test_an_app_without_a_table_and_one_with_a_view_or_partitions(patient: Patient) -> None:
+    await patient.sql(f"ALTER TABLE {TABLE} RENAME TO devices")
+    [ill] = await patient.these_ills(ONLY_TABLES)
+    assert ill.sentence == f"the app doctor has no push table: {TABLE} or doctor_gcm"
+    await patient.sql(f"CREATE VIEW {TABLE} AS SELECT * FROM devices")
+    told = [found for found in await patient.examine() if (found.of, found.check) == ONLY_TABLES[1:]]
+    assert [(found.level, found.remedy) for found in told] == [(Level.OK, "")]
+    assert "a view: index the columns of its table that are seq_id and user_id" in told[0].sentence
+    await patient.sql(f"DROP VIEW {TABLE}")
+    columns = "(seq_id bigint, user_id text, token text, locale text, tz text)"
+    await patient.sql(f"CREATE TABLE {TABLE} {columns} PARTITION BY RANGE (seq_id)")
+    await patient.heal(ONLY_TABLES, ONLY_TABLES)
+
+
+async def test_a_login_that_is_refused_and_a_table_that_is_closed(patient: Patient) -> None:
+    role, url = f"reader_{secrets.token_hex(4)}", patient.environment[AUDIENCE]
+    parts = urlsplit(url)
+    as_reader = parts._replace(netloc=f"{role}:s3cret-word@{parts.hostname}:{parts.port}").geturl()
+    patient.environment[AUDIENCE] = as_reader
+    [ill] = await patient.these_ills(POSTGRESQL)
+    assert role in ill.sentence
+    assert "s3cret-word" not in str(ill)
+
+    patient.environment[AUDIENCE] = url
+    await patient.sql(f"CREATE ROLE {role} LOGIN")
+    patient.environment[AUDIENCE] = as_reader
+    try:
+        [ill] = await patient.heal(TABLES)
+        assert "GRANT SELECT" in ill.remedy
+    finally:
+        patient.environment[AUDIENCE] = url
+        await patient.sql(f"DROP OWNED BY {role}")
+        await patient.sql(f"DROP ROLE {role}")
+
+
+async def test_a_database_that_is_missing(patient: Patient) -> None:
+    url = patient.environment[AUDIENCE]
+    patient.environment[AUDIENCE] = f"{url}_new"
+    [ill] = await patient.these_ills(POSTGRESQL)
+    try:
+        await patient.take(ill.remedy)
+        await patient.these_ills(ONLY_TABLES)
+    finally:
+        patient.environment[AUDIENCE] = url
+        await patient.sql(f'DROP DATABASE "{urlsplit(url).path[1:]}_new" WITH (FORCE)')
+
+
+async def test_a_bucket_that_is_missing_and_a_folder_in_its_place(patient: Patient, tmp_path: Path) -> None:
     patient.environment["CARILLON_BLOBS_URL"] += "-new"
-    await patient.heal((Level.FAULT, "S3", "bucket"))
-
-
-@pytest.mark.native
-async def test_a_folder_in_the_place_of_a_bucket(patient: Patient, tmp_path: Path) -> None:
+    await patient.heal((Level.FAULT, "Files", "access"))
     folder = tmp_path / "files" / "deeper"
     patient.environment["CARILLON_BLOBS_URL"] = folder.as_uri()
     await patient.these_ills()
     assert not folder.exists()
     (tmp_path / "files").write_text("a file, where the folder should be")
-    await patient.these_ills((Level.FAULT, "Folder of files", "folder"))
+    await patient.these_ills((Level.FAULT, "Files", "access"))
 
 
-@pytest.mark.native
 async def test_a_mail_server_that_refuses_the_login_and_one_that_is_away(patient: Patient) -> None:
     async with smtp(login=True, auth_require_tls=False) as sink:
         assert isinstance(sink, SmtpSink)
@@ -44,95 +106,59 @@ async def test_a_mail_server_that_refuses_the_login_and_one_that_is_away(patient
         patient.environment["CARILLON_MAIL_URL"] = right
         await patient.these_ills()
         assert sink.envelopes == []
-    patient.environment["CARILLON_MAIL_URL"] = right
-    await patient.these_ills((Level.FAULT, "Mail", "address"))
+    [ill] = await patient.these_ills((Level.FAULT, "Mail", "login"))
+    assert ill.sentence.endswith("connection refused")
 
 
-@pytest.mark.native
-async def test_a_deployment_that_is_open(patient: Patient) -> None:
-    del patient.environment["CARILLON_API_FIRST_ADMIN"]
-    patient.environment["CARILLON_API_HOST"] = "0.0.0.0"
+async def test_proxies_that_are_open_to_all(patient: Patient) -> None:
     patient.environment["CARILLON_API_TRUSTED_PROXIES"] = "0.0.0.0/0"
-    proxies, hosts, admin = await patient.these_ills(
-        (Level.FAULT, "Deployment", "proxies"),
-        (Level.WARNING, "Deployment", "hosts"),
-        (Level.WARNING, "Deployment", "first admin"),
-    )
-    await patient.take(proxies.remedy, the_addresses_of_your_proxy="10.1.2.3/32")
-    await patient.take(hosts.remedy, the_names_that_callers_use="carillon.example.com")
-    await patient.take(admin.remedy.replace("<your e-mail address>", "ana@example.com"))
+    [ill] = await patient.these_ills((Level.FAULT, "Deployment", "proxies"))
+    await patient.take(ill.remedy, the_addresses_of_your_proxy="10.1.2.3/32")
     await patient.these_ills()
 
 
-@pytest.mark.parametrize(
-    ("networks", "secret", "level"),
-    [
-        (("127.0.0.0/8", "::1/128"), "", Level.OK),
-        (("10.0.0.0/24",), "", Level.OK),
-        (("10.0.0.0/8",), "", Level.WARNING),
-        (("10.0.0.0/8",), "sixteen-characters", Level.OK),
-        (("::/0",), "sixteen-characters", Level.FAULT),
-    ],
-)
-def test_whom_proxies_let_in(networks: tuple[str, ...], secret: str, level: Level) -> None:
-    [opinion] = judge_proxies(ApiSettings(trusted_proxies=networks, proxy_secret=secret))
-    assert opinion.level is level
+async def test_secrets_that_no_key_opens(patient: Patient) -> None:
+    first, second = fresh_key(), fresh_key()
+    await patient.store.credentials.add(credential(KeyRing([first])))
+    sealed, _ = seal_secret(KeyRing([first]), subscription_id("token:n", "orders"))
+    await add(patient.store, "orders", "orders", secrets=(sealed,))
+    patient.environment["CARILLON_PROVIDERS_CLOCK_MS"] = "1000"
+    patient.environment.pop(KEYS, None)
+    [ill] = await patient.these_ills((Level.FAULT, "Messages", "keys"))
+    await patient.take(ill.remedy, the_key_that_they_were_sealed_under=first)
+    await patient.these_ills()
+    patient.environment[KEYS] = f"{second},{first}"
+    await patient.these_ills((Level.WARNING, "Messages", "keys"))
+    patient.environment[KEYS] = second
+    [ill] = await patient.these_ills((Level.FAULT, "Messages", "keys"))
+    assert "of post, orders of token:n: put its key back" in ill.sentence
 
 
-@pytest.mark.parametrize(
-    ("setting", "url", "remedy"),
-    [
-        ("broker_url", "amqp://guest:guest@mq.example.com/carillon", "rabbitmqctl change_password guest"),
-        ("audience_url", "postgresql://carillon:carillon@db.example.com/push", ""),
-    ],
-)
-def test_passwords_that_everybody_knows_are_faults_off_this_machine(setting: str, url: str, remedy: str) -> None:
-    here = {f"CARILLON_{setting.upper()}": re.sub(r"\w+\.example\.com", "[::1]", url)}
-    assert [opinion.level for opinion in judge_logins(load(here))] == [Level.OK]
-    [opinion] = judge_logins(load({f"CARILLON_{setting.upper()}": url}))
-    assert opinion.level is Level.FAULT
-    assert opinion.remedy.startswith(remedy)
+class LongWay(SilencableProxy):
+    """A way on which each packet takes 20 ms."""
+
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                await asyncio.sleep(0.02)
+                sink.write(data)
+                await sink.drain()
+            sink.close()
 
 
-NOW = datetime(2027, 1, 1, tzinfo=UTC)
-
-
-def process(role: str, *, silence: int = 0, version: str = "1", digest: str = "same") -> RunningProcess:
-    seen_at = NOW - timedelta(seconds=silence)
-    return RunningProcess(
-        id=f"here/{role}", roles=(role,), host="here", version=version, started_at=seen_at, seen_at=seen_at,
-        phase="serving", settings_digest=digest,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("known", "said", "remedy"),
-    [
-        ([process("api"), process("worker")], "2 are alive", ""),
-        ([process("api")], "no worker is alive", "carillon worker"),
-        ([process("api"), process("worker"), process("worker", silence=30)], "cut off or dead: here/worker", ""),
-        ([process("api"), process("worker"), process("worker", silence=300)], "2 are alive", ""),
-        ([process("api", version="2"), process("worker")], "2 different versions on here", ""),
-        ([process("api", digest="other"), process("worker")], "2 different settings on here", ""),
-    ],
-)
-def test_processes(known: list[RunningProcess], said: str, remedy: str) -> None:
-    [opinion] = judge_processes(known, NOW, ["api", "worker"])
-    assert said in opinion.sentence
-    assert opinion.remedy == remedy
-
-
-def test_no_secret_is_ever_shown() -> None:
-    settings = Settings()
-    settings = replace(
-        settings,
-        store=replace(settings.store, url="mongodb://ana:mongo%2Fword@db/carillon"),
-        blobs=replace(settings.blobs, access_key="access", secret_key="s3-secret-key"),
-        api=replace(settings.api, proxy_secret="a-proxy-secret-word"),
-        providers=replace(settings.providers, secret_keys="first-key=, second-key="),
-    )
-    told = "mongo/word mongo%2Fword s3-secret-key a-proxy-secret-word amqp://guest:hidden@mq"
-    masked = Secrets(settings).mask(Finding(Level.FAULT, "x", "y", told, told))
-    assert masked.sentence == masked.remedy == "*** *** *** *** amqp://guest:***@mq"
-    keys = Secrets(settings).mask(Finding(Level.FAULT, "x", "y", "first-key= second-key=", ""))
-    assert keys.sentence == "*** ***"
+@pytest.mark.alone
+async def test_a_database_that_is_far_away(patient: Patient) -> None:
+    key = fresh_key()
+    await patient.store.credentials.add(credential(KeyRing([key])))
+    patient.environment[KEYS] = key
+    url = urlsplit(patient.environment["CARILLON_STORE_URL"])
+    assert url.hostname is not None
+    assert url.port is not None
+    proxy = LongWay(url.hostname, url.port)
+    async with proxy.running():
+        patient.environment["CARILLON_STORE_URL"] = through_port(url.geturl(), proxy.port)
+        [ill] = await patient.these_ills((Level.WARNING, "Messages", "time"))
+        assert "providers.clock_ms is 5" in ill.sentence
+        await patient.take(ill.remedy)
+        assert int(patient.environment["CARILLON_PROVIDERS_CLOCK_MS"]) > 40
+        await patient.these_ills()

@@ -42,9 +42,9 @@ async def test_the_least_rights_of_the_manual_are_enough() -> None:
 @pytest.mark.parametrize(
     ("granted", "missing", "remedy"),
     [
-        (None, 5, ("^$", WRITE, READ)),
-        ({"configure": "", "write": "", "read": ""}, 5, ("^$", WRITE, READ)),
-        ({"configure": ".*", "write": ".*", "read": "^push"}, 2, (".*", ".*", f"^push|{READ}")),
+        (None, 3, ("^$", WRITE, READ)),
+        ({"configure": "", "write": "", "read": ""}, 3, ("^$", WRITE, READ)),
+        ({"configure": ".*", "write": ".*", "read": "^push"}, 1, (".*", ".*", f"^push|{READ}")),
         ({"configure": "^own$", "write": "^events$", "read": ".*"}, 1, ("^own$", f"^events$|{WRITE}", ".*")),
     ],
 )
