@@ -123,13 +123,15 @@ class Jobs(Resource[M]):
         by: str = "",
         since: datetime | None = None,
         until: datetime | None = None,
+        grouped: bool = False,
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
         templates: Sequence[str] = (),
     ) -> AsyncGenerator[StoredJob]:
         """The jobs of all apps that the caller may see, newest first, or only those of one app, in this `status`,
         with exactly this `template`, or these, made `by` this user or token, from `since` on and before `until`; read
-        page by page. `templates` is the old name of `template`. Raises `ValueError` for times without a time zone."""
+        page by page. If `grouped`, a localized push is one job. `templates` is the old name of `template`. Raises
+        `ValueError` for times without a time zone."""
         query = query_of(
             app=app_id,
             status=status,
@@ -137,6 +139,7 @@ class Jobs(Resource[M]):
             by=by,
             since=written(since, "since") if since else "",
             until=written(until, "until") if until else "",
+            grouped="true" if grouped else "",
         )
         return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
 

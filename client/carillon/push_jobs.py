@@ -132,8 +132,8 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     `scheduled`, `running`, `paused`, `circuitbreak`, `stopped`, `failed`, `expired` or `completed`; servers of 0.1 do
     not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
     `failure` then says why. `name` is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of
-    an account for other recipients. Servers of 0.1 do not tell them. `status` is `paused`, `circuitbreak`, `stopped` (a
-    failed job too) or empty. The `stages` tell what happened, but in lists.
+    an account for other recipients; `states` counts the zones of a `grouped` one. `status` is `paused`,
+    `circuitbreak`, `stopped` (a failed job too) or empty. The `stages` tell what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those
@@ -184,6 +184,7 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     state: str = ""
     name: str = ""
     kind: str = ""
+    states: dict[str, int] = field(default_factory=dict)
     credential_id: str = ""
     options: dict[str, Any] | None = None
     messages: MessageCounts | None = None

@@ -37,7 +37,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "minutes": "Work done, minute by minute.",
         "processes": "Running processes, and the work they have in hand.",
         "queues": "Queues on RabbitMQ: waiting tasks.",
-        "dead-letters": "Scheduled calls and events of the bus that failed every attempt.",
+        "dead-letters": "Scheduled calls and events that failed every attempt.",
         "bulk": "Act on many things at once.",
         "audit": "Acts on the deployment, and who did them.",
     },

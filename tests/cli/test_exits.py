@@ -176,7 +176,7 @@ async def test_interrupted_is_130(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     job_id = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
     async with cli.running("jobs", "watch", job_id, "--app", app_id) as running:
-        await running.told("running")
+        await running.told("planning")
         running.process.send_signal(signal.SIGINT)
         assert (await running.ended()).code == 130
 

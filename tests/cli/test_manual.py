@@ -12,7 +12,7 @@ from services.cli.verb import Verb
 from tests.cli.manual import PAGE, write
 from tests.monitoring.test_printed import can_be_typed
 
-CONTEXT = click.Context(main, info_name="carillon")
+CONTEXT = click.Context(main, info_name="carillon", **main.context_settings)
 
 
 def verbs() -> Iterator[tuple[str, click.Command]]:
@@ -98,7 +98,7 @@ def test_no_verb_takes_a_common_option_for_its_own(name: str) -> None:
 def listings(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
     """The help of `carillon` and of each noun, as a terminal of 80 columns shows it."""
     if isinstance(command, click.Group):
-        context = click.Context(command, info_name=words, terminal_width=80, max_content_width=80)
+        context = click.Context(command, CONTEXT, words, terminal_width=80, max_content_width=80)
         yield words, command.get_help(context)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
@@ -113,7 +113,7 @@ def test_no_summary_is_cut(listing: str) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_a_bound_that_is_shown_has_a_number(name: str) -> None:
-    assert "None]" not in VERBS[name].get_help(click.Context(VERBS[name], info_name=name))
+    assert "None]" not in VERBS[name].get_help(click.Context(VERBS[name], CONTEXT, name))
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if name.split()[-1] in CREATING])

@@ -64,7 +64,7 @@ def show(session: Session, id_: str, of: str | None, namespace: str) -> None:
 @click.option("--key", default="", shell_complete=complete.schedules, help="Only those of this schedule.")
 @options.namespace
 def errors(session: Session, key: str, namespace: str) -> None:
-    """Count the errors of the last 1,000 dead letters of schedules, most frequent first."""
+    """Count the errors of the last 1,000 dead letters of schedules."""
     columns = (
         TableColumn("COUNT", lambda each: each["count"], "number"),
         TableColumn("LAST DIED", lambda each: session.out.when(each["last_died_at"]), "word"),
@@ -81,7 +81,7 @@ def errors(session: Session, key: str, namespace: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of the namespace.")
 @options.namespace
 def retry(session: Session, ids: Sequence[str], of: str | None, key: str, everything: bool, namespace: str) -> None:
-    """Retry dead letters: the named ones, those of a schedule or subscription, or all.
+    """Retry dead letters: some by id, those of a key, or all.
 
     A call is made as its schedule says now. Events of the bus are delivered again under their ids.
     """

@@ -180,8 +180,9 @@ class MessageJobs:
 
 
 def _source_of(document: Document) -> MessageSource:
-    options = msgspec.json.decode(document["options"], type=MessageOptions)
-    return MessageSource(document["_id"], ",".join(document["template_names"]), normal_locale(options.locale))
+    options = msgspec.json.decode(document["options"])
+    locale = normal_locale(options.get("locale", "en"))
+    return MessageSource(document["_id"], ",".join(document["template_names"]), locale)
 
 
 def _open_of(credential_id: str) -> Document:

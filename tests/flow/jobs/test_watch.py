@@ -19,6 +19,7 @@ from shared.flow.jobs import watch
 from shared.flow.jobs.watch import JobWatch
 from shared.flow.time import DatabaseTime
 from shared.store import Store
+from shared.store.jobs.batch_documents import receipt_of
 from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
@@ -91,10 +92,13 @@ class Scene:
         totals, progress = measured.totals, measured.progress
         assert totals == (await sums.totals([self.job.key])).get(self.job.key, Totals())
         assert progress.summed == Receipt(reasons=summed.reasons, locales=summed.locales)
-        settled = [
-            SettledAt(each.receipt.recipients, each.taken_at, each.changed_at) for each in outcomes if each.changed_at
+        changed = await self._batches.find({"job_id": self.job.key, "changed_at": {"$ne": None}}).to_list()
+        done = [
+            SettledAt(recipients, each.get("taken_at"), each["changed_at"])
+            for each in changed
+            if (recipients := receipt_of(each["receipt"]).recipients) or each["settled"]
         ]
-        assert await watching.read_chart(self.job) == rate_chart(settled)
+        assert await watching.read_chart(self.job) == rate_chart(done)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

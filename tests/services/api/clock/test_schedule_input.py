@@ -98,9 +98,9 @@ BAD: list[tuple[Any, str | None, str]] = [
     (changed(schedules=["2201-01-01T00:00:00Z"]), "schedules[0]", "2200"),
     (changed(schedules=["2020-01-01T00:00:00Z", "2021-01-01T00:00:00Z"]), "schedules", "ahead"),
     # recurrences
-    ({"key": "k", "callback": QUEUE}, "schedules", "exactly one"),
-    (changed(every=60), "every", "exactly one"),
-    (recurring(every=60, cron="* * * * *"), "every", "exactly one"),
+    ({"key": "k", "callback": QUEUE}, "schedules", "give one of"),
+    (changed(every=60), "every", "give only one of"),
+    (recurring(every=60, cron="* * * * *"), "every", "give only one of"),
     (recurring(every=0), "every", ">= 1"),
     (recurring(every=1.5), "every", "int"),
     (recurring(every=True), "every", "int"),

@@ -60,7 +60,8 @@ async def test_a_job_is_answered_with_every_field_and_its_plan_is_queued(house: 
         "failure": "", "dbPageSize": 0, "localized": False, "completedAt": 0, "expiresAt": 0, "startsAt": 0,
         "context": {"user": "Ana"}, "service": "apns", "filters": {"locale": "en"}, "metadata": {"campaign": "x"},
         "csvPath": "", "controlGroupCsvPath": "", "createdBy": "admin@example.com", "appId": app_id,
-        "templateName": "like", "pastTimeStrategy": "", "status": "", "state": "running", "feedbacks": {},
+        "templateName": "like", "name": "like", "kind": "push", "pastTimeStrategy": "", "status": "",
+        "state": "running", "feedbacks": {},
         "createdAt": house.clock.now_ns(), "updatedAt": house.clock.now_ns(), "statusEvents": None, "redacted": False,
     }  # fmt: skip
     assert await house.broker.depth(SPLIT_QUEUE) == before + 1

@@ -86,10 +86,10 @@ async def documents(house: House) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"id,n\nuser-0,1\nuser-1\n", "byte 14, line 3"),
-        (b'id\nuser-0\n"user-1\nuser-2\n', "byte 10, line 3"),
-        (b"id\nuser-0\nu\0\n", "byte 11, line 3"),
-        (b"id\nuser-0\n\xff\n", "byte 10, line 3"),
+        (b"id,n\nuser-0,1\nuser-1\n", "line 3"),
+        (b'id\nuser-0\n"user-1\nuser-2\n', "line 3"),
+        (b"id\nuser-0\nu\0\n", "line 3"),
+        (b"id\nuser-0\n\xff\n", "line 3"),
         (b"id\n", "nobody behind it"),
         (b"\xef\xbb\xbf\n", "empty"),
     ],
