@@ -17,14 +17,12 @@ import pytest
 from msgspec.structs import replace
 
 from services.commands.demo import events, mailing, pushes
-from services.commands.demo.display import Proof
 from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver, BusStory
 from services.commands.demo.mailing import MAILS, RATE, Arrival, MailingStory
 from services.commands.demo.pushes import PushStory
-from services.commands.seed import Seeded
+from services.commands.demo.stage import Proof
 from services.embedded.instance import find_running
 from shared.audience import devices
-from shared.domain.push.records import APNS
 from tests.tiers import and_rarely
 
 SECONDS = 150
@@ -118,13 +116,10 @@ def seen(tokens: dict[int, int], **job: Any) -> PushStory:
     counts = Counter({devices.token(number): count for number, count in tokens.items()})
     whole = {"sent": 3, "locales": {"en": 2, "pt": 1}, "feedbacks": {"ack": counts.total()}}
     return PushStory(
-        seeded=Seeded(app_id="", app="demo", service=APNS, devices=3),
+        devices=3,
         job={**whole, **job},
         tokens=counts,
         answers=Counter(ack=counts.total()),
-        first_record=0.1,
-        last_record=0.2,
-        counted=0.3,
         in_time=True,
         killed=True,
     )
