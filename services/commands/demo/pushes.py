@@ -15,10 +15,9 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from services.commands.demo.stage import Proof, Victim, prove
+from services.commands.demo.stage import Victim, prove
 from services.commands.seed import CONTEXT, TEMPLATE, Customer, Object, Seeded
 from shared.audience import devices
 from shared.domain.errors import CarillonError
@@ -34,18 +33,6 @@ _UNREGISTERED, _BAD = 15, 5
 """Of a thousand devices, the numbers that are unregistered and that have a bad token."""
 
 
-class PushStory(Struct, frozen=True, kw_only=True):
-    """The job's last answer, the records of each token and the receiver's answers; `killed` is whether a process died
-    on the way."""
-
-    devices: int
-    job: Object
-    tokens: Counter[str]
-    answers: Counter[str]
-    in_time: bool
-    killed: bool
-
-
 def batch_size(count: int) -> int:
     """About twenty batches, within what the setting allows."""
     return min(max(count // 20, 1_000), 10_000)
@@ -56,9 +43,9 @@ def fault(count: int) -> str:
     return f"send.in_transaction@{max(count // batch_size(count) // 2, 1)}=kill"
 
 
-async def send_pushes(customer: Customer, seeded: Seeded, victim: Victim, next_fault: str, stream: Stream) -> PushStory:
-    """Send and watch; start the victim again after its death, with the next fault armed. Raises `Refused` or
-    `Unavailable`."""
+async def send_pushes(customer: Customer, seeded: Seeded, victim: Victim, next_fault: str, stream: Stream) -> bool:
+    """Send and watch; start the victim again after its death, with the next fault armed. Returns whether all promises
+    were kept. Raises `Refused` or `Unavailable`."""
     job: Object = {"id": str(uuid.uuid4()), "service": seeded.service, "context": CONTEXT}
     topic = topic_name(victim.settings.stream.topic_template, seeded.app, seeded.service)
     receiver = Receiver(stream, topic, job["id"])
@@ -87,28 +74,21 @@ async def send_pushes(customer: Customer, seeded: Seeded, victim: Victim, next_f
     if receiver.tokens:
         first, last, counted = (at - called for at in (receiver.first_at, receiver.last_at, time.monotonic()))
         click.echo(f"  first record after {first:.2f} s, last after {last:.2f} s, all counted after {counted:.2f} s")
-    return PushStory(
-        devices=seeded.devices,
-        job=job,
-        tokens=receiver.tokens,
-        answers=receiver.answers,
-        in_time=in_time,
-        killed=killed,
-    )
+    tokens, answers = receiver.tokens, receiver.answers
+    return check(seeded.devices, job, tokens, answers, in_time=in_time, killed=killed)
 
 
-def proofs(story: PushStory) -> list[Proof]:
-    """The promises of this act, each with the faults that were found."""
-    total, job = story.devices, story.job
+def check(total: int, job: Object, tokens: Counter[str], answers: Counter[str], *, in_time: bool, killed: bool) -> bool:
+    """Show the promises of this act, by the number of devices, the job's last answer, the records of each token and the
+    receiver's answers. Returns whether all were kept."""
     expected = {devices.token(number) for number in range(1, total + 1)}
-    missing = len(expected - story.tokens.keys())
-    strange = len(story.tokens.keys() - expected)
-    repeated = sum(count > 1 for count in story.tokens.values())
-    return [
+    missing, strange = len(expected - tokens.keys()), len(tokens.keys() - expected)
+    repeated = sum(count > 1 for count in tokens.values())
+    proofs = [
         prove(
             f"{total:,} devices, and exactly one record for each",
-            (not story.in_time, "the job, or the count of its answers, did not end in time"),
-            (not story.killed, "no process was killed while the job ran"),
+            (not in_time, "the job, or the count of its answers, did not end in time"),
+            (not killed, "no process was killed while the job ran"),
             (missing > 0, f"{missing:,} devices got no record"),
             (repeated > 0, f"{repeated:,} devices got more than one record"),
             (strange > 0, f"{strange:,} records went to devices that do not exist"),
@@ -121,11 +101,12 @@ def proofs(story: PushStory) -> list[Proof]:
         prove(
             f"each answer of the receiver was counted once: {_counts(job['feedbacks'])}",
             (
-                job["feedbacks"] != dict(story.answers),
-                f"the job counted {job['feedbacks']}, the receiver answered {dict(story.answers)}",
+                job["feedbacks"] != dict(answers),
+                f"the job counted {job['feedbacks']}, the receiver answered {dict(answers)}",
             ),
         ),
     ]
+    return all(proofs)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""The demo's Carillon, which dies by SIGKILL in the middle of its work, and the proofs of an act."""
+"""The demo's Carillon, which dies by SIGKILL in the middle of its work, and how an act shows a promise."""
 
 import asyncio
 import os
@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
-from msgspec import Struct
 
 from services.embedded import processes
 from services.embedded.instance import Instance, find_running
@@ -114,23 +113,11 @@ async def becomes_true(condition: Callable[[], bool], *, seconds: float) -> bool
     return True
 
 
-class Proof(Struct, frozen=True):
-    """A promise with the figures that were seen, and the faults that contradict it."""
-
-    promise: str
-    faults: list[str]
-
-
-def prove(promise: str, *checks: tuple[bool, str]) -> Proof:
-    """The promise, with the sentence of each check that is true as a fault."""
-    return Proof(promise, [sentence for is_wrong, sentence in checks if is_wrong])
-
-
-def show_proofs(proofs: list[Proof]) -> bool:
-    """Print each proof. Returns whether all promises were kept."""
-    for proof in proofs:
-        if not proof.faults:
-            click.echo(f"  {click.style('✓', fg='green', bold=True)} {proof.promise}")
-        for sentence in proof.faults:
-            click.echo(f"  {click.style('✗', fg='red', bold=True)} {sentence}", err=True)
-    return not any(proof.faults for proof in proofs)
+def prove(promise: str, *checks: tuple[bool, str]) -> bool:
+    """Print the promise as kept, or else the sentence of each check that is true as a fault; returns which."""
+    faults = [sentence for is_wrong, sentence in checks if is_wrong]
+    for sentence in faults:
+        click.echo(f"  {click.style('✗', fg='red', bold=True)} {sentence}", err=True)
+    if not faults:
+        click.echo(f"  {click.style('✓', fg='green', bold=True)} {promise}")
+    return not faults
