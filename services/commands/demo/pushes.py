@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import click
@@ -68,7 +69,8 @@ async def send_pushes(customer: Customer, seeded: Seeded, victim: Victim, next_f
             async def on_death() -> None:
                 await asyncio.sleep(_SETTLE_SECONDS)
                 progress = f"{receiver.tokens.total():,} of {seeded.devices:,}"
-                await victim.revive(click.echo, f"in the middle of a batch, at {progress} records", next_fault)
+                say = partial(shown.console.print, highlight=False, soft_wrap=True)
+                await victim.revive(say, f"in the middle of a batch, at {progress} records", next_fault)
 
             in_time, killed = await victim.watch(poll, on_death, seconds=90.0 + seeded.devices / 1000)
     if receiver.tokens:
