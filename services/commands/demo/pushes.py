@@ -31,7 +31,7 @@ _COLUMNS = (TextColumn("  {task.description:<16}"), BarColumn(40), MofNCompleteC
 _READ_SECONDS = 0.25
 _SETTLE_SECONDS = 0.5  # by then the receiver has read all that a dead process has sent
 _UNREGISTERED, _BAD = 15, 5
-"""Of a thousand devices, the numbers that are unregistered and that have a bad token."""
+"""How many devices of a thousand are unregistered, and how many have a bad token."""
 
 
 def batch_size(count: int) -> int:

@@ -16,13 +16,13 @@ import pymongo
 import pytest
 
 from services.embedded import processes, servers
-from services.embedded.servers import Child, MongoDb, PostgreSql
+from services.embedded.servers import Child, MongoDbChild, PostgreSqlChild
 from shared.domain.errors import Unavailable
 from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 C = TypeVar("C", bound=Child)
-MAKERS = [MongoDb, PostgreSql]
+MAKERS = [MongoDbChild, PostgreSqlChild]
 
 
 class Opened(Protocol):
@@ -78,9 +78,9 @@ def mark_in(folder: Path, name: str) -> processes.ProcessMark:
     return mark
 
 
-async def put_and_count(child: MongoDb | PostgreSql) -> int:
+async def put_and_count(child: MongoDbChild | PostgreSqlChild) -> int:
     """Store one more document or row, and say how many there are."""
-    if isinstance(child, MongoDb):
+    if isinstance(child, MongoDbChild):
         client: pymongo.AsyncMongoClient[dict[str, int]] = pymongo.AsyncMongoClient(child.url)
         async with client:
             await client["kept"]["things"].insert_one({})
@@ -94,7 +94,9 @@ async def put_and_count(child: MongoDb | PostgreSql) -> int:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-async def test_data_survive_a_stop_and_a_kill(make: type[MongoDb | PostgreSql], folder: Path, opened: Opened) -> None:
+async def test_data_survive_a_stop_and_a_kill(
+    make: type[MongoDbChild | PostgreSqlChild], folder: Path, opened: Opened
+) -> None:
     child = opened(make(folder))
     await child.start()
     assert await put_and_count(child) == 1
@@ -112,7 +114,7 @@ async def test_data_survive_a_stop_and_a_kill(make: type[MongoDb | PostgreSql], 
 
 @pytest.mark.parametrize("make", MAKERS)
 async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
-    make: type[MongoDb | PostgreSql], folder: Path, opened: Opened
+    make: type[MongoDbChild | PostgreSqlChild], folder: Path, opened: Opened
 ) -> None:
     program = f"""
         import asyncio, os, pathlib, signal
@@ -194,7 +196,7 @@ async def test_half_made_data_are_made_anew(folder: Path, opened: Opened) -> Non
     half = folder / "postgresql"
     half.mkdir()
     (half / "PG_VERSION").write_text("18")
-    child = opened(PostgreSql(folder))
+    child = opened(PostgreSqlChild(folder))
     await child.start()
     assert await put_and_count(child) == 1
 
@@ -209,7 +211,7 @@ def test_birth_of_what_is_not_there() -> None:
 
 
 async def test_postgresql_lets_nobody_in_without_its_password(folder: Path, opened: Opened) -> None:
-    child = opened(PostgreSql(folder))
+    child = opened(PostgreSqlChild(folder))
     await child.start()
     for password in (None, "", "postgres"):
         with pytest.raises(asyncpg.InvalidPasswordError):
@@ -223,7 +225,7 @@ async def test_a_cluster_that_let_everybody_in_is_closed(folder: Path, opened: O
     programs = servers.reachable_programs(servers.postgres_programs(), user)
     servers.make_cluster(programs, folder / "postgresql", user)
     assert "trust" in (folder / "postgresql" / "pg_hba.conf").read_text()
-    child = opened(PostgreSql(folder))
+    child = opened(PostgreSqlChild(folder))
     await child.start()
     assert await put_and_count(child) == 1
     with pytest.raises(asyncpg.InvalidPasswordError):
@@ -238,7 +240,7 @@ async def test_as_root_no_folder_above_the_data_is_opened_to_others(folder: Path
     for path in (deep, deep.parent):
         path.chmod(0o700)
     before = [path.stat().st_mode for path in above]
-    child = opened(PostgreSql(deep))
+    child = opened(PostgreSqlChild(deep))
     await child.start()
     assert await put_and_count(child) == 1
     assert [path.stat().st_mode for path in above] == before
