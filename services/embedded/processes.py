@@ -1,12 +1,14 @@
 """Server processes that outlive one call: started, recognised again, and ended for certain.
 
 A process is known by its *mark*: its pid together with the instant at which the kernel says it was born. The pid alone
-is reused; the pair is not. The process writes its own mark before it becomes the server, so there is no instant at
-which a server runs that nobody could find again, whenever its starter was killed.
+is reused; the pair is not. The process writes its own mark before it becomes the server, so every server that runs can
+be found again, whenever its starter was killed.
 """
 
 import ctypes
+import errno
 import os
+import pwd
 import random
 import signal
 import socket
@@ -15,9 +17,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+
+from shared.domain.errors import Unavailable
 
 # Below every usual ephemeral range: no client's socket takes the port that a server gives up for its restart.
 _PORTS = range(20_000, 32_000)
@@ -38,7 +43,7 @@ class ProcessMark(msgspec.Struct, frozen=True):
 
 
 def birth(pid: int) -> str | None:
-    """When the process was born, or None where there is none (one that is dead but not yet reaped does not count)."""
+    """When the process was born; `None` if no process has this pid, or only one that is dead and not yet reaped."""
     if _HAS_PROC:
         return _birth_by_proc(pid)
     found = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
@@ -70,23 +75,25 @@ def read_mark(file: Path) -> ProcessMark | None:
 
 
 def free_port() -> int:
-    """A loopback TCP port on which nobody listens now, and which this process has not been given of late: a server that
-    is being started does not listen yet."""
+    """A loopback TCP port on which no process listens now, and which this function has not returned of late: a server
+    that is being started does not listen yet."""
     with _giving:
         for port in random.sample(_PORTS, _TRIED):
-            if port not in _given and _is_free(port):
+            if port not in _given and is_free("127.0.0.1", port):
                 _given.append(port)
                 return port
     raise OSError("no free loopback port found")
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
+def is_free(host: str, port: int) -> bool:
+    """Whether we could listen there. Raises `Unavailable` for an address that is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
             return False
+        raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return True
 
 
@@ -131,8 +138,6 @@ def spawn(
 
 def group_of(user: str) -> int:
     """The primary group of a user of this system."""
-    import pwd  # only where there are users to switch to
-
     return pwd.getpwnam(user).pw_gid
 
 
@@ -172,10 +177,8 @@ def _parents() -> dict[int, int]:
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            try:
+            with suppress(FileNotFoundError, ProcessLookupError):
                 parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
     return parents
 
 
@@ -183,10 +186,8 @@ def signal_all(marks: Sequence[ProcessMark], number: signal.Signals) -> None:
     """Signal those of the processes that are still the ones we mean."""
     for mark in marks:
         if is_alive(mark):
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(mark.pid, number)
-            except ProcessLookupError:
-                continue
 
 
 def end(mark: ProcessMark, *, grace_seconds: float, first: signal.Signals = signal.SIGTERM) -> None:
@@ -210,15 +211,9 @@ def wait_gone(marks: Sequence[ProcessMark], seconds: float) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     for mark in marks:
-        _reap(mark.pid)
+        with suppress(ChildProcessError):  # another process's child
+            os.waitpid(mark.pid, os.WNOHANG)
     return True
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return  # somebody else's child
 
 
 def tail(log: Path, lines: int = 20) -> str:

@@ -6,19 +6,11 @@ import sys
 
 import click
 
-from services.connections import Capabilities
-from services.embedded.instance import Instance, settings_of
 from shared.domain.errors import Invalid
 from shared.domain.push.feedback import Skipped, read
-from shared.runtime.settings import Settings
 from shared.stream import Stream
 
 _LOOK_SECONDS = 0.25  # `carillon up` writes in another process, so its appends wake no reader here
-
-
-def open_log(instance: Instance, settings: Settings) -> Stream:
-    """The log of a running Carillon."""
-    return Capabilities(settings_of(instance, settings), service="records").stream
 
 
 async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:

@@ -37,3 +37,14 @@ def make_private_folder(folder: Path, *, ours: Collection[str]) -> None:
     if found.st_uid != os.geteuid() or (names and names.isdisjoint(ours)):
         raise Conflict(f"the data folder {folder} is open to other users: close it (chmod 700), or name another one")
     folder.chmod(0o700)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file that this user alone may read. It is there whole or not at all, whenever this process ends."""
+    draft = file.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:
+        writing.write(text)
+        writing.flush()
+        os.fsync(writing.fileno())
+    draft.replace(file)

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, expect
 
-from services.commands.seed import seed
-from services.commands.seed.customer import Customer
+from services.commands.seed import Customer, seed
 from services.embedded.processes import free_port
 from shared.domain.push.records import APNS
 from tests.browser.screen import Screen, chromium, screen

@@ -8,23 +8,19 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from msgspec.structs import replace
 
 from services.commands.demo import events, mailing, pushes
-from services.commands.demo.display import Proof
-from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver, BusStory
-from services.commands.demo.mailing import MAILS, RATE, Arrival, MailingStory
-from services.commands.demo.pushes import PushStory
-from services.commands.seed import Seeded
+from services.commands.demo.events import EVENTS, REFUSALS, BusReceiver
+from services.commands.demo.mailing import MAILS, RATE, Arrival
 from services.embedded.instance import find_running
 from shared.audience import devices
-from shared.domain.push.records import APNS
 from tests.tiers import and_rarely
 
 SECONDS = 150
@@ -109,51 +105,48 @@ async def test_ctrl_c_ends_it_cleanly(tmp_path: Path, moment: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def faults(proofs: list[Proof]) -> list[str]:
-    return [sentence for proof in proofs for sentence in proof.faults]
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """The faults that were printed."""
+    return lambda: [line.partition("✗ ")[2] for line in capsys.readouterr().err.splitlines()]
 
 
-def seen(tokens: dict[int, int], **job: Any) -> PushStory:
-    """What the demo would have seen of three devices, if these had got so many records."""
-    counts = Counter({devices.token(number): count for number, count in tokens.items()})
-    whole = {"sent": 3, "locales": {"en": 2, "pt": 1}, "feedbacks": {"ack": counts.total()}}
-    return PushStory(
-        seeded=Seeded(app_id="", app="demo", service=APNS, devices=3),
-        job={**whole, **job},
-        tokens=counts,
-        answers=Counter(ack=counts.total()),
-        first_record=0.1,
-        last_record=0.2,
-        counted=0.3,
-        in_time=True,
-        killed=True,
-    )
-
-
+Told = Callable[[], list[str]]
 ONE_EACH = {1: 1, 2: 1, 3: 1}
+WHOLE = {"sent": 3, "locales": {"en": 2, "pt": 1}}
 
 
 @pytest.mark.parametrize(
-    ("outcome_seen", "told"),
+    ("tokens", "seen", "faults"),
     [
-        (seen(ONE_EACH), []),
-        (seen({1: 1, 2: 1}), ["1 devices got no record"]),
-        (seen({1: 1, 2: 2, 3: 1}), ["1 devices got more than one record"]),
-        (seen({**ONE_EACH, 4: 1}), ["1 records went to devices that do not exist"]),
-        (seen(ONE_EACH, sent=2), ["the job says that it sent 2 of 3 records"]),
-        (seen(ONE_EACH, locales={"en": 2}), ["the job's locales do not add up to 3: {'en': 2}"]),
-        (seen(ONE_EACH, feedbacks={"ack": 2}), ["the job counted {'ack': 2}, the receiver answered {'ack': 3}"]),
-        (replace(seen(ONE_EACH), killed=False), ["no process was killed while the job ran"]),
-        (replace(seen(ONE_EACH), in_time=False), ["the job, or the count of its answers, did not end in time"]),
+        (ONE_EACH, {}, []),
+        ({1: 1, 2: 1}, {}, ["1 devices got no record"]),
+        ({1: 1, 2: 2, 3: 1}, {}, ["1 devices got more than one record"]),
+        ({**ONE_EACH, 4: 1}, {}, ["1 records went to devices that do not exist"]),
+        (ONE_EACH, {"sent": 2}, ["the job says that it sent 2 of 3 records"]),
+        (ONE_EACH, {"locales": {"en": 2}}, ["the job's locales do not add up to 3: {'en': 2}"]),
+        (
+            ONE_EACH,
+            {"feedbacks": {"ack": 2}},
+            ["the job counted {'ack': 2}, the receiver answered {'ack': 3}"],
+        ),
+        (ONE_EACH, {"killed": False}, ["no process was killed while the job ran"]),
+        (ONE_EACH, {"in_time": False}, ["the job, or the count of its answers, did not end in time"]),
     ],
 )
-def test_it_tells_every_promise_that_is_not_kept(outcome_seen: PushStory, told: list[str]) -> None:
-    assert faults(pushes.proofs(outcome_seen)) == told
+def test_it_tells_every_promise_that_is_not_kept(
+    tokens: dict[int, int], seen: dict[str, Any], faults: list[str], told: Told
+) -> None:
+    counts = Counter({devices.token(number): count for number, count in tokens.items()})
+    job = {**WHOLE, "feedbacks": {"ack": counts.total()}, **seen}
+    ends = {name: seen.get(name, True) for name in ("in_time", "killed")}
+    assert pushes.check(3, job, counts, Counter(ack=counts.total()), **ends) == (not faults)
+    assert told() == faults
 
 
-def received(*events: int, refused: int = REFUSALS, first_at: float = 4.0) -> BusReceiver:
-    """The failing receiver, as it would be once it has refused so often and then got these, each by itself."""
-    made = BusReceiver("failing", refusals=refused)
+def received(name: str, *events: int, refused: int = REFUSALS, first_at: float = 4.0) -> BusReceiver:
+    """A receiver as it is once it has refused so often and then got these events, each by itself."""
+    made = BusReceiver(name, refusals=refused)
     for number in range(refused):
         made.take(f"r{number}", b"[]")
     for place, number in enumerate(events):
@@ -162,59 +155,57 @@ def received(*events: int, refused: int = REFUSALS, first_at: float = 4.0) -> Bu
     return made
 
 
-def bus_story(failing: BusReceiver, *, in_time: bool = True) -> BusStory:
-    well = received(*range(EVENTS), refused=0, first_at=1.0)
-    well.name = "healthy"
-    return BusStory(published=2.0, well=well, failing=failing, in_time=in_time)
+def failing(*events: int, refused: int = REFUSALS, first_at: float = 4.0, body: bytes | None = None) -> BusReceiver:
+    made = received("failing", *events, refused=refused, first_at=first_at)
+    if body is not None:
+        made.bodies["d0"].add(body)
+    return made
 
 
 @pytest.mark.parametrize(
-    ("story", "told"),
+    ("receiver", "in_time", "faults"),
     [
-        (bus_story(received(*range(EVENTS))), []),
-        (bus_story(received(*range(EVENTS)), in_time=False), ["not all events came in time"]),
-        (bus_story(received(*range(EVENTS - 1))), ["999 of 1,000 events came to the failing receiver"]),
-        (bus_story(received(*range(EVENTS), 7)), ["1 events came in two deliveries to the failing receiver"]),
-        (bus_story(received(*range(EVENTS), refused=0)), ["the failing receiver has refused nothing"]),
+        (failing(*range(EVENTS)), True, []),
+        (failing(*range(EVENTS)), False, ["not all events came in time"]),
+        (failing(*range(EVENTS - 1)), True, ["999 of 1,000 events came to the failing receiver"]),
+        (failing(*range(EVENTS), 7), True, ["1 events came in two deliveries to the failing receiver"]),
+        (failing(*range(EVENTS), refused=0), True, ["the failing receiver has refused nothing"]),
+        (failing(*range(EVENTS), first_at=0.5), True, ["the healthy receiver had to wait for the failing one"]),
         (
-            bus_story(received(*range(EVENTS), first_at=0.5)),
-            ["the healthy receiver had to wait for the failing one"],
+            failing(*range(EVENTS), body=b"another"),
+            True,
+            ["a delivery to the failing receiver had another body the second time"],
         ),
     ],
 )
-def test_it_tells_every_promise_of_the_bus_that_is_not_kept(story: BusStory, told: list[str]) -> None:
-    assert faults(events.proofs(story)) == told
-
-
-def test_another_body_under_one_id_is_told() -> None:
-    failing = received(*range(EVENTS))
-    failing.bodies["d0"].add(b"another")
-    assert faults(events.proofs(bus_story(failing))) == [
-        "a delivery to the failing receiver had another body the second time"
-    ]
-
-
-def mailed(calls: int = MAILS, *, apart: float = 1.1 / RATE, **changed: Any) -> MailingStory:
-    """What would have been seen of so many calls, this far apart in seconds, each of another message of the job's."""
-    begin = datetime(2030, 1, 1, tzinfo=UTC)
-    arrived = [Arrival(begin + timedelta(seconds=apart * n), f"m{n % MAILS}~1") for n in range(calls)]
-    counts = {"sent": MAILS, "unsent": 0, "unknown": 0, "repeated": 0} | changed.pop("counts", {})
-    return replace(MailingStory(job={"messages": counts}, calls=arrived, in_time=True, killed=True), **changed)
+def test_it_tells_every_promise_of_the_bus_that_is_not_kept(
+    receiver: BusReceiver, in_time: bool, faults: list[str], told: Told
+) -> None:
+    well = received("healthy", *range(EVENTS), refused=0, first_at=1.0)
+    assert events.check(well, receiver, published=2.0, in_time=in_time) == (not faults)
+    assert told() == faults
 
 
 @pytest.mark.parametrize(
-    ("story", "told"),
+    ("calls", "apart", "seen", "fault"),
     [
-        (mailed(), ""),
-        (mailed(MAILS + 2, counts={"repeated": 3}), ""),
-        (mailed(MAILS + 2), "302 calls arrived"),
-        (mailed(MAILS - 1), "299 of 300 mails arrived"),
-        (mailed(counts={"sent": 299, "unsent": 1}), "the ledger does not add up"),
-        (mailed(apart=0.9 / RATE), "calls arrived within one second, 100 are allowed"),
-        (mailed(in_time=False), "did not end in time"),
-        (mailed(killed=False), "no process was killed"),
+        (MAILS, 1.1, {}, ""),
+        (MAILS + 2, 1.1, {"repeated": 3}, ""),
+        (MAILS + 2, 1.1, {}, "302 calls arrived"),
+        (MAILS - 1, 1.1, {}, "299 of 300 mails arrived"),
+        (MAILS, 1.1, {"sent": 299, "unsent": 1}, "the ledger does not add up"),
+        (MAILS, 0.9, {}, "calls arrived within one second, 100 are allowed"),
+        (MAILS, 1.1, {"in_time": False}, "did not end in time"),
+        (MAILS, 1.1, {"killed": False}, "no process was killed"),
     ],
 )
-def test_it_tells_every_promise_about_mails_that_is_not_kept(story: MailingStory, told: str) -> None:
-    found = faults(mailing.proofs(story))
-    assert any(told in sentence for sentence in found) if told else found == []
+def test_it_tells_every_promise_about_mails_that_is_not_kept(
+    calls: int, apart: float, seen: dict[str, Any], fault: str, told: Told
+) -> None:
+    """The calls are this many times the account's pause apart, each of another message of the job's."""
+    begin = datetime(2030, 1, 1, tzinfo=UTC)
+    arrived = [Arrival(begin + timedelta(seconds=apart / RATE * n), f"m{n % MAILS}~1") for n in range(calls)]
+    counts = {"sent": MAILS, "unsent": 0, "unknown": 0, "repeated": 0, **seen}
+    ends = {name: seen.get(name, True) for name in ("in_time", "killed")}
+    assert mailing.check(counts, arrived, **ends) == (not fault)
+    assert any(fault in sentence for sentence in told()) == bool(fault)

@@ -24,8 +24,7 @@ import httpx
 import msgspec
 import pytest
 
-from services.commands.seed import TEMPLATE, seed
-from services.commands.seed.customer import Customer
+from services.commands.seed import TEMPLATE, Customer, seed
 from services.embedded import processes
 from services.embedded.instance import FIRST_ADMIN, Instance, find_running
 from shared.audience import devices
@@ -208,7 +207,7 @@ async def test_the_seed_command_fills_the_running_one_and_can_be_repeated(upper:
     assert said[0] == said[1]
     assert "1,500 devices in demo_apns" in said[0]
     async with customer_of(house) as customer:
-        app = await customer.app("demo")
+        (app,) = await customer.list_all("/apps")
     assert "curl -s -H 'Idempotency-Key: first-job'" in said[0]
     assert f'"{house.api}/apps/{app["id"]}/jobs?template={TEMPLATE}"' in said[0]
 
@@ -217,11 +216,11 @@ async def test_its_callbacks_reach_this_machine_and_its_secrets_and_links_are_it
     _, house = await upper.start()
     url = "http://127.0.0.1:9/hook"
     async with customer_of(house) as customer:
-        made = await customer._call(
+        made = await customer.call(
             "PUT", "/schedules/ping", json={"every": 86_400, "callback": {"type": "http", "data": {"url": url}}}
         )
-        secret = await customer._call("POST", "/signing-secrets", json={})
-        settings: list[dict[str, Any]] = await customer._call("GET", "/settings")
+        secret = await customer.call("POST", "/signing-secrets", json={})
+        settings: list[dict[str, Any]] = await customer.call("GET", "/settings")
     chosen = {each["name"]: each["value"] for each in settings}
     assert made["callback"]["data"]["url"] == url
     assert secret["secret"].startswith("whsec_")
@@ -294,7 +293,7 @@ async def test_a_paused_job_is_still_paused_after_a_restart(upper: Upper) -> Non
     app_id, job_id = await job_to(house, 24_000)
     async with customer_of(house) as customer:
         await process.reached("send.after_take")
-        paused = await customer._call("PUT", f"/apps/{app_id}/jobs/{job_id}/pause")
+        paused = await customer.call("PUT", f"/apps/{app_id}/jobs/{job_id}/pause")
         assert paused["status"] == "paused"
     await ended(process)
 
@@ -303,9 +302,9 @@ async def test_a_paused_job_is_still_paused_after_a_restart(upper: Upper) -> Non
         job = await customer.job(app_id, job_id)
         assert (job["status"], job["completedAt"]) == ("paused", 0)
         assert job["sent"] < 24_000
-        assert [each["id"] for each in await customer._list_all(f"/apps/{app_id}/jobs")] == [job_id]
-        assert [each["locale"] for each in await customer._list_all(f"/apps/{app_id}/templates")] == ["en", "pt"]
-        resumed = await customer._call("PUT", f"/apps/{app_id}/jobs/{job_id}/resume")
+        assert [each["id"] for each in await customer.list_all(f"/apps/{app_id}/jobs")] == [job_id]
+        assert [each["locale"] for each in await customer.list_all(f"/apps/{app_id}/templates")] == ["en", "pt"]
+        resumed = await customer.call("PUT", f"/apps/{app_id}/jobs/{job_id}/resume")
         assert resumed["status"] == ""
     assert (await completed(house, app_id, job_id))["sent"] == 24_000
     await ended(again)

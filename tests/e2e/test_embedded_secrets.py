@@ -5,8 +5,7 @@ import stat
 import httpx
 import pytest
 
-from services.embedded.instance import Instance
-from services.embedded.keys import KEY_FILE
+from services.embedded.instance import KEY_FILE, Instance
 from tests.e2e.test_embedded import Upper, ended, upper
 from tests.providers.accounts import WHSEC
 from tests.providers.fakes import fake_process

@@ -89,12 +89,12 @@ class Terminal:
     async def ask(self, path: str) -> Any:
         """The API's answer to a GET."""
         async with customer_of(self.house) as customer:
-            return await customer._call("GET", path)
+            return await customer.call("GET", path)
 
     async def list_all(self, path: str) -> list[Any]:
         """All items of a list of the API."""
         async with customer_of(self.house) as customer:
-            return await customer._list_all(path)
+            return await customer.list_all(path)
 
     async def list_jobs(self) -> list[Any]:
         """The app's jobs, newest first."""
@@ -239,7 +239,7 @@ async def come_to(terminal: Terminal, recipient: str, states: set[tuple[str, str
     async def have_come() -> bool:
         async with customer_of(terminal.house) as customer:
             path = f"/apps/{terminal.variables['APP']}/messages"
-            messages = await customer._call("GET", path, params={"recipient": recipient})
+            messages = await customer.call("GET", path, params={"recipient": recipient})
         return {(message["state"], message["reason"]) for message in messages} == states
 
     await until(have_come, f"{states} of {recipient}")

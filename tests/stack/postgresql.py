@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 
 from services.embedded import servers as embedded_servers
-from services.embedded.handshakes import postgres_answers
-from tests.stack.server import Command, Missing, Ports, Server, run_apart
+from tests.stack.server import Command, Missing, Ports, Server
 
 
 class PostgresServer(Server):
@@ -45,7 +44,7 @@ class PostgresServer(Server):
         return Command(argv, user=self._user(), cwd=self.data)
 
     def healthy(self, ports: Ports) -> bool:
-        return run_apart(postgres_answers(ports["client"]))
+        return embedded_servers.postgres_answers(self._programs(), ports["client"])
 
     def addresses(self, ports: Ports) -> dict[str, str]:
         return {"postgres_url": f"postgresql://postgres@127.0.0.1:{ports['client']}/postgres"}

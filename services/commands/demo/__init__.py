@@ -11,22 +11,20 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 from msgspec.structs import replace
 
 from services.commands.demo import events, mailing, pushes
-from services.commands.demo.display import show_proofs
-from services.commands.demo.victim import Victim
-from services.commands.seed import Seeded, Target, first_steps
-from services.commands.seed.customer import Customer
-from services.connections import Capabilities
-from services.embedded.instance import OURS
+from services.commands.demo.stage import Victim
+from services.commands.seed import Customer, Seeded, first_steps, headers_of, seed
+from services.embedded import processes
+from services.embedded.instance import OURS, make_link, open_capabilities
 from shared.domain.errors import CarillonError, Unavailable
-from shared.flow.accounts.sign_in_links import make_sign_in_link
+from shared.domain.push.records import APNS
 from shared.runtime import logs
 from shared.runtime.lifecycle import EXIT_FAILED
 from shared.runtime.private import make_private_folder, private_files
@@ -52,11 +50,13 @@ async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | No
         victim = Victim(_own(settings, folder, count), folder)
         try:
             await victim.start(pushes.fault(count))
-            seeded = await _play(victim, count)
-            if seeded and keep:
-                await _stay(victim, seeded)
+            here, secret = victim.instance, victim.settings.api.proxy_secret
+            async with Customer(here.api, headers_of(here.admin, proxy_secret=secret)) as customer:
+                seeded = await _play(customer, victim, count)
+                if seeded and keep:
+                    await _stay(customer, victim, seeded)
         except CarillonError:
-            click.echo(f"The end of the log:\n{victim.last_words}", err=True)
+            click.echo(f"The end of the log:\n{processes.tail(victim.log)}", err=True)
             raise
         finally:
             await victim.stop()
@@ -89,9 +89,11 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
 
 def _own(settings: Settings, folder: Path, count: int) -> Settings:
     """The demo's settings. Counts are written more often than in production, and a dead worker is missed sooner,
-    because somebody is watching."""
+    because a person is watching. A process that starts again listens on the same ports."""
     return replace(
         settings,
+        api=replace(settings.api, port=settings.api.port or processes.free_port()),
+        health=replace(settings.health, port=settings.health.port or processes.free_port()),
         worker=replace(settings.worker, batch_size=pushes.batch_size(count)),
         providers=replace(
             settings.providers,
@@ -104,59 +106,33 @@ def _own(settings: Settings, folder: Path, count: int) -> Settings:
     )
 
 
-@asynccontextmanager
-async def _capabilities(victim: Victim) -> AsyncIterator[Capabilities]:
-    """The victim's stream and store at their present addresses. The stream is a file and outlives the victim."""
-    settings, here = victim.settings, victim.instance
-    stream, store = replace(settings.stream, url=here.stream), replace(settings.store, url=here.store)
-    capabilities = Capabilities(replace(settings, stream=stream, store=store), service="demo")
-    try:
-        yield capabilities
-    finally:
-        await capabilities.close()
-
-
-async def _play(victim: Victim, count: int) -> Seeded | None:
+async def _play(customer: Customer, victim: Victim, count: int) -> Seeded | None:
     """The acts, up to the first that fails; the app that they used, `None` if a promise was not kept."""
     settings, instance = victim.settings, victim.instance
     click.echo(f"Carillon is up at {instance.api}, as process {victim.pid}; data in {instance.data}")
 
     click.echo(f"\n1. A push to {count:,} devices, with templates in two locales")
-    topics = settings.stream.topic_template
-    async with _capabilities(victim) as capabilities:
-        sent = await pushes.send_pushes(_target(victim), victim, mailing.FAULT, capabilities.stream, topics, count)
-    kept = show_proofs(pushes.proofs(sent))
-    click.echo(f"    {pushes.summarize(sent)}")
-    if not kept:
-        return None
+    seeded = await seed(customer, instance.audience, app=pushes.APP, service=APNS, count=count)
+    # The stream is a file, which outlives the victim.
+    async with open_capabilities(instance, settings, service="demo") as capabilities:
+        if not await pushes.send_pushes(customer, seeded, victim, mailing.FAULT, capabilities.stream):
+            return None
 
     click.echo(f"\n2. {mailing.MAILS:,} mails through an account that allows {mailing.RATE:,} a second")
-    target, sandbox = _target(victim), Path(settings.providers.sandbox_file)
-    async with Customer(target.api, target.headers) as customer:
-        mailed = await mailing.send_mails(customer, victim, sent.seeded.app_id, sandbox)
-    if not show_proofs(mailing.proofs(mailed)):
+    if not await mailing.send_mails(customer, victim, seeded.app_id):
         return None
 
     click.echo(f"\n3. {events.EVENTS:,} events on the bus, to a healthy receiver and one that fails at first")
-    published = await events.publish_and_receive(victim.instance.api, settings.bus.root_key)
-    return sent.seeded if show_proofs(events.proofs(published)) else None
+    return seeded if await events.publish_and_receive(instance.api, settings.bus.root_key) else None
 
 
-async def _stay(victim: Victim, seeded: Seeded) -> None:
+async def _stay(customer: Customer, victim: Victim, seeded: Seeded) -> None:
     """Leave it running until Ctrl-C. Raises `Unavailable` if it ends by itself."""
-    instance = victim.instance
-    async with _capabilities(victim) as capabilities:
-        key = await make_sign_in_link(capabilities.store, instance.admin, capabilities.clock.now())
-    click.echo("\nCarillon keeps running. This link opens the dashboard once, within ten minutes:")
-    click.echo(f"  {instance.api}/ui/welcome?key={key}\n")
-    click.echo(f"{first_steps(_target(victim), seeded)}\n\nCtrl-C ends this.")
+    async with open_capabilities(victim.instance, victim.settings, service="demo") as capabilities:
+        link = await make_link(victim.instance, capabilities)
+    click.echo(f"\nCarillon keeps running. This link opens the dashboard once, within ten minutes:\n  {link}\n")
+    click.echo(f"{first_steps(customer, seeded)}\n\nCtrl-C ends this.")
     with suppress(asyncio.CancelledError):
         while not victim.is_dead:
             await asyncio.sleep(0.5)
         raise Unavailable("Carillon has ended by itself")
-
-
-def _target(victim: Victim) -> Target:
-    """The present addresses of the victim: its servers get other ports at each start."""
-    here, secret = victim.instance, victim.settings.api.proxy_secret
-    return Target(api=here.api, audience=here.audience, email=here.admin, proxy_secret=secret)

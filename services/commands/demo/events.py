@@ -7,16 +7,14 @@ import secrets
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from string import ascii_lowercase
 from typing import Any
 
-import httpx
 import msgspec
-from msgspec import Struct
 
-from services.commands.demo.display import Proof, prove
-from shared.domain.errors import Refused, Unavailable
+from services.commands.demo.stage import becomes_true, prove
+from services.commands.seed import Customer
 from shared.runtime.serving import HttpServer
 
 Message = dict[str, Any]
@@ -28,7 +26,6 @@ EVENTS, REFUSALS = 1_000, 3
 _AT_ONCE = 20
 _MOST, _TIMEOUT_MS = 100, 200
 _PATIENCE_SECONDS = 60.0
-_POLL_SECONDS = 0.05
 
 
 class BusReceiver:
@@ -54,64 +51,59 @@ class BusReceiver:
         return 204
 
 
-class BusStory(Struct, frozen=True, kw_only=True):
-    """The events that the demo saw. Times are in seconds, by the process's clock."""
-
-    published: float
-    well: BusReceiver
-    failing: BusReceiver
-    in_time: bool
-
-
-async def publish_and_receive(api: str, root_key: str) -> BusStory:
-    """Publish, and receive. Raises `Refused` or `Unavailable`."""
-    well, failing = BusReceiver("healthy"), BusReceiver("failing", refusals=REFUSALS)
-    tokens = dict[BusReceiver, str]()
+async def publish_and_receive(api: str, root_key: str) -> bool:
+    """Publish, and receive. Returns whether all promises were kept. Raises as `Customer`."""
+    well, failing = receivers = BusReceiver("healthy"), BusReceiver("failing", refusals=REFUSALS)
     topic = "widgets_" + "".join(secrets.choice(ascii_lowercase) for _ in range(8))  # the last demo's has an owner
-    # A kept connection may be closed by the API just when it is used again.
-    limits = httpx.Limits(max_keepalive_connections=0)
-    client = httpx.AsyncClient(base_url=api, trust_env=False, limits=limits)
-    async with _listen(well, failing) as url, client as http:
-        for receiver in (well, failing):
-            tokens[receiver] = await _make_token(http, root_key, receiver.name)
-            wish = {"topics": [topic], "callback": f"{url}/{receiver.name}", "max": _MOST, "timeout": _TIMEOUT_MS}
-            await _ask(http, "POST", "/subscriber", tokens[receiver], wish)
-        publisher = await _make_token(http, root_key, "publisher")
-        await _publish_all(http, publisher, topic)
+    async with AsyncExitStack() as opened:
+        url = await opened.enter_async_context(_listen(*receivers))
+        root = await opened.enter_async_context(Customer(api, _basic(root_key)))
+        named = dict[str, Customer]()
+        for name in (well.name, failing.name, "publisher"):
+            token = (await root.call("POST", "/api_tokens", json={"name": name}))["token"]
+            named[name] = await opened.enter_async_context(Customer(api, _basic(token)))
+        for each in receivers:
+            wish = {"topics": [topic], "callback": f"{url}/{each.name}", "max": _MOST, "timeout": _TIMEOUT_MS}
+            await named[each.name].call("POST", "/subscriber", json=wish)
+        await _publish_all(named["publisher"], topic)
         published = time.monotonic()
-        in_time = await _wait_for(well, failing)
-        for token in tokens.values():
-            await _ask(http, "DELETE", "/subscriber", token)  # nobody listens there from now on
-    return BusStory(published=published, well=well, failing=failing, in_time=in_time)
+        in_time = await becomes_true(
+            lambda: all(len(set(each.events)) >= EVENTS for each in receivers), seconds=_PATIENCE_SECONDS
+        )
+        for each in receivers:
+            await named[each.name].call("DELETE", "/subscriber")  # they listen no longer from now on
+    return check(well, failing, published=published, in_time=in_time)
 
 
-def proofs(story: BusStory) -> list[Proof]:
-    """The promises of this act, each with the faults that were found."""
-    well, failing = story.well, story.failing
-    return [
+def check(well: BusReceiver, failing: BusReceiver, *, published: float, in_time: bool) -> bool:
+    """Show the promises of this act; `published` is when the last event was. Returns whether all were kept."""
+    receivers = (well, failing)
+    took = {each.name: f"{max(each.last_at - published, 0):.1f} s after the last was published" for each in receivers}
+    proofs = [
         prove(
             f"each of {EVENTS:,} events came to both receivers, in one delivery each",
-            (not story.in_time, "not all events came in time"),
+            (not in_time, "not all events came in time"),
             *_checks(well),
             *_checks(failing),
         ),
         prove(
             f"a delivery that was refused came again with the same body: {failing.refused:,} refusals, "
-            f"{len(failing.events):,} events {_after(story, failing)}",
+            f"{len(failing.events):,} events {took[failing.name]}",
             (failing.refused != REFUSALS, "the failing receiver has refused nothing"),
             *(
                 (
                     any(len(bodies) > 1 for bodies in each.bodies.values()),
                     f"a delivery to the {each.name} receiver had another body the second time",
                 )
-                for each in (well, failing)
+                for each in receivers
             ),
         ),
         prove(
-            f"the healthy receiver did not wait for the failing one: {len(well.events):,} events {_after(story, well)}",
+            f"the healthy receiver did not wait for the failing one: {len(well.events):,} events {took[well.name]}",
             (well.first_at >= failing.first_at, "the healthy receiver had to wait for the failing one"),
         ),
     ]
+    return all(proofs)
 
 
 def _checks(receiver: BusReceiver) -> list[tuple[bool, str]]:
@@ -120,10 +112,6 @@ def _checks(receiver: BusReceiver) -> list[tuple[bool, str]]:
         (known != EVENTS, f"{known:,} of {EVENTS:,} events came to the {receiver.name} receiver"),
         (twice > 0, f"{twice:,} events came in two deliveries to the {receiver.name} receiver"),
     ]
-
-
-def _after(story: BusStory, receiver: BusReceiver) -> str:
-    return f"{max(receiver.last_at - story.published, 0):.1f} s after the last was published"
 
 
 @asynccontextmanager
@@ -149,38 +137,16 @@ async def _listen(*receivers: BusReceiver) -> AsyncIterator[str]:
         await server.stop()
 
 
-async def _publish_all(http: httpx.AsyncClient, token: str, topic: str) -> None:
+async def _publish_all(publisher: Customer, topic: str) -> None:
     numbers = iter(range(EVENTS))
 
     async def publish() -> None:
         for number in numbers:
             event = {"type": "create", "url": f"https://shop.example.com/widgets/{number}"}
-            await _ask(http, "POST", f"/topics/{topic}", token, event)
+            await publisher.call("POST", f"/topics/{topic}", json=event)
 
     await asyncio.gather(*(publish() for _ in range(_AT_ONCE)))
 
 
-async def _wait_for(*receivers: BusReceiver) -> bool:
-    """Whether they got all in time."""
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while any(len(set(receiver.events)) < EVENTS for receiver in receivers):
-                await asyncio.sleep(_POLL_SECONDS)
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _make_token(http: httpx.AsyncClient, root_key: str, name: str) -> str:
-    return str((await _ask(http, "POST", "/api_tokens", root_key, {"name": name})).json()["token"])
-
-
-async def _ask(http: httpx.AsyncClient, method: str, path: str, token: str, body: object = None) -> httpx.Response:
-    basic = b64encode(f"{token}:x".encode()).decode()
-    try:
-        response = await http.request(method, path, json=body, headers={"authorization": f"Basic {basic}"})
-    except httpx.HTTPError as error:
-        raise Unavailable(f"the API does not answer: {str(error) or type(error).__name__}") from error
-    if response.is_error:
-        raise Refused(f"{method} {path} was answered with {response.status_code}: {response.text[:200]}")
-    return response
+def _basic(token: str) -> dict[str, str]:
+    return {"authorization": f"Basic {b64encode(f'{token}:x'.encode()).decode()}"}

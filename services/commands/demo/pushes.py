@@ -1,42 +1,37 @@
-"""The demo's first act: one job to all devices, seen as a customer sees it, and a process that dies half-way."""
+"""The demo's first act: one job to all devices, seen as a customer sees it, and a process that dies half-way.
+
+The receiver reads the records as Pusher would, and answers on the feedback topic. It reports most pushes as delivered,
+and some as failed; the token decides which, so that the counts can be checked.
+"""
 
 import asyncio
+import re
 import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
-from msgspec import Struct
+import click
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from services.commands.demo.display import Display, Moment, Proof, display, prove
-from services.commands.demo.receiver import Receiver
-from services.commands.demo.victim import Victim
-from services.commands.seed import TEMPLATE, Seeded, Target, job_body, seed
-from services.commands.seed.customer import Customer, Object
+from services.commands.demo.stage import Victim, prove
+from services.commands.seed import CONTEXT, TEMPLATE, Customer, Object, Seeded
 from shared.audience import devices
 from shared.domain.errors import CarillonError
-from shared.domain.push.records import APNS
+from shared.domain.push.feedback import ACK
 from shared.domain.push.topics import topic_name
 from shared.stream import Stream
 
 APP = "demo"
+_COLUMNS = (TextColumn("  {task.description:<16}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())
+_READ_SECONDS = 0.25
 _SETTLE_SECONDS = 0.5  # by then the receiver has read all that a dead process has sent
-
-
-class PushStory(Struct, frozen=True, kw_only=True):
-    """The job's last answer, the records of each token and the receiver's answers. Times are in seconds after the
-    call that started the job; `killed` is whether a process died on the way."""
-
-    seeded: Seeded
-    job: Object
-    tokens: Counter[str]
-    answers: Counter[str]
-    first_record: float
-    last_record: float
-    counted: float
-    in_time: bool
-    killed: bool
+_UNREGISTERED, _BAD = 15, 5
+"""How many devices of a thousand are unregistered, and how many have a bad token."""
 
 
 def batch_size(count: int) -> int:
@@ -49,69 +44,53 @@ def fault(count: int) -> str:
     return f"send.in_transaction@{max(count // batch_size(count) // 2, 1)}=kill"
 
 
-async def send_pushes(
-    target: Target, victim: Victim, next_fault: str, stream: Stream, topic_template: str, count: int
-) -> PushStory:
-    """Seed, send and watch; start the victim again after its death, with the next fault armed. Raises `Refused` or
-    `Unavailable`."""
-    async with Customer(target.api, target.headers) as customer:
-        seeded = await seed(customer, target.audience, app=APP, service=APNS, count=count)
-        job_id = str(uuid.uuid4())
-        receiver = Receiver(stream, topic_name(topic_template, APP, APNS), job_id)
-        async with _receive_meanwhile(receiver):
-            with display(seeded.devices) as shown:
-                return await _watch_job(customer, seeded, job_id, receiver, shown, victim, next_fault)
+async def send_pushes(customer: Customer, seeded: Seeded, victim: Victim, next_fault: str, stream: Stream) -> bool:
+    """Send and watch; start the victim again after its death, with the next fault armed. Returns whether all promises
+    were kept. Raises `Refused` or `Unavailable`."""
+    job: Object = {"id": str(uuid.uuid4()), "service": seeded.service, "context": CONTEXT}
+    topic = topic_name(victim.settings.stream.topic_template, seeded.app, seeded.service)
+    receiver = Receiver(stream, topic, job["id"])
+    async with _receive_meanwhile(receiver):
+        with Progress(*_COLUMNS) as shown:
+            bars = [
+                shown.add_task(name, total=seeded.devices) for name in ("records sent", "received", "answers counted")
+            ]
+            called = time.monotonic()
+            job = await customer.start(seeded.app_id, TEMPLATE, job)
+
+            async def poll() -> bool:
+                nonlocal job
+                job = await customer.job(seeded.app_id, job["id"])
+                counted, answered = sum(job["feedbacks"].values()), receiver.answers.total()
+                for bar, done in zip(bars, (job["sent"], receiver.tokens.total(), counted), strict=True):
+                    shown.update(bar, completed=done)
+                return bool(job["completedAt"] and answered >= job["sent"] and counted >= answered)
+
+            async def on_death() -> None:
+                await asyncio.sleep(_SETTLE_SECONDS)
+                progress = f"{receiver.tokens.total():,} of {seeded.devices:,}"
+                say = partial(shown.console.print, highlight=False, soft_wrap=True)
+                await victim.revive(say, f"in the middle of a batch, at {progress} records", next_fault)
+
+            in_time, killed = await victim.watch(poll, on_death, seconds=90.0 + seeded.devices / 1000)
+    if receiver.tokens:
+        first, last, counted = (at - called for at in (receiver.first_at, receiver.last_at, time.monotonic()))
+        click.echo(f"  first record after {first:.2f} s, last after {last:.2f} s, all counted after {counted:.2f} s")
+    tokens, answers = receiver.tokens, receiver.answers
+    return check(seeded.devices, job, tokens, answers, in_time=in_time, killed=killed)
 
 
-async def _watch_job(
-    customer: Customer,
-    seeded: Seeded,
-    job_id: str,
-    receiver: Receiver,
-    shown: Display,
-    victim: Victim,
-    next_fault: str,
-) -> PushStory:
-    called = time.monotonic()
-    job = await customer.start(seeded.app_id, TEMPLATE, {"id": job_id, **job_body(seeded.service)})
-
-    async def poll() -> bool:
-        nonlocal job
-        job = await customer.job(seeded.app_id, job_id)
-        shown.show(Moment(job["sent"], receiver.tokens.total(), sum(job["feedbacks"].values())))
-        return _is_finished(job, receiver)
-
-    async def on_death() -> None:
-        await asyncio.sleep(_SETTLE_SECONDS)
-        progress = f"{receiver.tokens.total():,} of {seeded.devices:,}"
-        await victim.revive(shown.say, f"in the middle of a batch, at {progress} records", next_fault)
-
-    in_time, killed = await victim.watch(poll, on_death, seconds=_patience(seeded.devices))
-    return PushStory(
-        seeded=seeded,
-        job=job,
-        tokens=receiver.tokens,
-        answers=receiver.answers,
-        first_record=receiver.first_at - called,
-        last_record=receiver.last_at - called,
-        counted=time.monotonic() - called,
-        in_time=in_time,
-        killed=killed,
-    )
-
-
-def proofs(story: PushStory) -> list[Proof]:
-    """The promises of this act, each with the faults that were found."""
-    total, job = story.seeded.devices, story.job
+def check(total: int, job: Object, tokens: Counter[str], answers: Counter[str], *, in_time: bool, killed: bool) -> bool:
+    """Show the promises of this act, by the number of devices, the job's last answer, the records of each token and the
+    receiver's answers. Returns whether all were kept."""
     expected = {devices.token(number) for number in range(1, total + 1)}
-    missing = len(expected - story.tokens.keys())
-    strange = len(story.tokens.keys() - expected)
-    repeated = sum(count > 1 for count in story.tokens.values())
-    return [
+    missing, strange = len(expected - tokens.keys()), len(tokens.keys() - expected)
+    repeated = sum(count > 1 for count in tokens.values())
+    proofs = [
         prove(
             f"{total:,} devices, and exactly one record for each",
-            (not story.in_time, "the job, or the count of its answers, did not end in time"),
-            (not story.killed, "no process was killed while the job ran"),
+            (not in_time, "the job, or the count of its answers, did not end in time"),
+            (not killed, "no process was killed while the job ran"),
             (missing > 0, f"{missing:,} devices got no record"),
             (repeated > 0, f"{repeated:,} devices got more than one record"),
             (strange > 0, f"{strange:,} records went to devices that do not exist"),
@@ -124,41 +103,69 @@ def proofs(story: PushStory) -> list[Proof]:
         prove(
             f"each answer of the receiver was counted once: {_counts(job['feedbacks'])}",
             (
-                job["feedbacks"] != dict(story.answers),
-                f"the job counted {job['feedbacks']}, the receiver answered {dict(story.answers)}",
+                job["feedbacks"] != dict(answers),
+                f"the job counted {job['feedbacks']}, the receiver answered {dict(answers)}",
             ),
         ),
     ]
-
-
-def summarize(story: PushStory) -> str:
-    """The times of the job, as a line."""
-    if not story.tokens:
-        return "no record arrived"
-    return (
-        f"first record after {story.first_record:.2f} s, last after {story.last_record:.2f} s, "
-        f"all counted after {story.counted:.2f} s"
-    )
+    return all(proofs)
 
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1])) or "none"
 
 
-def _is_finished(job: Object, receiver: Receiver) -> bool:
-    """Whether the job is completed, all that it sent has come, and all answers to that are counted on it."""
-    answered = receiver.answers.total()
-    return bool(job["completedAt"] and answered >= job["sent"] and sum(job["feedbacks"].values()) >= answered)
+class Receiver:
+    """The receiver of one job. It keeps how many records each device got, what it answered, and when the first and the
+    last record came."""
+
+    def __init__(self, stream: Stream, topic: str, job_id: str) -> None:
+        self.tokens: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
+        self.first_at = 0.0
+        self.last_at = 0.0
+        self._stream = stream
+        self._topic = topic
+        self._job_id = job_id
+
+    async def run(self) -> None:
+        """Receive until cancelled."""
+        async with self._stream.reader(re.escape(self._topic), group="demo-receiver") as reader:
+            while True:
+                for chunk in await reader.read(_READ_SECONDS):
+                    await self._receive([msgspec.json.decode(value) for value in chunk.values if value is not None])
+
+    async def _receive(self, records: list[Object]) -> None:
+        """Answer to the records of this job, in the shape of Pusher's feedback."""
+        outcomes, answers = Counter[str](), list[bytes]()
+        for record in records:
+            token, metadata = record["DeviceToken"], record["metadata"]
+            if metadata["jobId"] != self._job_id:
+                continue
+            answer: dict[str, Any] = {"DeviceToken": token, "ApnsID": metadata["muid"], "metadata": metadata}
+            if (reason := failure_of(token)) is not None:
+                answer |= {"Err": {"Key": reason, "Description": reason}}
+            self.tokens[token] += 1
+            outcomes[reason or ACK] += 1
+            answers.append(msgspec.json.encode(answer))
+        if answers:
+            self.last_at = time.monotonic()
+            self.first_at = self.first_at or self.last_at
+            await self._stream.publish(f"{self._topic}-feedbacks", answers)
+            self.answers.update(outcomes)
 
 
-def _patience(devices: int) -> float:
-    return 90.0 + devices / 1000
+def failure_of(token: str) -> str | None:
+    """The reason why a push to this device fails; `None` if it is delivered."""
+    place = int(token[:8], 16) % 1000
+    if place < _UNREGISTERED:
+        return "unregistered"
+    return "bad-device-token" if place < _UNREGISTERED + _BAD else None
 
 
 @asynccontextmanager
 async def _receive_meanwhile(receiver: Receiver) -> AsyncIterator[None]:
-    """Let the receiver read while the block runs. Raises `Unavailable` where the stream could not be read or answered
-    to."""
+    """Let the receiver read while the block runs. Raises `Unavailable` if the stream cannot be read or written."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(receiver.run(), name="receiver")

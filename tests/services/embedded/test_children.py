@@ -1,6 +1,5 @@
 """Child servers: healthy when started, gone when stopped, found again when their parent was killed, with their data."""
 
-import asyncio
 import os
 import signal
 import stat
@@ -8,21 +7,28 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import asyncpg
 import pymongo
 import pytest
 
-from services.embedded import handshakes, processes
-from services.embedded import servers as embedded_servers
-from services.embedded.children import Child, ChildServer, mongodb_child, postgres_child, postgres_url
+from services.embedded import processes, servers
+from services.embedded.servers import Child, MongoDbChild, PostgreSqlChild
 from shared.domain.errors import Unavailable
 from tests.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-MAKERS: list[Callable[[Path], Child]] = [mongodb_child, postgres_child]
+C = TypeVar("C", bound=Child)
+MAKERS = [MongoDbChild, PostgreSqlChild]
+
+
+class Opened(Protocol):
+    """Remembers a child, so that it is stopped."""
+
+    def __call__(self, child: C) -> C: ...
 
 
 @pytest.fixture
@@ -33,11 +39,11 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def opened(folder: Path) -> AsyncIterator[Callable[[Child], Child]]:
+async def opened(folder: Path) -> AsyncIterator[Opened]:
     """Whatever a test starts is stopped, also when it fails."""
     children: list[Child] = []
 
-    def keep(child: Child) -> Child:
+    def keep(child: C) -> C:
         children.append(child)
         return child
 
@@ -46,20 +52,24 @@ async def opened(folder: Path) -> AsyncIterator[Callable[[Child], Child]]:
         await child.stop()
 
 
-def script(text: str) -> Callable[[int], list[str]]:
-    return lambda _port: [sys.executable, "-c", text]
+class Dummy(Child):
+    """A program of the test's, in the place of a server."""
 
+    name = "dummy"
 
-async def never(_port: int) -> bool:
-    return False
+    def __init__(self, folder: Path, *command: str, healthy: bool = True) -> None:
+        super().__init__(folder)
+        self._command = list(command)
+        self._healthy = healthy
 
+    def prepare(self) -> None:
+        self.data.mkdir(exist_ok=True)
 
-async def always(_port: int) -> bool:
-    return True
+    def command(self) -> list[str]:
+        return self._command
 
-
-def dummy(text: str, healthy: Callable[[int], Awaitable[bool]] = never) -> ChildServer:
-    return ChildServer("dummy", script(text), healthy, lambda: None)
+    def is_healthy(self) -> bool:
+        return self._healthy
 
 
 def mark_in(folder: Path, name: str) -> processes.ProcessMark:
@@ -68,14 +78,14 @@ def mark_in(folder: Path, name: str) -> processes.ProcessMark:
     return mark
 
 
-async def put_and_count(child: Child) -> int:
+async def put_and_count(child: MongoDbChild | PostgreSqlChild) -> int:
     """Store one more document or row, and say how many there are."""
-    if child.server.name == "mongodb":
-        client: pymongo.AsyncMongoClient[dict[str, int]] = pymongo.AsyncMongoClient(f"mongodb://127.0.0.1:{child.port}")
+    if isinstance(child, MongoDbChild):
+        client: pymongo.AsyncMongoClient[dict[str, int]] = pymongo.AsyncMongoClient(child.url)
         async with client:
             await client["kept"]["things"].insert_one({})
             return await client["kept"]["things"].count_documents({})
-    connection = await asyncpg.connect(postgres_url(child, child.log.parent))
+    connection = await asyncpg.connect(child.url)
     await connection.execute("CREATE TABLE IF NOT EXISTS things (id serial)")
     await connection.execute("INSERT INTO things DEFAULT VALUES")
     count: int = await connection.fetchval("SELECT count(*) FROM things")
@@ -85,17 +95,17 @@ async def put_and_count(child: Child) -> int:
 
 @pytest.mark.parametrize("make", MAKERS)
 async def test_data_survive_a_stop_and_a_kill(
-    make: Callable[[Path], Child], folder: Path, opened: Callable[[Child], Child]
+    make: type[MongoDbChild | PostgreSqlChild], folder: Path, opened: Opened
 ) -> None:
     child = opened(make(folder))
     await child.start()
     assert await put_and_count(child) == 1
-    mark = mark_in(folder, child.server.name)
+    mark = mark_in(folder, child.name)
     await child.stop()
     assert not processes.is_alive(mark)
     await child.start()
     assert await put_and_count(child) == 2
-    processes.end(mark_in(folder, child.server.name), grace_seconds=0, first=signal.SIGKILL)
+    processes.end(mark_in(folder, child.name), grace_seconds=0, first=signal.SIGKILL)
     assert not child.alive
     await child.stop()
     await child.start()
@@ -104,11 +114,11 @@ async def test_data_survive_a_stop_and_a_kill(
 
 @pytest.mark.parametrize("make", MAKERS)
 async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
-    make: Callable[[Path], Child], folder: Path, opened: Callable[[Child], Child]
+    make: type[MongoDbChild | PostgreSqlChild], folder: Path, opened: Opened
 ) -> None:
     program = f"""
         import asyncio, os, pathlib, signal
-        from services.embedded.children import {make.__name__} as make
+        from services.embedded.servers import {make.__name__} as make
         async def main():
             child = make(pathlib.Path({str(folder)!r}))
             await child.start()
@@ -118,27 +128,25 @@ async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
     parent = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=CHECKOUT, check=False, timeout=50)
     assert parent.returncode == -signal.SIGKILL
     child = opened(make(folder))
-    left = mark_in(folder, child.server.name)
+    left = mark_in(folder, child.name)
     await child.start()
     assert not processes.is_alive(left)
     assert await put_and_count(child) == 1
 
 
-async def test_what_a_dead_parent_left_is_ended_even_if_the_kernel_did_not(
-    folder: Path, opened: Callable[[Child], Child]
-) -> None:
+async def test_what_a_dead_parent_left_is_ended_even_if_the_kernel_did_not(folder: Path, opened: Opened) -> None:
     left = processes.spawn(["sleep", "600"], mark_file=folder / "dummy.mark", log=folder / "dummy.log")
     assert processes.is_alive(left)
-    child = opened(Child(dummy("import time; time.sleep(600)", always), folder))
+    child = opened(Dummy(folder, "sleep", "600"))
     await child.start()
     assert not processes.is_alive(left)
 
 
-async def test_a_reused_pid_is_not_killed(folder: Path, opened: Callable[[Child], Child]) -> None:
+async def test_a_reused_pid_is_not_killed(folder: Path, opened: Opened) -> None:
     stranger = processes.spawn(["sleep", "600"], mark_file=folder / "stranger", log=folder / "log")
     stale = processes.ProcessMark(stranger.pid, "another boot: 1")
     (folder / "dummy.mark").write_text(f'{{"pid": {stale.pid}, "born": "{stale.born}"}}')
-    child = opened(Child(dummy("import time; time.sleep(600)", always), folder))
+    child = opened(Dummy(folder, "sleep", "600"))
     await child.start()
     assert processes.is_alive(stranger)
     processes.end(stranger, grace_seconds=0, first=signal.SIGKILL)
@@ -155,31 +163,28 @@ async def test_the_mark_is_there_before_the_server_is(folder: Path) -> None:
     processes.end(mark, grace_seconds=0, first=signal.SIGKILL)
 
 
-async def test_one_that_ends_at_once_says_why(folder: Path, opened: Callable[[Child], Child]) -> None:
-    child = opened(Child(dummy("import sys; sys.exit('no such luck')"), folder))
+async def test_one_that_ends_at_once_says_why(folder: Path, opened: Opened) -> None:
+    child = opened(Dummy(folder, "sh", "-c", "echo no such luck; exit 1", healthy=False))
     with pytest.raises(Unavailable, match=r"ended as soon.*\n.*no such luck"):
         await child.start()
 
 
-async def test_one_that_never_gets_healthy_is_ended(folder: Path, opened: Callable[[Child], Child]) -> None:
-    child = opened(Child(dummy("import time; time.sleep(600)"), folder))
+async def test_one_that_never_gets_healthy_is_ended(folder: Path, opened: Opened) -> None:
+    child = opened(Dummy(folder, "sleep", "600", healthy=False))
     with pytest.raises(Unavailable, match=r"did not become healthy in 0.3 s"):
         await child.start(within_seconds=0.3)
     assert not processes.is_alive(mark_in(folder, "dummy"))
 
 
-async def test_one_without_a_program_is_unavailable(folder: Path, opened: Callable[[Child], Child]) -> None:
-    server = ChildServer("dummy", lambda _port: ["/no/such/program"], always, lambda: None)
+async def test_one_without_a_program_is_unavailable(folder: Path, opened: Opened) -> None:
     with pytest.raises(Unavailable, match="could not be started"):
-        await opened(Child(server, folder)).start()
+        await opened(Dummy(folder, "/no/such/program")).start()
 
 
-async def test_one_deaf_to_its_signal_is_killed_with_its_children(
-    folder: Path, opened: Callable[[Child], Child]
-) -> None:
+async def test_one_deaf_to_its_signal_is_killed_with_its_children(folder: Path, opened: Opened) -> None:
     deaf = "import signal, subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     deaf += "subprocess.run(['sleep', '600'])"
-    child = opened(Child(dummy(deaf, always), folder))
+    child = opened(Dummy(folder, sys.executable, "-c", deaf))
     await child.start()
     mark = mark_in(folder, "dummy")
     members = await until(lambda: len(found := processes.family(mark)) > 1 and found, "the child of the server")
@@ -187,37 +192,13 @@ async def test_one_deaf_to_its_signal_is_killed_with_its_children(
     assert not any(processes.is_alive(member) for member in members)
 
 
-async def test_two_parents_never_share_a_folder(folder: Path, opened: Callable[[Child], Child]) -> None:
-    first = opened(Child(dummy("import time; time.sleep(600)", always), folder))
-    await first.start()
-    with pytest.raises(Unavailable, match="in use"):
-        await Child(first.server, folder).start()
-    assert first.alive
-    await first.stop()
-    await opened(Child(first.server, folder)).start()
-
-
-async def test_half_made_data_are_made_anew(folder: Path, opened: Callable[[Child], Child]) -> None:
+async def test_half_made_data_are_made_anew(folder: Path, opened: Opened) -> None:
     half = folder / "postgresql"
     half.mkdir()
     (half / "PG_VERSION").write_text("18")
-    child = opened(postgres_child(folder))
+    child = opened(PostgreSqlChild(folder))
     await child.start()
     assert await put_and_count(child) == 1
-
-
-async def test_handshakes_tell_a_server_from_an_open_port() -> None:
-    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(100)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    listener = await asyncio.start_server(babble, "127.0.0.1", 0)
-    async with listener:
-        port = listener.sockets[0].getsockname()[1]
-        assert not await handshakes.mongodb_answers(port)
-        assert not await handshakes.postgres_answers(port)
-    assert not await handshakes.mongodb_answers(processes.free_port())
 
 
 def test_birth_of_what_is_not_there() -> None:
@@ -229,8 +210,8 @@ def test_birth_of_what_is_not_there() -> None:
     assert processes.birth(zombie.pid) is None
 
 
-async def test_postgresql_lets_nobody_in_without_its_password(folder: Path, opened: Callable[[Child], Child]) -> None:
-    child = opened(postgres_child(folder))
+async def test_postgresql_lets_nobody_in_without_its_password(folder: Path, opened: Opened) -> None:
+    child = opened(PostgreSqlChild(folder))
     await child.start()
     for password in (None, "", "postgres"):
         with pytest.raises(asyncpg.InvalidPasswordError):
@@ -239,12 +220,12 @@ async def test_postgresql_lets_nobody_in_without_its_password(folder: Path, open
     assert not list(Path("/tmp").glob(f".s.PGSQL.{child.port}*"))
 
 
-async def test_a_cluster_that_let_everybody_in_is_closed(folder: Path, opened: Callable[[Child], Child]) -> None:
-    user = embedded_servers.postgres_user()
-    programs = embedded_servers.reachable_programs(embedded_servers.postgres_programs(), user)
-    embedded_servers.make_cluster(programs, folder / "postgresql", user)
+async def test_a_cluster_that_let_everybody_in_is_closed(folder: Path, opened: Opened) -> None:
+    user = servers.postgres_user()
+    programs = servers.reachable_programs(servers.postgres_programs(), user)
+    servers.make_cluster(programs, folder / "postgresql", user)
     assert "trust" in (folder / "postgresql" / "pg_hba.conf").read_text()
-    child = opened(postgres_child(folder))
+    child = opened(PostgreSqlChild(folder))
     await child.start()
     assert await put_and_count(child) == 1
     with pytest.raises(asyncpg.InvalidPasswordError):
@@ -252,16 +233,14 @@ async def test_a_cluster_that_let_everybody_in_is_closed(folder: Path, opened: C
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
-async def test_as_root_no_folder_above_the_data_is_opened_to_others(
-    folder: Path, opened: Callable[[Child], Child]
-) -> None:
+async def test_as_root_no_folder_above_the_data_is_opened_to_others(folder: Path, opened: Opened) -> None:
     deep = folder / "one" / "two"
     deep.mkdir(parents=True)
     above = [deep, *deep.parents, Path(sys.prefix).resolve(), *Path(sys.prefix).resolve().parents]
     for path in (deep, deep.parent):
         path.chmod(0o700)
     before = [path.stat().st_mode for path in above]
-    child = opened(postgres_child(deep))
+    child = opened(PostgreSqlChild(deep))
     await child.start()
     assert await put_and_count(child) == 1
     assert [path.stat().st_mode for path in above] == before
@@ -280,19 +259,11 @@ def test_programs_that_only_root_can_reach_are_copied_to_where_others_can(tmp_pa
     (hidden / "postgres").chmod(0o700)
     with tempfile.TemporaryDirectory(prefix="carillon-programs-") as cache:
         Path(cache).chmod(0o700)
-        copies = {embedded_servers.reachable_programs(hidden, "nobody", cache=Path(cache)) for _ in range(2)}
+        copies = {servers.reachable_programs(hidden, "nobody", cache=Path(cache)) for _ in range(2)}
         (copy,) = copies
         ran = subprocess.run(
             [copy / "postgres"], capture_output=True, text=True, check=True, user="nobody", cwd="/", timeout=50
         )
         assert ran.stdout.strip() == f"found {copy / 'postgres'}"
         assert len(list(Path(cache).iterdir())) == 1
-    assert embedded_servers.reachable_programs(hidden, None) == hidden
-
-
-def test_a_place_that_the_other_user_cannot_reach_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(embedded_servers, "_WORKING_FOLDER", tmp_path / "no proc here")
-    tmp_path.chmod(0o700)
-    with pytest.raises(PermissionError, match=f"nobody cannot reach {tmp_path}"):
-        embedded_servers.as_seen_by("nobody", tmp_path / "postgresql")
-    assert embedded_servers.as_seen_by(None, tmp_path) == str(tmp_path)
+    assert servers.reachable_programs(hidden, None) == hidden

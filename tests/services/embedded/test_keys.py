@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.embedded.keys import KEY_FILE, SIGNING_FILE, own_key, own_signing_secret
+from services.embedded.instance import KEY_FILE, SIGNING_FILE, own_key, own_signing_secret
 from shared.domain.errors import Conflict
 from shared.outgoing.signing import check_secret
 from shared.secrets import KeyRing

@@ -16,4 +16,4 @@ def test_a_port_on_which_somebody_listens_is_not_given() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", processes.free_port()))
         taken.listen()
-        assert not processes._is_free(taken.getsockname()[1])
+        assert not processes.is_free("127.0.0.1", taken.getsockname()[1])
