@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from tests.recorded.exchanges import SUBJECTS, subject_of
-from tests.recorded.recorder import Recording
 from tests.recorded.world import World
 from tests.security.operations import Operation, Role
 from tests.security.tenants import ADMIN, ROOT_KEY, Tenant, basic, bearer, shown_to
@@ -29,32 +28,29 @@ async def _headers(world: World, caller: str, victim: Tenant) -> Mapping[str, st
             return bearer((await world.town.token(allowedApps=[], roles=roles))[1])
 
 
-async def record_roles(world: World, recording: Recording, callers: tuple[str, ...]) -> None:
-    """All operations, those that delete last, by each caller in turn."""
-    for caller in callers:
-        victim = await world.town.tenant()
-        headers = await _headers(world, caller, victim)
-        for operation in world.api:
-            recording.add(
-                f"roles/{subject_of(world, operation)}.txt", await _ask(world, operation, headers, victim, caller)
-            )
+async def record_role(world: World, caller: str) -> dict[str, dict[str, str]]:
+    """The status of each operation for one caller, those that delete last, by subject."""
+    victim = await world.town.tenant()
+    headers = await _headers(world, caller, victim)
+    told: dict[str, dict[str, str]] = {subject: {} for subject in SUBJECTS}
+    for operation in world.api:
+        status = await _ask(world, operation, headers, victim)
+        told[subject_of(world, operation)][f"{operation.path} {operation.method}"] = str(status)
+    return told
 
 
-async def _ask(world: World, operation: Operation, headers: Mapping[str, str], victim: Tenant, caller: str) -> str:
+async def _ask(world: World, operation: Operation, headers: Mapping[str, str], victim: Tenant) -> int:
     query = {"namespace": victim.namespace} if operation.role is Role.OF_NAMESPACE else {}
     shown = shown_to(operation, headers)
-    reply = await world.call(operation.method, operation.filled(victim.ids, **query), operation.valid(victim.ids), shown)
-    return f"{operation.path} {operation.method} | {CALLERS.index(caller)} {caller} {reply.status}"
+    path, body = operation.filled(victim.ids, **query), operation.valid(victim.ids)
+    return int((await world.call(operation.method, path, body, shown)).status)
 
 
-def as_table(recording: Recording) -> dict[str, str]:
-    """A line for each route."""
+def as_tables(told: Mapping[str, Mapping[str, Mapping[str, str]]]) -> dict[str, str]:
+    """A line for each route, with the statuses by caller; `told` is by caller and subject."""
     tables = {}
     for subject in SUBJECTS:
-        rows: dict[str, list[str]] = {}
-        for line in recording.files[f"roles/{subject}.txt"]:
-            route, _, told = line.partition(" | ")
-            rows.setdefault(route, []).append(told)
-        lines = [f"{route}: " + ", ".join(told[2:] for told in sorted(each)) for route, each in sorted(rows.items())]
+        routes = sorted({route for of_caller in told.values() for route in of_caller[subject]})
+        lines = [f"{route}: " + ", ".join(f"{caller} {told[caller][subject][route]}" for caller in told) for route in routes]
         tables[f"roles/{subject}.txt"] = "\n".join(lines) + "\n"
     return tables

@@ -4,6 +4,7 @@ Most of the product takes its clock as an argument. The rest asks `datetime.now`
 database; here each module of the product gets these from the recorder's clock, whatever the module is called.
 """
 
+import random
 import sys
 import time
 from collections.abc import Iterator
@@ -61,6 +62,17 @@ class _AnyDatetime(type):
         return isinstance(value, datetime)
 
 
+class _Random:
+    """The module `random`, whose noise is always in the middle."""
+
+    @staticmethod
+    def random() -> float:
+        return 0.5
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(random, name)
+
+
 class _Time:
     """The module `time`, by a steady clock."""
 
@@ -86,13 +98,13 @@ def _datetime_of(clock: SteadyClock) -> type:
 @contextmanager
 def keep_steady(clock: SteadyClock) -> Iterator[None]:
     """Have the whole product live by this clock."""
-    replaced: dict[Any, Any] = {time: _Time(clock), datetime: _datetime_of(clock)}
+    replaced: dict[Any, Any] = {time: _Time(clock), datetime: _datetime_of(clock), random: _Random()}
     with pytest.MonkeyPatch.context() as patch:
         for module in _modules():
             for name, value in list(vars(module).items()):
                 if name == "time_of" and isfunction(value):  # of the database's greeting
                     patch.setattr(module, name, lambda _: clock.now())
-                elif value is time or value is datetime:
+                elif any(value is each for each in replaced):
                     patch.setattr(module, name, replaced[value])
             for function in _functions(module):
                 defaults = function.__kwdefaults__ or {}

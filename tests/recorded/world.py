@@ -40,10 +40,13 @@ ENVIRONMENT = {
     "CARILLON_API_FIRST_ADMIN": ADMIN["x-forwarded-email"],
     "CARILLON_API_PUBLIC_URL": "https://carillon.example.com",
     "CARILLON_API_TRUSTED_PROXIES": "127.0.0.0/8",
+    "CARILLON_BUS_ALLOW_HTTP": "true",
     "CARILLON_BUS_ROOT_KEY": ROOT_KEY,
     "CARILLON_CALLBACKS_ALLOWED_NETWORKS": "127.0.0.0/8",
     "CARILLON_CALLBACKS_EXCHANGES": "orders",
     "CARILLON_CALLBACKS_TOPICS": "orders",
+    "CARILLON_CALLBACKS_SIGNING_SECRET": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+    "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
     "CARILLON_PROVIDERS_SECRET_KEYS": SECRET_KEY,
     "CARILLON_PROVIDERS_SANDBOX_FILE": os.devnull,
     "CARILLON_STREAM_URL": "local://unused",
@@ -73,6 +76,7 @@ class World:
     parts: Parts
     app: Any
     town: Town
+    folder: Path
     document: dict[str, Any] = field(default_factory=dict)
     api: list[Operation] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
@@ -100,9 +104,10 @@ class World:
             if len(value) > 15 and re.search("[0-9a-f]{12}|^[A-Za-z0-9_-]{30}", value):
                 self.names.setdefault(value, f"<{key}{name}>")
 
-    async def work(self) -> None:
-        """Do all tasks that wait in queues, one after the other, as a worker would."""
-        broker, stages = self.parts.capabilities.broker, {stage.task.queue: stage for stage in self.parts.stages}
+    async def work(self, *prefixes: str) -> None:
+        """Do all tasks that wait in these queues, one after the other, as a worker would."""
+        broker = self.parts.capabilities.broker
+        stages = {stage.task.queue: stage for stage in self.parts.stages if stage.task.queue.startswith(prefixes)}
         while any([await broker.depth(queue) for queue in stages]):
             for queue, stage in stages.items():
                 ready = broker.queue(queue).ready  # type: ignore[attr-defined]
@@ -150,24 +155,29 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
         uploads=blobs, mail=NoMail(), outgoing=outgoing, provider_outgoing=outgoing, bus_outgoing=outgoing,
         slow_bus_outgoing=outgoing, own_api=_own(settings), time=time, clock=clock,
     )  # fmt: skip
-    parts = Parts(given)
-    await stream.setup(parts.stream_topics)
-    with keep_steady(clock), _own_words(zones):
-        parts = Parts(given)
-        app = assembly.build_api(parts)
-        database = Database(store_url)
-        push = f"{stack.postgres_url.rpartition('/')[0]}/{name}"
-        world = World(clock, store, database, parts, app, None)  # type: ignore[arg-type]
-        world.town = Town(world, database, push)  # type: ignore[arg-type]
-        world.document = (await world.call("GET", "/openapi.json", None, ADMIN)).json
-        world.api = operations(world.document)
-        yield world
-    await outgoing.close()
-    await stream.close()
-    await audience.close()
-    await store.close()
-    await asyncio.to_thread(database._client.close)
-    await _execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+    database = Database(store_url)
+    await stream.setup(Parts(given).stream_topics)
+    try:
+        with keep_steady(clock), _own_words(zones):
+            parts = Parts(given)
+            app = assembly.build_api(parts)
+            push = f"{stack.postgres_url.rpartition('/')[0]}/{name}"
+            world = World(clock, store, database, parts, app, None, folder)  # type: ignore[arg-type]
+            world.town = Town(world, database, push)  # type: ignore[arg-type]
+            world.document = (await world.call("GET", "/openapi.json", None, ADMIN)).json
+            world.api = operations(world.document)
+            yield world
+            for stage in parts.stages:
+                await stage.close()
+            for component in [each for part in parts for each in part.components("api")]:
+                await component.stop()
+    finally:
+        await outgoing.close()
+        await stream.close()
+        await audience.close()
+        await store.close()
+        await asyncio.to_thread(database._client.close)
+        await _execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def _own(settings: Any) -> Any:

@@ -1,0 +1,45 @@
+"""What goes out: records of pushes, calls of schedules, deliveries of the bus."""
+
+import re
+import sqlite3
+from collections import Counter
+
+from tests.receivers import Arrival
+from tests.recorded.recorder import Placeholders, show
+from tests.recorded.scenario import Lived
+from tests.recorded.world import World
+
+_ALIKE = 2
+"""So many records that differ in ids and numbers only are shown."""
+_SIGNATURE = re.compile(r"v1,[\w+/=]+")
+
+
+async def record_sent(world: World, lived: Lived) -> dict[str, str]:
+    """The records of all topics, and all calls that arrived."""
+    files: dict[str, list[str]] = {}
+    alike: Counter[tuple[str, str]] = Counter()
+    with sqlite3.connect(world.folder / "stream.db") as log:
+        columns = [each[1] for each in log.execute("PRAGMA table_info(records)")]
+        for row in log.execute("SELECT * FROM records ORDER BY topic, position"):
+            record = dict(zip(columns, row, strict=True))
+            record.pop("appended_at", None)
+            topic = record.pop("topic")
+            lines = [f"{name}: {_text(value)}" for name, value in sorted(record.items())]
+            shape = re.sub(r"\d+", "0", Placeholders({}, numbered=False).apply(_text(record["value"])))
+            if (seen := alike[topic, shape]) < _ALIKE:
+                files.setdefault(f"sent/scenario/records {topic}.txt", []).append("\n".join(lines))
+            alike[topic, shape] = seen + 1
+    for arrival in sorted(lived.arrivals, key=lambda each: (each.path, each.body, each.headers.get("carillon-sequence", ""))):
+        name = arrival.path.partition("?")[0].strip("/")
+        files.setdefault(f"sent/scenario/call {name}.txt", []).append(call_text(arrival))
+    return {name: Placeholders(world.names).apply("\n\n".join(blocks) + "\n") for name, blocks in files.items()}
+
+
+def call_text(arrival: Arrival) -> str:
+    """A call as it came over the wire."""
+    headers = [f"{name}: {_SIGNATURE.sub('v1,<signature>', value)}" for name, value in sorted(arrival.headers.items())]
+    return "\n".join([f"POST {arrival.path}", *headers, "", arrival.body])
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else show(value, None)
