@@ -10,23 +10,23 @@ from tests.security.tenants import ADMIN
 from tests.services.api.http.pages.addresses import address_of, page_routes
 
 _BLOCKS = {"p", "div", "li", "tr", "h1", "h2", "h3", "h4", "form", "table", "section", "header", "footer", "nav", "dt", "dd", "pre", "option", "legend", "label", "summary", "title", "ul", "main"}
-_HIDDEN = {"script", "style", "svg", "head"}
+_HIDDEN = {"script", "style", "svg", "head", "nav"}
 _FIELDS = {"input", "select", "textarea", "button"}
 _TOLD = ("type", "name", "value", "placeholder", "required", "checked", "pattern", "min", "max", "maxlength", "aria-label", "title", "open")
-_VOID = {"input", "br", "hr", "img", "meta", "link", "col", "wbr", "source"}
 
 
 class Seen(HTMLParser):
-    """Reads a page as lines."""
+    """Reads a page as lines. All pages have the same menu, whose counts may be of a moment ago: one page shows it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, menu: bool) -> None:
         super().__init__()
+        self._unseen = _HIDDEN - {"nav"} if menu else _HIDDEN
         self.lines: list[str] = [""]
         self._hidden = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value if value is not None else "" for name, value in attrs}
-        if tag in _HIDDEN and tag not in _VOID:
+        if tag in self._unseen:
             self._hidden += 1
         if self._hidden:
             return
@@ -44,7 +44,7 @@ class Seen(HTMLParser):
             self._add(f"({'x' if 'selected' in given else ' '} {given.get('value', '')}) ")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in _HIDDEN and tag not in _VOID:
+        if tag in self._unseen:
             self._hidden -= 1
         elif tag in _BLOCKS and not self._hidden:
             self.lines.append("")
@@ -61,10 +61,11 @@ class Seen(HTMLParser):
         return "\n".join(line for each in self.lines if (line := re.sub(r" +", " ", each).strip()))
 
 
-def seen(body: bytes) -> str:
-    page = Seen()
+def seen(body: bytes, *, menu: bool = False) -> str:
+    """What a page shows."""
+    page = Seen(menu=menu)
     page.feed(body.decode())
-    return page.text
+    return re.sub(r"(?m)^(\[/ui[^]]*\] [A-Z][a-z ]+) \d+$", r"\1", page.text) if menu else page.text
 
 
 async def record_pages(world: World, lived: Lived, recording: Recording) -> None:
@@ -76,5 +77,5 @@ async def record_pages(world: World, lived: Lived, recording: Recording) -> None
         reply = await admin.get(address)
         lines = [f"GET {address}", f"--> {reply.status}", *headers_text(reply.headers)]
         html = reply.headers.get("content-type", "").startswith("text/html")
-        lines.append(seen(reply.body) if html else f"({len(reply.body)} bytes)")
+        lines.append(seen(reply.body, menu=not route.path.strip("/")) if html else f"({len(reply.body)} bytes)")
         recording.add(f"pages/{route.path.strip('/').replace('/', '_').replace(':str', '') or 'start'}.txt", "\n".join(lines))

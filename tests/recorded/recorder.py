@@ -20,10 +20,13 @@ _LEFT_OUT = {"content-length", "x-request-id", "date"}
 
 _TOKEN = re.compile(r"\bcarillon_(?:\w+_)?[\w-]{43}(?![\w-])")
 _KEY = re.compile(r"\bwhsec_[\w+/=-]{20,}")
-_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{16}|[0-9a-f]{24}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})(?![0-9A-Za-z])")
 _PART = re.compile(r"(?<=>-)[0-9a-f]{8}(?=\.csv|~|\b)")
 _LONG = re.compile(r"(?<![\w./%-])(?=[\w+/-]*[0-9])(?=[\w+/-]*[A-Z])[\w+/-]{30,}={0,2}(?![\w.-])")
+_SEALED = re.compile(r"\b1\.[0-9a-f]{8}\.[\w=-]{30,}")
+_INODE = re.compile(r"(?<=\")\d{5,}(?=-\d+-<ns)")
+_LASTED = re.compile(r"(?<=\"ms\": )\d+|(?<=_ms\": )\d+(?=,\n \"health)|\d+(?= ms\b)")
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
 _ISO = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|\+00:00| UTC)?")
 _NUMBER = re.compile(r"(?<![\w.])1[789]\d{8}(?:\d{3}|\d{6}|\d{9})?(?![\w])")
@@ -44,12 +47,13 @@ class Placeholders:
     def apply(self, text: str) -> str:
         for value, name in self._names:
             text = text.replace(value, name)
+        text = _LASTED.sub("<lasted>", _SEALED.sub("<sealed>", text))
         for kind, pattern in (("token", _TOKEN), ("key", _KEY), ("uuid", _UUID), ("hex", _HEX), ("part", _PART)):
             text = pattern.sub(lambda found, kind=kind: self._number(kind, found[0]), text)  # type: ignore[misc]
         text = _ISO.sub(self._time, text)
         text = _NUMBER.sub(self._number_of_time, text)
         text = _LONG.sub(lambda found: self._number("text", found[0]), text)
-        return _PORT.sub("<port>", text)
+        return _INODE.sub("<inode>", _PORT.sub("<port>", text))
 
     def _number(self, kind: str, value: str) -> str:
         if kind == "hex":

@@ -29,10 +29,14 @@ async def record_sent(world: World, lived: Lived) -> dict[str, str]:
             if (seen := alike[topic, shape]) < _ALIKE:
                 files.setdefault(f"sent/scenario/records {topic}.txt", []).append("\n".join(lines))
             alike[topic, shape] = seen + 1
-    for arrival in sorted(lived.arrivals, key=lambda each: (each.path, each.body, each.headers.get("carillon-sequence", ""))):
+    for arrival in sorted(lived.arrivals, key=_place):
         name = arrival.path.partition("?")[0].strip("/")
         files.setdefault(f"sent/scenario/call {name}.txt", []).append(call_text(arrival))
     return {name: Placeholders(world.names).apply("\n\n".join(blocks) + "\n") for name, blocks in files.items()}
+
+
+def _place(arrival: Arrival) -> tuple[str, ...]:
+    return arrival.path, *(arrival.headers.get(f"carillon-{name}", "") for name in ("sequence", "attempt"))
 
 
 def call_text(arrival: Arrival) -> str:
