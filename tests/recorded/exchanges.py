@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.recorded.recorder import Recording, headers_text, pretty, show
 from tests.recorded.world import World
-from tests.security.operations import Operation, Unknown
-from tests.security.tenants import Tenant, admin_or_client
+from tests.security.operations import Operation, Role
+from tests.security.tenants import ADMIN, PUBLISHING, Tenant, who_may
 from tests.services.api.client import Reply
 
 SUBJECTS = {
@@ -84,13 +84,19 @@ def _again(body: Any, first: Any, rest: list[Any]) -> Any:
     return [first, *rest] if isinstance(body, list) else first
 
 
+def asker(operation: Operation, tenant: Tenant) -> Mapping[str, str]:
+    """Who asks: an admin, and the tenant where only clients of the bus may."""
+    of_clients = operation.path == PUBLISHING or operation.role is Role.ON_BUS
+    return who_may(operation, tenant) if of_clients else ADMIN
+
+
 async def sweep(teller: Teller, tenant: Tenant, subject: str) -> None:
     """Ask every operation of a subject: wrongly, rightly, and once more."""
     world = teller.world
     for operation in world.api:
         if subject_of(world, operation) != subject:
             continue
-        who = admin_or_client(operation, tenant)
+        who = asker(operation, tenant)
         for label, path, body in wrongs(operation, tenant.ids):
             await teller.ask(label, operation.method, path, body, who)
         path, body = operation.filled(tenant.ids), operation.valid(tenant.ids)
@@ -98,5 +104,3 @@ async def sweep(teller: Teller, tenant: Tenant, subject: str) -> None:
         if operation.changes:
             await teller.ask("once more", operation.method, path, body, who)
 
-
-__all__ = ["SUBJECTS", "Teller", "Unknown", "sweep"]

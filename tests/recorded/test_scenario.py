@@ -10,6 +10,7 @@ from tests.ready_databases import ReadyDatabases
 from tests.recorded.pages import record_pages
 from tests.recorded.recorder import Recording, check
 from tests.recorded.scenario import Lived, live
+from tests.recorded.sentinels import record_leaks, record_sights
 from tests.recorded.sent import record_sent
 from tests.recorded.stored import record_store
 from tests.recorded.world import World, open_world
@@ -48,3 +49,10 @@ async def test_pages(scene: Scene) -> None:
     recording = Recording()
     await record_pages(scene.world, scene.lived, recording)
     check(recording.texts(scene.world.names), "pages")
+
+
+async def test_personal_words_are_seen_by_those_who_may(scene: Scene) -> None:
+    told = await record_sights(scene.world, scene.lived) | record_leaks(scene.world)
+    forbidden = ("stranger ", "viewer ", "log ")
+    assert [line for text in told.values() for line in text.splitlines() if line.startswith(forbidden)] == []
+    check(told, "sentinels")

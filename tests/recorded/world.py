@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from services import assembly
 from services.connections import Capabilities
@@ -80,6 +81,7 @@ class World:
     document: dict[str, Any] = field(default_factory=dict)
     api: list[Operation] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    logged: list[dict[str, Any]] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
 
     async def call(
@@ -158,11 +160,12 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
     database = Database(store_url)
     await stream.setup(Parts(given).stream_topics)
     try:
-        with keep_steady(clock), _own_words(zones):
+        with keep_steady(clock), _own_words(zones), _kept_logs() as logged:
             parts = Parts(given)
             app = assembly.build_api(parts)
             push = f"{stack.postgres_url.rpartition('/')[0]}/{name}"
             world = World(clock, store, database, parts, app, None, folder)  # type: ignore[arg-type]
+            world.logged = logged
             world.town = Town(world, database, push)  # type: ignore[arg-type]
             world.document = (await world.call("GET", "/openapi.json", None, ADMIN)).json
             world.api = operations(world.document)
@@ -182,6 +185,23 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
 
 def _own(settings: Any) -> Any:
     return OwnApi(settings.api.host, 1, public_url=settings.api.public_url)
+
+
+@contextmanager
+def _kept_logs() -> Iterator[list[dict[str, Any]]]:
+    """Every line of the log, as well as where it goes otherwise."""
+    logged: list[dict[str, Any]] = []
+
+    def keep(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+        logged.append(dict(event))
+        return event
+
+    processors = structlog.get_config()["processors"]
+    processors.insert(0, keep)
+    try:
+        yield logged
+    finally:
+        processors.remove(keep)
 
 
 @contextmanager
