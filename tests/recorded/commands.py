@@ -51,7 +51,9 @@ class Named(ByDocument):
         return super()._example(schema)
 
 
-def record_commands(document: dict[str, Any], recording: Recording, patch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+def record_commands(
+    document: dict[str, Any], recording: Recording, patch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
     """A command: as it is, with `--json`, and where the API refuses it."""
     for more, refuses in (((), False), (("--json",), False), ((), True)):
         transport = Named(document, refuses=refuses)
@@ -83,11 +85,12 @@ def _takes_utc(words: tuple[str, ...]) -> bool:
 
 def helps(command: click.Command = main, words: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """The help of every command and verb."""
-    context = click.Context(command, info_name=" ".join(("carillon", *words)), terminal_width=100, max_content_width=100)
+    context = click.Context(
+        command, info_name=" ".join(("carillon", *words)), terminal_width=100, max_content_width=100
+    )
     yield f"cli/help/{'_'.join(('carillon', *words))}.txt", command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             found = command.get_command(context, name)
             assert found is not None
             yield from helps(found, (*words, name))
-

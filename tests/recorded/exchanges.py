@@ -51,7 +51,13 @@ class Teller:
 
 def exchange(label: str, method: str, path: str, body: object, reply: Reply) -> str:
     """An exchange as it is written down."""
-    sent = body.decode("utf-8", "backslashreplace") if isinstance(body, bytes) else "" if body is None else show(body, None)
+    sent = (
+        body.decode("utf-8", "backslashreplace")
+        if isinstance(body, bytes)
+        else ""
+        if body is None
+        else show(body, None)
+    )
     lines = [f"## {label}", f"{method} {path}", *([sent] if sent else []), f"--> {reply.status}"]
     lines += headers_text(reply.headers)
     if reply.body:
@@ -103,4 +109,3 @@ async def sweep(teller: Teller, tenant: Tenant, subject: str) -> None:
         await teller.ask("done", operation.method, path, body, who)
         if operation.changes:
             await teller.ask("once more", operation.method, path, body, who)
-

@@ -55,7 +55,9 @@ def _metrics(registry: CollectorRegistry) -> list[str]:
         if (name := getattr(collector, "_name", "")).startswith("carillon_"):
             labels = ",".join(collector._labelnames)
             buckets = getattr(collector, "_kwargs", {}).get("buckets") or getattr(collector, "_upper_bounds", "")
-            found.append(f"{name} {type(collector).__name__} {{{labels}}} {collector._documentation} {buckets or ''}".rstrip())
+            found.append(
+                f"{name} {type(collector).__name__} {{{labels}}} {collector._documentation} {buckets or ''}".rstrip()
+            )
     return sorted(found)
 
 

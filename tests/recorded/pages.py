@@ -9,10 +9,49 @@ from tests.recorded.world import World
 from tests.security.tenants import ADMIN
 from tests.services.api.http.pages.addresses import address_of, page_routes
 
-_BLOCKS = {"p", "div", "li", "tr", "h1", "h2", "h3", "h4", "form", "table", "section", "header", "footer", "nav", "dt", "dd", "pre", "option", "legend", "label", "summary", "title", "ul", "main"}
+_BLOCKS = {
+    "p",
+    "div",
+    "li",
+    "tr",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "form",
+    "table",
+    "section",
+    "header",
+    "footer",
+    "nav",
+    "dt",
+    "dd",
+    "pre",
+    "option",
+    "legend",
+    "label",
+    "summary",
+    "title",
+    "ul",
+    "main",
+}
 _HIDDEN = {"script", "style", "svg", "head", "nav"}
 _FIELDS = {"input", "select", "textarea", "button"}
-_TOLD = ("type", "name", "value", "placeholder", "required", "checked", "pattern", "min", "max", "maxlength", "aria-label", "title", "open")
+_TOLD = (
+    "type",
+    "name",
+    "value",
+    "placeholder",
+    "required",
+    "checked",
+    "pattern",
+    "min",
+    "max",
+    "maxlength",
+    "aria-label",
+    "title",
+    "open",
+)
 
 
 class Seen(HTMLParser):
@@ -78,4 +117,6 @@ async def record_pages(world: World, lived: Lived, recording: Recording) -> None
         lines = [f"GET {address}", f"--> {reply.status}", *headers_text(reply.headers)]
         html = reply.headers.get("content-type", "").startswith("text/html")
         lines.append(seen(reply.body, menu=not route.path.strip("/")) if html else f"({len(reply.body)} bytes)")
-        recording.add(f"pages/{route.path.strip('/').replace('/', '_').replace(':str', '') or 'start'}.txt", "\n".join(lines))
+        recording.add(
+            f"pages/{route.path.strip('/').replace('/', '_').replace(':str', '') or 'start'}.txt", "\n".join(lines)
+        )

@@ -21,7 +21,9 @@ _LEFT_OUT = {"content-length", "x-request-id", "date"}
 _TOKEN = re.compile(r"\bcarillon_(?:\w+_)?[\w-]{43}(?![\w-])")
 _KEY = re.compile(r"\bwhsec_[\w+/=-]{20,}")
 _UUID = re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-_HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{16}|[0-9a-f]{24}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})(?![0-9A-Za-z])")
+_HEX = re.compile(
+    r"(?<![0-9A-Za-z])(?:[0-9a-f]{16}|[0-9a-f]{24}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})(?![0-9A-Za-z])"
+)
 _PART = re.compile(r"(?<=>-)[0-9a-f]{8}(?=\.csv|~|\b)")
 _LONG = re.compile(r"(?<![\w./%-])(?=[\w+/-]*[0-9])(?=[\w+/-]*[A-Z])[\w+/-]{30,}={0,2}(?![\w.-])")
 _SEALED = re.compile(r"\b1\.[0-9a-f]{8}\.[\w=-]{30,}")
@@ -38,22 +40,26 @@ class Placeholders:
     """What differs from run to run, replaced in one text: the first UUID is `<uuid:1>` wherever it is. Times by the
     product's clock stay, as it is steady; of real ones the unit and how far they are off in hours are told."""
 
-    def __init__(self, names: Mapping[str, str], *, numbered: bool = True) -> None:
+    def __init__(self, names: Mapping[str, str], *, numbered: bool = True, times_alone: bool = False) -> None:
         self._names = sorted(names.items(), key=lambda each: -len(each[0]))
         self._numbered = numbered
+        self._times_alone = times_alone
         self._seen: dict[str, dict[str, int]] = defaultdict(dict)
         self._now = datetime.now(UTC)
 
     def apply(self, text: str) -> str:
+        if not self._times_alone:
+            text = self._without_chance(text)
+        text = _NUMBER.sub(self._number_of_time, _ISO.sub(self._time, text))
+        return _INODE.sub("<inode>", _PORT.sub("<port>", text))
+
+    def _without_chance(self, text: str) -> str:
         for value, name in self._names:
             text = text.replace(value, name)
         text = _LASTED.sub("<lasted>", _SEALED.sub("<sealed>", text))
         for kind, pattern in (("token", _TOKEN), ("key", _KEY), ("uuid", _UUID), ("hex", _HEX), ("part", _PART)):
             text = pattern.sub(lambda found, kind=kind: self._number(kind, found[0]), text)  # type: ignore[misc]
-        text = _ISO.sub(self._time, text)
-        text = _NUMBER.sub(self._number_of_time, text)
-        text = _LONG.sub(lambda found: self._number("text", found[0]), text)
-        return _INODE.sub("<inode>", _PORT.sub("<port>", text))
+        return _LONG.sub(lambda found: self._number("text", found[0]), text)
 
     def _number(self, kind: str, value: str) -> str:
         if kind == "hex":
@@ -170,4 +176,3 @@ def _complaint(different: list[str], before: Mapping[str, str], found: Mapping[s
         old, new = before.get(file, "").splitlines(), found.get(file, "").splitlines()
         lines += ["", *difflib.unified_diff(old, new, f"recorded/{file}", f"now/{file}", lineterm="", n=6)]
     return "\n".join(lines[:_MOST_LINES] + ["…"] * (len(lines) > _MOST_LINES))
-

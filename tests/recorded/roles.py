@@ -51,6 +51,8 @@ def as_tables(told: Mapping[str, Mapping[str, Mapping[str, str]]]) -> dict[str, 
     tables = {}
     for subject in SUBJECTS:
         routes = sorted({route for of_caller in told.values() for route in of_caller[subject]})
-        lines = [f"{route}: " + ", ".join(f"{caller} {told[caller][subject][route]}" for caller in told) for route in routes]
+        lines = [
+            f"{route}: " + ", ".join(f"{caller} {told[caller][subject][route]}" for caller in told) for route in routes
+        ]
         tables[f"roles/{subject}.txt"] = "\n".join(lines) + "\n"
     return tables

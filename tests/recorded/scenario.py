@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.receivers import Arrival, Receiver, receiver
 from tests.recorded.world import World
-from tests.security.tenants import ADMIN, Tenant, basic, ROOT_KEY
+from tests.security.tenants import ADMIN, ROOT_KEY, Tenant, basic
 from tests.services.api.client import Client, Reply
 from tests.services.api.http.pages.addresses import make_some
 from tests.waiting import until
@@ -58,7 +58,9 @@ async def live(world: World, folder: Path) -> Lived:
     client.clock = world.clock
     admin = Stepping(world.app, ADMIN)
     admin.clock = world.clock
-    made = await make_some(admin, world.store, "user:admin@example.com", tenant.ids["appId"], recipients, count=2, many=2)
+    made = await make_some(
+        admin, world.store, "user:admin@example.com", tenant.ids["appId"], recipients, count=2, many=2
+    )
     await _ok(client.delete(f"{app}/suppressions/{tenant.ids['suppression']}"))
     await _ok(client.post(f"/bus/subscriptions/{tenant.ids['key']}/pause"))
     await _ok(client_of(client, basic(tenant.headers["authorization"].removeprefix("Bearer "))).delete("/subscriber"))
@@ -112,9 +114,23 @@ async def _schedules(world: World, client: Client, there: Receiver) -> None:
             "payload": SECRETS["payload"],
         }  # fmt: skip
         at = f"{world.clock.now() + timedelta(seconds=10):%Y-%m-%dT%H:%M:%SZ}"
-        schedule = {"key": name, "schedules": [at], "callback": {"type": "http", "data": data}, "labels": {"team": "push"}}
+        schedule = {
+            "key": name,
+            "schedules": [at],
+            "callback": {"type": "http", "data": data},
+            "labels": {"team": "push"},
+        }
         await _ok(client.post("/schedules", schedule))
-    await _ok(client.post("/schedules", {"key": "often", "every": 3600, "callback": {"type": "rabbitmq", "data": {"queue": "orders", "payload": {"about": SECRETS["payload"]}}}}))
+    await _ok(
+        client.post(
+            "/schedules",
+            {
+                "key": "often",
+                "every": 3600,
+                "callback": {"type": "rabbitmq", "data": {"queue": "orders", "payload": {"about": SECRETS["payload"]}}},
+            },
+        )
+    )
     world.clock.step(30)
     await _fire(world, lambda: len(there.arrivals()) >= 2)
 
@@ -135,13 +151,24 @@ async def _fire(world: World, is_done: Callable[[], bool]) -> None:
 async def _bus(world: World, client: Client, there: Receiver) -> None:
     """A native subscription, signed, and one of Routemaster's; the events of a topic come to both."""
     topic = {"type": "order.paid", "url": "https://example.com/1", "data": {"about": SECRETS["payload"]}}
-    native = {"callback": f"{there.url}/native?about={SECRETS['query']}", "topics": ["paid"], "max_events": 2, "timeout_ms": 0}
+    native = {
+        "callback": f"{there.url}/native?about={SECRETS['query']}",
+        "topics": ["paid"],
+        "max_events": 2,
+        "timeout_ms": 0,
+    }
     await _ok(client.put("/bus/topics/paid", {"description": "What is paid."}))
     await _ok(client.put("/bus/subscriptions/signed", native | {"headers": {"x-about": SECRETS["header"]}}))
     await _ok(client.post("/bus/subscriptions/signed/secrets", {"keep_hours": 1}))
     bus = await _ok(client_of(client, basic(ROOT_KEY)).post("/api_tokens", {"name": "rm"}))
     as_client = client_of(client, basic(bus["token"]))
-    published = {"topics": ["paid"], "callback": f"{there.url}/published", "uuid": SECRETS["callback"], "timeout": 0, "max": 5}
+    published = {
+        "topics": ["paid"],
+        "callback": f"{there.url}/published",
+        "uuid": SECRETS["callback"],
+        "timeout": 0,
+        "max": 5,
+    }
     await _ok(as_client.post("/subscriber", published))
     for number in range(3):
         await _ok(client.post("/bus/topics/paid/events", topic | {"url": f"https://example.com/{number}"}))

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections import Counter
 
+from tests.providers.rules import Arrived
 from tests.receivers import Arrival
 from tests.recorded.recorder import Placeholders, show
 from tests.recorded.scenario import Lived
@@ -11,6 +12,8 @@ from tests.recorded.world import World
 
 _ALIKE = 2
 """So many records that differ in ids and numbers only are shown."""
+_DATE = re.compile(r"\w{3}, \d{1,2} \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}")
+_JWT = re.compile(r"eyJ[\w-]+(?:\.[\w-]+){2}")
 _SIGNATURE = re.compile(r"v1,[\w+/=]+")
 
 
@@ -47,3 +50,11 @@ def call_text(arrival: Arrival) -> str:
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else show(value, None)
+
+
+def provider_text(arrived: Arrived) -> str:
+    """A call of a provider as its fake got it."""
+    headers = [f"{name}: {value}" for name, value in sorted(arrived.headers.items())]
+    text = "\n".join([arrived.path, *headers, "", arrived.body])
+    text = _SIGNATURE.sub("v1,<signature>", _JWT.sub("<jwt>", _DATE.sub("<date>", text)))
+    return Placeholders({}, times_alone=True).apply(text)

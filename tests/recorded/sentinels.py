@@ -27,7 +27,9 @@ async def record_sights(world: World, lived: Lived) -> dict[str, str]:
         }  # fmt: skip
         headers = bearer((await world.town.token(allowedApps=[], roles=roles))[1])
         person = {"x-forwarded-email": f"{role}@example.com"}
-        await world.call("POST", "/users", {"email": person["x-forwarded-email"], "roles": roles, "allowedApps": []}, _ADMIN)
+        await world.call(
+            "POST", "/users", {"email": person["x-forwarded-email"], "roles": roles, "allowedApps": []}, _ADMIN
+        )
         for where, body in [*await _answers(world, lived, headers), *await _pages(world, lived, person)]:
             lines += [f"{role} sees {name} in {where}" for name, word in WORDS.items() if word.encode() in body]
     return {"sentinels/sights.txt": "".join(f"{line}\n" for line in lines)}
@@ -69,16 +71,24 @@ def _documents(world: World, collection: str) -> list[dict[str, Any]]:
 
 def record_leaks(world: World) -> dict[str, str]:
     """Where a word is in a log, in the audit, or in the `repr` of what is read from the store."""
-    lines = {f"log {line.get('event')!r} has {name}" for line in world.logged for name, word in WORDS.items() if word in repr(line)}
+    lines = {
+        f"log {line.get('event')!r} has {name}"
+        for line in world.logged
+        for name, word in WORDS.items()
+        if word in repr(line)
+    }
     for collection in sorted(world.database.database.list_collection_names()):
         for document in _documents(world, collection):
             if collection == "audit":
-                lines |= {f"audit {document['act']} has {name}" for name, word in WORDS.items() if word in repr(document)}
+                lines |= {
+                    f"audit {document['act']} has {name}" for name, word in WORDS.items() if word in repr(document)
+                }
             for kind, read, _ in readers():
                 try:
                     text = repr(read(document))
                 except Exception:  # of another kind
                     continue
-                lines |= {f"repr of {kind} from {collection} has {name}" for name, word in WORDS.items() if word in text}
+                lines |= {
+                    f"repr of {kind} from {collection} has {name}" for name, word in WORDS.items() if word in text
+                }
     return {"sentinels/leaks.txt": "".join(f"{line}\n" for line in sorted(lines))}
-

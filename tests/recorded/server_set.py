@@ -10,7 +10,13 @@ from tests.security.operations import Operation
 from tests.security.tenants import Tenant
 from tests.services.api.client import Reply
 
-_ALWAYS = {"id": "planted", "createdAt": 987_654_321, "createdBy": "planted", "status": "planted", "version": 987_654_321}
+_ALWAYS = {
+    "id": "planted",
+    "createdAt": 987_654_321,
+    "createdBy": "planted",
+    "status": "planted",
+    "version": 987_654_321,
+}
 _MOST = 80
 
 
@@ -88,5 +94,11 @@ def _value(schema: Mapping[str, Any]) -> Any:
     kind = kind[0] if isinstance(kind, list) else kind
     if schema.get("format") == "date-time":
         return "2041-01-01T00:00:00Z"
-    values = {"string": "planted", "integer": 987_654_321, "number": 987_654_321.5, "boolean": True, "array": ["planted"]}
+    values = {
+        "string": "planted",
+        "integer": 987_654_321,
+        "number": 987_654_321.5,
+        "boolean": True,
+        "array": ["planted"],
+    }
     return values.get(str(kind), {"planted": "planted"})

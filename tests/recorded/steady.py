@@ -4,12 +4,15 @@ Most of the product takes its clock as an argument. The rest asks `datetime.now`
 database; here each module of the product gets these from the recorder's clock, whatever the module is called.
 """
 
+import importlib
+import pkgutil
 import random
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, tzinfo
+from functools import cache
 from inspect import isclass, isfunction
 from types import FunctionType, ModuleType
 from typing import Any
@@ -108,15 +111,31 @@ def keep_steady(clock: SteadyClock) -> Iterator[None]:
             for function in _functions(module):
                 defaults = function.__kwdefaults__ or {}
                 if time.monotonic in defaults.values():
-                    steady = {key: clock.monotonic if each is time.monotonic else each for key, each in defaults.items()}
+                    steady = {
+                        key: clock.monotonic if each is time.monotonic else each for key, each in defaults.items()
+                    }
                     patch.setattr(function, "__kwdefaults__", steady)
                 if time.monotonic in (function.__defaults__ or ()):
-                    steadies = [clock.monotonic if each is time.monotonic else each for each in function.__defaults__ or ()]
+                    steadies = [
+                        clock.monotonic if each is time.monotonic else each for each in function.__defaults__ or ()
+                    ]
                     patch.setattr(function, "__defaults__", tuple(steadies))
         yield
 
 
+@cache
+def _load_all() -> None:
+    """Load all modules of the product, so that none comes later with a clock of its own."""
+    for root in _PRODUCT:
+        package = importlib.import_module(root)
+        for found in pkgutil.walk_packages(package.__path__, f"{root}."):
+            if not found.name.endswith("__main__"):
+                with suppress(ImportError):  # of an extra that is not installed
+                    importlib.import_module(found.name)
+
+
 def _modules() -> list[ModuleType]:
+    _load_all()
     return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PRODUCT]
 
 
@@ -126,5 +145,3 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
             yield value
         elif isclass(value) and value.__module__ == module.__name__:
             yield from (each for each in vars(value).values() if isfunction(each))
-
-

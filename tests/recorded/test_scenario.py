@@ -10,8 +10,8 @@ from tests.ready_databases import ReadyDatabases
 from tests.recorded.pages import record_pages
 from tests.recorded.recorder import Recording, check
 from tests.recorded.scenario import Lived, live
-from tests.recorded.sentinels import record_leaks, record_sights
 from tests.recorded.sent import record_sent
+from tests.recorded.sentinels import record_leaks, record_sights
 from tests.recorded.stored import record_store
 from tests.recorded.world import World, open_world
 from tests.stack import Endpoints

@@ -151,7 +151,9 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
     (folder / "blobs").mkdir()
     blobs = FolderBlobs.open((folder / "blobs").as_uri())
     stream = DeliveringStream.open(f"local://{folder}/stream.db")
-    outgoing = HttpOutgoing.open(allowed_networks=("127.0.0.0/8",), timeout_seconds=5, connections=9, own=_own(settings))
+    outgoing = HttpOutgoing.open(
+        allowed_networks=("127.0.0.0/8",), timeout_seconds=5, connections=9, own=_own(settings)
+    )
     given = Capabilities(
         settings, service="test", store=store, broker=broker, stream=stream, audience=audience, blobs=blobs,
         uploads=blobs, mail=NoMail(), outgoing=outgoing, provider_outgoing=outgoing, bus_outgoing=outgoing,
