@@ -69,7 +69,7 @@ def kind_of(document: dict[str, Any]) -> str:
     for name, read, write in readers():
         try:
             written = _as_read(write(read(document)))
-        except Exception:  # of another kind
+        except Exception:  # noqa: BLE001  # of another kind
             continue
         left = sorted(document.keys() - written.keys())
         added = sorted(written.keys() - document.keys())

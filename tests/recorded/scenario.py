@@ -16,10 +16,16 @@ from tests.services.api.http.pages.addresses import make_some
 from tests.waiting import until
 
 SECRETS = {
-    "context": "personal-context", "payload": "personal-payload", "header": "personal-header", "query": "personal-query",
-    "recipient": "personal-recipient", "address": "personal-address", "body": "personal-body", "key": "secret-of-account",
-    "callback": "secret-of-callback", "default": "personal-default",
-}  # fmt: skip
+    "context": "personal-context",
+    "payload": "personal-payload",
+    "header": "personal-header",
+    "query": "personal-query",
+    "recipient": "personal-recipient",
+    "address": "personal-address",
+    "body": "personal-body",
+    "key": "secret-of-account",
+    "callback": "secret-of-callback",
+}
 """A word for each personal or secret field: where it may be seen, `sentinels.py` says."""
 
 SIGNING = "whsec_c2VjcmV0LW9mLXRoZS1hY2NvdW50LW9mLXRlc3Q="

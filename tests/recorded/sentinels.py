@@ -86,7 +86,7 @@ def record_leaks(world: World) -> dict[str, str]:
             for kind, read, _ in readers():
                 try:
                     text = repr(read(document))
-                except Exception:  # of another kind
+                except Exception:  # noqa: BLE001  # of another kind
                     continue
                 lines |= {
                     f"repr of {kind} from {collection} has {name}" for name, word in WORDS.items() if word in text

@@ -22,10 +22,8 @@ _MOST = 80
 
 async def record_server_set(world: World, tenant: Tenant) -> dict[str, str]:
     """A line for each route: what was refused, what was ignored, and what was taken, which nothing should be."""
-    lines = []
-    for operation in world.api:
-        if operation.takes_json and operation.changes and operation.method != "DELETE":
-            lines.append(f"{operation}: {await _told(world, operation, tenant)}")
+    taking = [each for each in world.api if each.takes_json and each.changes and each.method != "DELETE"]
+    lines = [f"{operation}: {await _told(world, operation, tenant)}" for operation in taking]
     return {"server-set/fields.txt": "\n".join(lines) + "\n"}
 
 

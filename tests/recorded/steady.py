@@ -88,7 +88,7 @@ class _Time:
 def _datetime_of(clock: SteadyClock) -> type:
     class Datetime(datetime, metaclass=_AnyDatetime):
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            return datetime(*args, **kwargs)
+            return datetime(*args, **kwargs)  # noqa: DTZ001
 
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> Any:
@@ -109,17 +109,9 @@ def keep_steady(clock: SteadyClock) -> Iterator[None]:
                 elif any(value is each for each in replaced):
                     patch.setattr(module, name, replaced[value])
             for function in _functions(module):
-                defaults = function.__kwdefaults__ or {}
-                if time.monotonic in defaults.values():
-                    steady = {
-                        key: clock.monotonic if each is time.monotonic else each for key, each in defaults.items()
-                    }
-                    patch.setattr(function, "__kwdefaults__", steady)
-                if time.monotonic in (function.__defaults__ or ()):
-                    steadies = [
-                        clock.monotonic if each is time.monotonic else each for each in function.__defaults__ or ()
-                    ]
-                    patch.setattr(function, "__defaults__", tuple(steadies))
+                for place in ("__defaults__", "__kwdefaults__"):
+                    if (given := getattr(function, place)) is not None and time.monotonic in _values(given):
+                        patch.setattr(function, place, _steadied(given, clock))
         yield
 
 
@@ -137,6 +129,16 @@ def _load_all() -> None:
 def _modules() -> list[ModuleType]:
     _load_all()
     return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _PRODUCT]
+
+
+def _values(given: Any) -> tuple[Any, ...]:
+    return tuple(given.values() if isinstance(given, dict) else given)
+
+
+def _steadied(given: Any, clock: SteadyClock) -> Any:
+    """Default values of a function, with the steady clock in the place of the real one."""
+    steady = [clock.monotonic if each is time.monotonic else each for each in _values(given)]
+    return dict(zip(given, steady, strict=True)) if isinstance(given, dict) else tuple(steady)
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
