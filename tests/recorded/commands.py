@@ -2,6 +2,7 @@
 OpenAPI document, each text with the name of its field."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -57,7 +58,7 @@ def record_commands(
     """A command: as it is, with `--json`, and where the API refuses it."""
     for more, refuses in (((), False), (("--json",), False), ((), True)):
         transport = Named(document, refuses=refuses)
-        patch.setattr(Session, "api", property(lambda _, transport=transport: Api(transport)))
+        patch.setattr(Session, "api", property(partial(_api_of, transport)))
         end = CliRunner().invoke(main, [*words, *more, *(["--utc"] if _takes_utc(words) else [])])
         assert end.exception is None or isinstance(end.exception, SystemExit), (words, end.exception)
         title = f"## {'refused: ' * refuses}carillon {' '.join((*words, *more))}"
@@ -66,6 +67,10 @@ def record_commands(
         lines += ["stderr:", end.stderr.rstrip()] if end.stderr else []
         verb = [word for word in words[:2] if not word.startswith("-") and word != ID]
         recording.add(f"cli/{'_'.join(verb)}.txt", "\n".join(lines))
+
+
+def _api_of(transport: Named, _: Session) -> Api:
+    return Api(transport)  # type: ignore[arg-type]
 
 
 def _pretty(text: str) -> str:

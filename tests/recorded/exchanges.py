@@ -67,7 +67,7 @@ def exchange(label: str, method: str, path: str, body: object, reply: Reply) -> 
 
 def wrongs(operation: Operation, ids: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
     """What is wrong, and the path and the body of the request."""
-    body = operation.valid(ids)
+    body: Any = operation.valid(ids)
     for name in operation.parameters:
         if name not in ids:
             continue

@@ -51,7 +51,8 @@ def _components(world: World) -> list[str]:
 def _metrics(registry: CollectorRegistry) -> list[str]:
     """Each with its type, its labels, its buckets and its sentence."""
     found = []
-    for collector in set(registry._collector_to_names):
+    collectors: set[Any] = set(registry._collector_to_names)
+    for collector in collectors:
         if (name := getattr(collector, "_name", "")).startswith("carillon_"):
             labels = ",".join(collector._labelnames)
             buckets = getattr(collector, "_kwargs", {}).get("buckets") or getattr(collector, "_upper_bounds", "")

@@ -100,14 +100,16 @@ async def _ok(asked: Any, *statuses: int) -> Any:
 async def _push(world: World, client: Client, app: str, csv: str) -> str:
     """A push to all, one to a file, one that nobody gets, one that is stopped."""
     word = {"who": SECRETS["context"]}
+    jobs = []
     for more in ({}, {"csvPath": csv, "metadata": {"about": 1}}, {"filters": {"locale": "fr"}}):
-        job = await _ok(client.post(f"{app}/jobs?template=like", {"service": "apns", "context": word, **more}))
+        body = {"service": "apns", "context": word, **more}
+        jobs.append((await _ok(client.post(f"{app}/jobs?template=like", body)))["id"])
         await world.work("push.")
     stopped = await _ok(client.post(f"{app}/jobs?template=like", {"service": "apns", "metadata": {"n": 1}}))
     await _ok(client.put(f"{app}/jobs/{stopped['id']}/pause"))
     await _ok(client.put(f"{app}/jobs/{stopped['id']}/stop"))
     await world.work("push.")
-    return str(job["id"])
+    return str(jobs[-1])
 
 
 async def _schedules(world: World, client: Client, there: Receiver) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bson import CodecOptions
+from pymongo.collection import Collection
 
 from tests.recorded.readable import readers
 from tests.recorded.scenario import SECRETS, SIGNING, Lived
@@ -65,7 +66,7 @@ async def _pages(world: World, lived: Lived, headers: Mapping[str, str]) -> list
 
 
 def _documents(world: World, collection: str) -> list[dict[str, Any]]:
-    aware = world.database.database[collection].with_options(CodecOptions(tz_aware=True))
+    aware: Collection[dict[str, Any]] = world.database.database[collection].with_options(CodecOptions(tz_aware=True))
     return list(aware.find())
 
 

@@ -17,6 +17,8 @@ _ALWAYS = {
     "status": "planted",
     "version": 987_654_321,
 }
+_NEVER_ASKED = {"createdAt", "createdBy", "updatedAt"}
+"""No request has these, whatever the document says."""
 _MOST = 80
 
 
@@ -30,7 +32,7 @@ async def record_server_set(world: World, tenant: Tenant) -> dict[str, str]:
 async def _told(world: World, operation: Operation, tenant: Tenant) -> str:
     headers = asker(operation, tenant)
     plain = await _ask(world, operation, tenant, headers, {})
-    planted, refused = _planted(world.document, operation), []
+    planted, refused, reply = _planted(world.document, operation), list[str](), plain
     for _ in range(_MOST):
         reply = await _ask(world, operation, tenant, headers, planted)
         named = str(reply.json.get("field") or "").rpartition(".")[2] if reply.status in {400, 422} else ""
@@ -54,9 +56,9 @@ async def _told(world: World, operation: Operation, tenant: Tenant) -> str:
 async def _ask(
     world: World, operation: Operation, tenant: Tenant, headers: Mapping[str, str], planted: Mapping[str, Any]
 ) -> Reply:
-    body = operation.valid({name: id for name, id in tenant.ids.items() if name != "appName"})
+    body: Any = operation.valid({name: id for name, id in tenant.ids.items() if name != "appName"})
     many = isinstance(body, list)
-    first = {**(body[0] if many else body), **planted}  # type: ignore[index]
+    first = {**(body[0] if many else body), **planted}
     return await world.call(operation.method, operation.filled(tenant.ids), [first] if many else first, headers)
 
 
@@ -69,12 +71,13 @@ def _first(reply: Reply) -> dict[str, Any]:
 def _planted(document: Mapping[str, Any], operation: Operation) -> dict[str, Any]:
     """A value for each field that the answer has and the request has not."""
     described = document["paths"][operation.path][operation.method.lower()]
-    asked = _fields(document, described["requestBody"]["content"]["application/json"]["schema"])
+    requested = _fields(document, described["requestBody"]["content"]["application/json"]["schema"])
     told: dict[str, Any] = {}
     for status, response in described["responses"].items():
         if status[0] == "2" and "application/json" in response.get("content", {}):
             told |= _fields(document, response["content"]["application/json"]["schema"])
     values = {name: _value(schema) for name, schema in told.items()}
+    asked = requested.keys() - _NEVER_ASKED
     return {name: value for name, value in (_ALWAYS | values).items() if name not in asked}
 
 
