@@ -55,6 +55,6 @@ def _text(value: object) -> str:
 def provider_text(arrived: Arrived) -> str:
     """A call of a provider as its fake got it."""
     headers = [f"{name}: {value}" for name, value in sorted(arrived.headers.items())]
-    text = "\n".join([arrived.path, *headers, "", arrived.body])
+    text = "\n".join([arrived.path, *headers, "", arrived.body.replace("\r", "\\r")])
     text = _SIGNATURE.sub("v1,<signature>", _JWT.sub("<jwt>", _DATE.sub("<date>", text)))
     return Placeholders({}, times_alone=True).apply(text)
