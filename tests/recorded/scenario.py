@@ -139,8 +139,17 @@ async def _schedules(world: World, client: Client, there: Receiver) -> None:
             },
         )
     )
+    soon = f"{world.clock.now() + timedelta(seconds=10):%Y-%m-%dT%H:%M:%SZ}"
+    data = {"payload": {"about": SECRETS["payload"]}, "headers": {"x-about": SECRETS["header"]}}
+    for name, target in (
+        ("queued", {"type": "rabbitmq", "data": {"queue": "orders", **data}}),
+        ("exchanged", {"type": "rabbitmq", "data": {"exchange": "orders", "routing_key": "new", **data}}),
+        ("told", {"type": "kafka", "data": {"topic": "orders", "key": "order-1", **data}}),
+    ):
+        await _ok(client.post("/schedules", {"key": name, "schedules": [soon], "callback": target}))
+    given = world.parts.capabilities
     world.clock.step(30)
-    await _fire(world, lambda: len(there.arrivals()) >= 2)
+    await _fire(world, lambda: len([*there.arrivals(), *given.broker.delivered, *given.stream.delivered]) >= 5)
 
 
 async def _fire(world: World, is_done: Callable[[], bool]) -> None:

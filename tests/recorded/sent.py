@@ -4,6 +4,8 @@ import re
 import sqlite3
 from collections import Counter
 
+from msgspec import structs
+
 from tests.providers.rules import Arrived
 from tests.receivers import Arrival
 from tests.recorded.recorder import Placeholders, show
@@ -35,6 +37,12 @@ async def record_sent(world: World, lived: Lived) -> dict[str, str]:
     for arrival in sorted(lived.arrivals, key=_place):
         name = arrival.path.partition("?")[0].strip("/")
         files.setdefault(f"sent/scenario/call {name}.txt", []).append(call_text(arrival))
+    given = world.parts.capabilities
+    for message in (*given.broker.delivered, *given.stream.delivered):
+        lines = sorted(f"{name}: {_text(value)}" for name, value in structs.asdict(message).items())
+        files.setdefault(f"sent/scenario/{type(message).__name__}.txt", []).append("\n".join(lines))
+    for name in ("QueueMessage", "TopicMessage"):
+        files[f"sent/scenario/{name}.txt"].sort()
     return {name: Placeholders(world.names).apply("\n\n".join(blocks) + "\n") for name, blocks in files.items()}
 
 

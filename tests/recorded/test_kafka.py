@@ -26,7 +26,7 @@ async def kafka(stack: Endpoints) -> AsyncIterator[KafkaStream]:
     await stream.close()
 
 
-async def test_records_of_kafka(kafka: KafkaStream, stack: Endpoints, topic: str) -> None:  # noqa: F811
+async def test_records_of_kafka(kafka: KafkaStream, stack: Endpoints, topic: str) -> None:
     """One of a push, one of a schedule, and one that is published with a key."""
     await kafka.setup({topic: 7})
     batch = Batch(job_id="job", ordinal=0, range=KeyRange(0, 9), size=1, status=BatchStatus.SENDING, attempts=1)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from services.parts import Parts
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.domain import tasks
+from shared.domain.clock.deliveries import Outcome, QueueMessage, TopicMessage
 from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
@@ -54,6 +55,30 @@ ENVIRONMENT = {
     "CARILLON_BLOBS_URL": "file:///unused",
     "CARILLON_BROKER_URL": "memory://",
 }
+
+
+class TellingBroker(DeliveringBroker):
+    """Takes callbacks in, and tells of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delivered: list[QueueMessage] = []
+
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+        self.delivered += messages
+        return [None] * len(messages)
+
+
+class TellingStream(DeliveringStream):
+    """The same for topics."""
+
+    def __init__(self, path: Path, *, lanes: int = 4) -> None:
+        super().__init__(path, lanes=lanes)
+        self.delivered: list[TopicMessage] = []
+
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+        self.delivered += messages
+        return [None] * len(messages)
 
 
 class Counted:
@@ -146,11 +171,11 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
     store = Store.open(store_url)
     name = store._database.name
     audience = Audience.open(await _push_database(stack.postgres_url, name), pool_size=2, statement_timeout_seconds=10)
-    broker = DeliveringBroker()
+    broker = TellingBroker()
     await broker.setup(QUEUES)
     (folder / "blobs").mkdir()
     blobs = FolderBlobs.open((folder / "blobs").as_uri())
-    stream = DeliveringStream.open(f"local://{folder}/stream.db")
+    stream = TellingStream.open(f"local://{folder}/stream.db")
     outgoing = HttpOutgoing.open(
         allowed_networks=("127.0.0.0/8",), timeout_seconds=5, connections=9, own=_own(settings)
     )
