@@ -147,7 +147,7 @@ async def _schedules(world: World, client: Client, there: Receiver) -> None:
         ("told", {"type": "kafka", "data": {"topic": "orders", "key": "order-1", **data}}),
     ):
         await _ok(client.post("/schedules", {"key": name, "schedules": [soon], "callback": target}))
-    given = world.parts.capabilities
+    given: Any = world.parts.capabilities
     world.clock.step(30)
     await _fire(world, lambda: len([*there.arrivals(), *given.broker.delivered, *given.stream.delivered]) >= 5)
 
