@@ -23,7 +23,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up deps test test-all test-fast storm mutants lint bench bench-large docs screenshots stack stack-down clean lock
+.PHONY: help demo up deps test test-all test-fast storm mutants record lint bench bench-large docs screenshots stack stack-down clean lock
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,10 @@ storm: deps ## Attack the API, simulate push, messages and the bus, kill process
 
 mutants: $(DEV_READY) ## Put small faults into the rules, and list those that no test finds (ARGS=shared/domain/rates.py: into these)
 	$(RUN) tests.mutation $(ARGS)
+
+record: deps ## Write down anew what the product does (tests/recorded/answers), so that the difference can be reviewed
+	CARILLON_RECORD=1 $(PYTEST) -n 2 -q --timeout=300 tests/recorded $(ARGS)
+	@git --no-pager diff --stat -- tests/recorded/answers 2>/dev/null || true
 
 lint: $(DEV_READY) ## Check style, types and import rules (the rules of manifests and of the code are tests of the gate)
 	$(BIN)/ruff check .
