@@ -35,6 +35,7 @@ LATER_PATHS = {
     "tests/flow/message_model/test_mutants.py": "checks the model, and not the product",
     "tests/flow/push_model/test_mutants.py": "checks the model, and not the product",
     "tests/monitoring/test_scraped.py": "a real Prometheus scrapes processes at work",
+    "tests/recorded": "records what the product does; in the gate once ten recordings agreed",
     "tests/real_mongodb": "needs a MongoDB that CARILLON_TEST_MONGO_URL names, and is skipped without",
     "tests/secure": "servers over TLS, with certificates that are exchanged",
     "tests/security/test_content.py": "large attacks, judged by what they cost",
