@@ -78,8 +78,7 @@ class Broker(Protocol):
         """Send at most 1,000 messages of users, and return each one's outcome, in their order. Never raises.
 
         All messages share one deadline. A message with the target and id of one that is on its way is `Unavailable`:
-        the
-        outcome of the first covers both.
+        the outcome of the first covers both.
         """
 
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> Subscription:
@@ -90,9 +89,7 @@ class Broker(Protocol):
 
     async def list_queues(self) -> Sequence[QueueState]:
         """The queues of tasks, by name; empty if no management API is configured. RabbitMQ's figures are up to five
-        seconds
-        old, and a new queue has none yet.
-        """
+        seconds old, and a new queue has none yet."""
 
     async def purge(self, queue: str) -> None:
         """Drop the messages that wait in the queue."""

@@ -1,7 +1,5 @@
-"""A consumer's messages wait here for iteration. Any number of tasks may iterate: each message goes to one of them, the
-end
-to all.
-"""
+"""A consumer's messages wait here for iteration. Any number of tasks may iterate: each message goes to one of them,
+the end to all."""
 
 import asyncio
 from typing import Generic, TypeVar

@@ -1,6 +1,5 @@
 """The broker in the memory of one process, for the embedded mode and for tests. After a restart, upkeep queues the
-tasks
-again.
+tasks again.
 
 Queues have no limit: the feed publishes about one message per chain of each open job.
 """
@@ -178,9 +177,7 @@ class MemorySubscription:
 
     def take_back(self, message: _Message) -> "_Queue | None":
         """Take an answered message from this consumer, which makes room for the next. Return the queue to act on, or
-        `None` if
-        the message was already taken.
-        """
+        `None` if the message was already taken."""
         if self._unanswered.pop(id(message), None) is None:
             return None
         return self._queue

@@ -1,9 +1,8 @@
 """HTTP calls to servers of others: one request, one answer, and nothing that they could use against Carillon.
 
 - **Only the Internet is called**, and networks that the deployment allows (`guard.py`). An address is judged as
-written,
-  after DNS, and once more when the socket is made. Redirects are answers, never followed. Proxies, credentials of the
-  environment and cookies are not used.
+  written, after DNS, and once more when the socket is made. Redirects are answers, never followed. Proxies, credentials
+  of the environment and cookies are not used.
 - **Carillon vouches for no caller.** Headers that tell a receiver who is asking are not sent, even if a stored call has
   them, and Carillon's own API is not called.
 - **A call ends.** `timeout_seconds` covers all of it: waiting for a connection, DNS, TLS, the request, the status. So
@@ -16,9 +15,8 @@ written,
 - **A missing answer proves nothing**: after `Unreachable` the receiver may have had the call, after `Blocked` not.
 
 A `Posting` is a message, so it is stricter. It leaves at most once, whatever happens to connections. Its sender is
-asked
-right before the bytes are written, when a connection is ready, and may withhold it. It brings all its headers, and
-returns the raw beginning of the answer's body.
+asked right before the bytes are written, when a connection is ready, and may withhold it. It brings all its headers,
+and returns the raw beginning of the answer's body.
 
 The texts of errors are for users: they name the host and the reason, never the path, a header or a resolved address.
 """
@@ -63,8 +61,7 @@ class Call(Struct, frozen=True):
     carillon-*.
 
     `timestamp` is this attempt's, in epoch seconds; `message_id` is the same on every attempt. `owner` is charged for
-    the
-    call: many calls of one owner to names without an answer hold up no other owner.
+    the call: many calls of one owner to names without an answer hold up no other owner.
     """
 
     url: str
@@ -98,8 +95,7 @@ class Posting(Struct, frozen=True):
     """One POST, or another `method`. The URL has passed `checks`; the default content type is JSON.
 
     `before_bytes` is asked once, when a connection is ready; it neither waits nor raises. `timeout_seconds` covers the
-    whole
-    call.
+    whole call.
     """
 
     url: str
@@ -115,10 +111,8 @@ class Posting(Struct, frozen=True):
 
 
 class PostedAnswer(Struct, frozen=True):
-    """The answer to a posting. `body` is the first 16 KiB at most, less if the connection broke; names of `headers` are
-    in
-    lower case.
-    """
+    """The answer to a posting. `body` is the first 16 KiB at most, less if the connection broke; names of `headers`
+    are in lower case."""
 
     status: int
     retry_after_seconds: float | None
@@ -136,8 +130,7 @@ class Outgoing(Protocol):
             Unreachable: there was no answer; the receiver may have had the call.
             Blocked: the target must not be called, and was not.
             Unavailable: this process could not look the name up in time, or has no file left for a connection. The
-            target
-                was not called.
+                target was not called.
         """
 
     async def post(self, posting: Posting) -> PostedAnswer:

@@ -172,8 +172,7 @@ class _DriverFailure(Exception):
 @contextmanager
 def _driver_errors(timeout_seconds: float) -> Iterator[None]:
     """Turn the driver's errors into Carillon's. The driver's show whole URLs, which may hold credentials. Raises
-    `Unavailable` if this process lacks a resource.
-    """
+    `Unavailable` if this process lacks a resource."""
     try:
         yield
     except aiohttp.ConnectionTimeoutError:

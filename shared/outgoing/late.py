@@ -1,6 +1,5 @@
 """Opens the HTTP client at the first call: importing aiohttp reads every certificate that the system trusts, and many
-deployments make no calls.
-"""
+deployments make no calls."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
-"""Looks names up in its own threads: a dead name server holds a thread for up to half a minute, even if no caller waits
-any
-more. So one owner of names gets at most a quarter of the threads, and several owners get equal shares.
-"""
+"""Looks names up in its own threads: a dead name server holds a thread for up to half a minute, even if no caller
+waits any more. So one owner of names gets at most a quarter of the threads, and several owners get equal shares."""
 
 import asyncio
 from collections import deque
@@ -29,9 +27,7 @@ name_owner: ContextVar[str] = ContextVar("name_owner", default="")
 
 class NameLookups:
     """Looks each name up once for all callers of one owner, and remembers its addresses for ten seconds. Without an
-    owner, each
-    name is its own owner.
-    """
+    owner, each name is its own owner."""
 
     def __init__(self, lookup: Lookup, *, patience_seconds: float) -> None:
         self._lookup = lookup
@@ -42,10 +38,8 @@ class NameLookups:
         self._asked: dict[tuple[str, str], asyncio.Task[Sequence[str]]] = {}
 
     async def find(self, host: str) -> Sequence[str]:
-        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name, `Unavailable` if no thread
-        was free
-        in time.
-        """
+        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name, `Unavailable` if no
+        thread was free in time."""
         if (known := self._known.get(host)) is not None:
             known.rotate(-1)
             return tuple(known)

@@ -4,12 +4,10 @@ The status is the answer. So the parser gets each head alone, with only the fiel
 accepts: a receiver's odd header or second Content-Length does not undo the receiver's action. An answer of 204 or 304
 ends with its head (RFC 9110, 15.3.5), a counted body with its last byte (RFC 9112, 6.3). Any further bytes end the
 connection, also in the pool. If such bytes come after the next request was sent, they are skipped, and the connection
-is
-not used again.
+is not used again.
 
 HTTP allows any number of interim answers (1xx) before the final one, and aiohttp reads them all: an endless series
-keeps
-the whole event loop busy. A connection with more of them than an honest receiver sends is ended at once.
+keeps the whole event loop busy. A connection with more of them than an honest receiver sends is ended at once.
 
 A politely closed connection stays open until the receiver has read all written bytes, or up to half a minute until it
 has ended TLS. So connections are aborted, not closed: by then the call has its answer, or wants none.

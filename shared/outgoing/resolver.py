@@ -28,10 +28,8 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses that may be called. Raises `Blocked`, `OSError` for an unknown name, `Unavailable` if it could
-        not be
-        looked up in time.
-        """
+        """The addresses that may be called. Raises `Blocked`, `OSError` for an unknown name, `Unavailable` if it
+        could not be looked up in time."""
         found = await self._names.find(host)
         objections = {address: self._guard.objection(address, port) for address in found}
         allowed = [address for address, objection in objections.items() if objection is None]

@@ -64,10 +64,8 @@ def webhook_headers(message_id: str, timestamp: int, body: bytes, *secrets: str)
 
 
 def verify_webhook(headers: Mapping[str, str], body: bytes, *secrets: str) -> int:
-    """The timestamp (epoch seconds) of a request signed with one of these secrets; the caller judges its age. The names
-    of
-    `headers` are in lower case. Raises `Forged`.
-    """
+    """The timestamp (epoch seconds) of a request signed with one of these secrets; the caller judges its age. The
+    names of `headers` are in lower case. Raises `Forged`."""
     message_id, timestamp = headers.get(_ID, ""), headers.get(_TIMESTAMP, "")
     if not message_id or not _SECONDS.fullmatch(timestamp):
         raise Forged(f"{_ID} and {_TIMESTAMP} are needed")

@@ -6,10 +6,8 @@ Guarantees of every kind, tested by one contract (`tests/providers/test_contract
   another call. One case is no repetition: a provider ends a connection that had messages before, and has certainly not
   taken the next one (421 by SMTP, GOAWAY by HTTP/2). That message goes by another connection, once.
 - **The caller decides last.** `before_bytes` is asked when a connection is ready, right before the bytes are written.
-If
-  it refuses, the provider has no byte of the message that counts, and `send` raises `NotCalled`. Without a connection
-  it
-  is not asked: that is `NotNow`.
+  If it refuses, the provider has no byte of the message that counts, and `send` raises `NotCalled`. Without a
+  connection it is not asked: that is `NotNow`.
 - **Doubt is reported as doubt.** A call that broke or timed out before the first byte is `NotNow`; after it,
   `CallUnanswered`. A provider's own error counts as "not taken" only if it says so.
 - **A call ends** within `ProviderRules.call_seconds`: waiting for a connection, DNS, TLS, login, message, answer.
@@ -56,8 +54,7 @@ class ProviderRules(Struct, frozen=True):
     """The rules of a deployment for all its provider accounts.
 
     `call_seconds` covers a whole call. `allowed_networks` (CIDR) may always be called. Callbacks come to `public_url`.
-    The
-    sandbox writes to `sandbox_file`, and is refused without one.
+    The sandbox writes to `sandbox_file`, and is refused without one.
     """
 
     call_seconds: float = 10.0
@@ -77,8 +74,7 @@ class Provider(Protocol):
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
         """Send one message. `key` is its id with its attempt, `<message>~<attempt>`. A provider with idempotency keys
-        gets
-        the id; a provider whose callbacks repeat a text of the sender gets the whole key.
+        gets the id; a provider whose callbacks repeat a text of the sender gets the whole key.
 
         Raises:
             NotCalled: `before_bytes` refused.
@@ -111,9 +107,7 @@ class ProviderKind(ABC):
 
     def repeats_within(self, fields: Mapping[str, Any]) -> str:
         """A short name of the scope in which a second call with the same message id does no harm; `""` if there is
-        none.
-        Accounts with different scopes, or one before and after a change, may not know of each other's calls.
-        """
+        none. Accounts with different scopes, or one before and after a change, may not know of each other's calls."""
         if not self.repeats_safely(fields):
             return ""
         told = msgspec.json.encode([self.name, fields], order="sorted")
@@ -124,8 +118,7 @@ class ProviderKind(ABC):
         self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
     ) -> Provider:
         """Open a checked account in the running event loop, without connecting. Callbacks come under the id of its
-        `credential`; without that or the public URL, none are requested.
-        """
+        `credential`; without that or the public URL, none are requested."""
 
     async def read_callback(
         self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing

@@ -75,8 +75,7 @@ class ApnsPushType(StrEnum):
 
 class ApnsFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """An account's own fields. Without a `push_type`, a payload that shows nothing is `background`, any other `alert`.
-    `api_url` may name a server that speaks like APNs.
-    """
+    `api_url` may name a server that speaks like APNs."""
 
     team_id: str
     key_id: str

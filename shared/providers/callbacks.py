@@ -39,9 +39,7 @@ class Unreadable(Invalid):
 
 class CallbackRequest(Struct, frozen=True):
     """A request as it came. `url` is the provider's, below the public URL; names of `headers` are in lower case;
-    `message` is
-    the key in the URL, or `""`.
-    """
+    `message` is the key in the URL, or `""`."""
 
     url: str
     headers: dict[str, str]
@@ -50,10 +48,9 @@ class CallbackRequest(Struct, frozen=True):
 
 
 class CallbackNews(Struct, frozen=True, kw_only=True):
-    """The news of one message: Carillon's `key` or `""`, the provider's id, and the state. `at` is the provider's time
-    of that
-    state, if it is valid. `recipient` is the address that a failed message was for, if the provider says so.
-    """
+    """The news of one message: Carillon's `key` or `""`, the provider's id, and the state. `at` is the provider's
+    time of that state, if it is valid. `recipient` is the address that a failed message was for, if the provider
+    says so."""
 
     key: str = ""
     provider_id: str = ""
@@ -81,10 +78,8 @@ class CallbackSuppression(Struct, frozen=True, kw_only=True):
 
 
 class Callback(Struct, frozen=True, kw_only=True):
-    """The contents of a callback. `at` is its time; `None` if it is missing or invalid. `confirm_url` must be fetched:
-    the
-    provider asks whether its callbacks are wanted.
-    """
+    """The contents of a callback. `at` is its time; `None` if it is missing or invalid. `confirm_url` must be
+    fetched: the provider asks whether its callbacks are wanted."""
 
     news: tuple[CallbackNews, ...] = ()
     suppressions: tuple[CallbackSuppression, ...] = ()

@@ -15,10 +15,8 @@ _NUMBER = re.compile(r"(?<![\w+])\+?\d(?:[ ().-]?\d){4,}(\d\d)(?!\w)")
 
 
 def tell(text: str, to: str = "", secrets: Iterable[str] = ()) -> str:
-    """The beginning of a text about a message to `to`. Secrets are hidden in every spelling of HTTP; all mailboxes and
-    phone
-    numbers become `a…@example.com` and `…67`.
-    """
+    """The beginning of a text about a message to `to`. Secrets are hidden in every spelling of HTTP; all mailboxes
+    and phone numbers become `a…@example.com` and `…67`."""
     for secret in filter(None, secrets):
         text = _replace(text, secret, HIDDEN)
     if to:

@@ -1,9 +1,8 @@
 """Access tokens for a Google service account (OAuth 2.0, RFC 7523): a signed token is exchanged for an access token.
 
 One request at a time serves all callers. In the last fifth of a token's life the next one is requested while the old
-one
-is still used; right before its end the old one is no longer used. A failure becomes the `Answer` to the message that
-waited: it was certainly not taken.
+one is still used; right before its end the old one is no longer used. A failure becomes the `Answer` to the message
+that waited: it was certainly not taken.
 """
 
 import asyncio

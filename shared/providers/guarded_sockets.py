@@ -1,7 +1,5 @@
-"""Connections to a host that an account names: the guard judges the addresses from DNS, and the allowed ones are tried
-in
-order.
-"""
+"""Connections to a host that an account names: the guard judges the addresses from DNS, and the allowed ones are
+tried in order."""
 
 import asyncio
 import os

@@ -42,9 +42,7 @@ class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Secrets that sign calls and callbacks; `authorization` is a header's value. While a signing secret is being
-    replaced,
-    calls are signed with both, and either may sign callbacks.
-    """
+    replaced, calls are signed with both, and either may sign callbacks."""
 
     signing_secret: str
     old_signing_secret: str | None = None

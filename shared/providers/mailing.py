@@ -75,12 +75,9 @@ def read_mail(content: Content) -> MailContent:
 
 
 def is_dead_address(words: str, *, otherwise: bool = False) -> bool:
-    """Whether a refusal says that the recipient's address will never work. The enhanced status code (RFC 3463) decides,
-    then
-    the words, then `otherwise`. A full mailbox, a policy, or a fault of the sender says nothing about the address: such
-    a
-    message may be sent again.
-    """
+    """Whether a refusal says that the recipient's address will never work. The enhanced status code (RFC 3463)
+    decides, then the words, then `otherwise`. A full mailbox, a policy, or a fault of the sender says nothing about
+    the address: such a message may be sent again."""
     if _OF_OTHERS.search(words):
         return False
     if code := _CODE.search(words):

@@ -49,8 +49,7 @@ _UNSUBSCRIPTIONS = frozenset({"unsubscribe", "group_unsubscribe"})
 _OF_THE_ADDRESS = "invalid address"
 _OF_ANYTHING = frozenset({"", "unclassified"})
 """SendGrid's classifications of bounces that may mean a dead address; the others are about the sender or the moment.
-https://www.twilio.com/docs/sendgrid/ui/analytics-and-reporting/bounce-and-block-classifications
-"""
+https://www.twilio.com/docs/sendgrid/ui/analytics-and-reporting/bounce-and-block-classifications"""
 
 _DROPPED = {
     "bounced address": Reason.SUPPRESSED,
@@ -166,9 +165,7 @@ def _news(event: SendGridEvent) -> CallbackNews | None:
 
 def _suppression(event: SendGridEvent) -> CallbackSuppression | None:
     """The suppression of an unsubscription, or of a drop because of an earlier bounce or complaint; `None` for other
-    events.
-    A drop because of an unsubscription is news that suppresses by itself.
-    """
+    events. A drop because of an unsubscription is news that suppresses by itself."""
     drop = _CAUSES.get(event.why) if event.event == "dropped" else None
     cause = SuppressionCause.UNSUBSCRIBE if event.event in _UNSUBSCRIPTIONS else drop
     if cause is None:

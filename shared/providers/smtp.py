@@ -8,8 +8,7 @@ A server has a mail only after it has answered the end of its data. So a failure
 after the data has begun, the outcome is open. There, any 2xx means that the server has the mail, only 4xx and 5xx that
 it has not, and any other reply says nothing. A refusal (5xx to RCPT or to the mail) is a hard bounce only if the server
 says that the address is dead (`is_dead_address`), because servers also refuse the sender there. A refusal before MAIL
-is
-about the account: "login refused" at AUTH, else "not now". A server asks for fewer mails only in words.
+is about the account: "login refused" at AUTH, else "not now". A server asks for fewer mails only in words.
 """
 
 import asyncio
@@ -104,10 +103,8 @@ class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SmtpReply(Struct, frozen=True):
-    """The reply of a server that does not take a mail; `detail` may be shown. `of_recipient`: it is about the recipient
-    alone.
-    `of_greeting`: no mail could begin. `of_mail`: the server has received the whole mail.
-    """
+    """The reply of a server that does not take a mail; `detail` may be shown. `of_recipient`: it is about the
+    recipient alone. `of_greeting`: no mail could begin. `of_mail`: the server has received the whole mail."""
 
     code: int
     words: str

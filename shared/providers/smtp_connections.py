@@ -1,9 +1,8 @@
 """The connections of one account to one mail server: opened when needed, greeted, logged in, and kept.
 
 A connection that was used within the last seconds is lent as it is. One that was idle for longer, or whose last mail
-was
-refused, is checked first. A server may end a connection between mails, or by a 421 at any command (RFC 5321, 3.8). If
-the connection has had a mail before, that is a `Goodbye`: it says nothing about the next mail, which may go by a new
+was refused, is checked first. A server may end a connection between mails, or by a 421 at any command (RFC 5321, 3.8).
+If the connection has had a mail before, that is a `Goodbye`: it says nothing about the next mail, which may go by a new
 connection at once. The sender limits the number of connections.
 """
 
@@ -78,8 +77,7 @@ class SmtpConnection:
 
     async def hand_over(self, mail: bytes) -> aiosmtplib.SMTPResponse:
         """Send the mail after DATA; return the server's confirmation. The driver sends both in one call, and does not
-        say
-        which of them a reply is about.
+        say which of them a reply is about.
 
         Raises:
             aiosmtplib.SMTPResponseException: the server answers otherwise.

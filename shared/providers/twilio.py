@@ -1,8 +1,7 @@
 """SMS and WhatsApp by Twilio's API of 2010-04-01, or a server that speaks like it: one form per message.
 
 A sender `whatsapp:+…` sends by WhatsApp, and Twilio wants the same scheme before the recipient. More than 24 hours
-after
-a recipient has written, WhatsApp takes only approved templates: `ContentSid`, with `ContentVariables` as JSON.
+after a recipient has written, WhatsApp takes only approved templates: `ContentSid`, with `ContentVariables` as JSON.
 https://www.twilio.com/docs/content/send-templates-created-with-the-content-template-builder
 
 Callbacks come to a URL with the message and attempt, so that a callback that overtakes the answer is known. Twilio has
@@ -53,9 +52,7 @@ _TOO_FAST = frozenset({21_611, 63_018})  # the sender's queue is full; more than
 
 class TwilioFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """An account's own fields: `from` or a messaging service. `api_url` may name another region, or a server that
-    speaks like
-    Twilio.
-    """
+    speaks like Twilio."""
 
     account_sid: str
     sender: str | None = field(default=None, name="from")

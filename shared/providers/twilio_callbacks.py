@@ -57,10 +57,8 @@ REASONS = {
 
 
 def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
-    """Read a signed request about one message; it has no time. A message from a recipient counts if Twilio says that it
-    opts
-    out. Raises `NotSigned`.
-    """
+    """Read a signed request about one message; it has no time. A message from a recipient counts if Twilio says that
+    it opts out. Raises `NotSigned`."""
     form = _read_form(request.body)
     shown = request.headers.get(_SIGNATURE, "").encode()
     if not any(hmac.compare_digest(shown, _sign(url, form, token)) for url in _spellings(request.url)):

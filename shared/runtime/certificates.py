@@ -2,8 +2,7 @@
 
 The standard library decodes a certificate only for the side that verified it, never the process's own. So this module
 reads the dates from DER: in an X.509 certificate they are the fifth entry of the first one, or the fourth if that has
-no
-version.
+no version.
 """
 
 import re
@@ -21,8 +20,7 @@ _VERSION, _SHORT_TIME = 0xA0, 0x17
 
 def note_file(path: str, of: str) -> None:
     """Note the end of the first certificate in a setting's file, which is the file's own. A file without a readable
-    certificate is left to the code that uses it.
-    """
+    certificate is left to the code that uses it."""
     found = _PEM.search(Path(path).read_text("utf-8", errors="replace"))
     if found is not None:
         CERTIFICATE_EXPIRY.labels(of).set(read_end(ssl.PEM_cert_to_DER_cert(found[0])).timestamp())

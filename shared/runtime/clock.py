@@ -5,8 +5,7 @@ on, such as leases, follow the database's clock: `shared.flow.time` carries it f
 reads it for code that asks seldom. Durations inside a process use the event loop's monotonic clock.
 
 An instant is a `datetime`. A job, its events and its mails hold nanoseconds, as Marathon's requests and documents do,
-so
-that a user reads back the value that was given. `shared.domain.instants` converts.
+so that a user reads back the value that was given. `shared.domain.instants` converts.
 """
 
 import time

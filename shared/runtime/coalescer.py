@@ -1,10 +1,8 @@
 """Coalescing: concurrent calls share one round trip, which costs little more than one of them.
 
 The first caller begins at once; callers that come meanwhile go together in the next round. But callers who were
-answered
-together ask again one by one over a moment: the first would go alone, the others a round later. `linger_seconds` makes
-a
-coalescer wait for that moment.
+answered together ask again one by one over a moment: the first would go alone, the others a round later.
+`linger_seconds` makes a coalescer wait for that moment.
 """
 
 import asyncio

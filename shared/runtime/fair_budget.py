@@ -17,10 +17,8 @@ class FairBudget:
     """Shares out `total`. `held` is the amount in use, `most_held` its maximum.
 
     Waiting owners take turns, and each owner's calls are served in order. An owner with its full share waits for its
-    own
-    part, and holds up no other. If an owner with less than its share finds no room, all wait behind it, or it would
-    never
-    find any. A size above `total` fits only while nothing else is held.
+    own part, and holds up no other. If an owner with less than its share finds no room, all wait behind it, or it would
+    never find any. A size above `total` fits only while nothing else is held.
     """
 
     def __init__(self, total: int, *, greed: float = THREE_QUARTERS) -> None:

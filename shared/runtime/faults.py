@@ -10,8 +10,7 @@ A point does nothing unless the process was started with it armed. `CARILLON_FAU
     send.after_take@3=kill               the third time that the point is reached; without @ the first time
 
 Each fires once. Before that, it writes its point's name to stderr and, if `CARILLON_FAULT_FILE` names a file, appends
-it
-there and flushes it to the disk, so that a test can wait for the line. `POINTS` lists all points.
+it there and flushes it to the disk, so that a test can wait for the line. `POINTS` lists all points.
 """
 
 import asyncio
@@ -176,10 +175,8 @@ async def fault(point: str) -> None:
 
 
 def arm(spec: str, *, quietly: bool = False) -> None:
-    """Replace all faults by `spec`, the text of `CARILLON_FAULT`; an empty text disarms. `quietly`: write nothing when
-    a
-    fault fires. Raises `ValueError`.
-    """
+    """Replace all faults by `spec`, the text of `CARILLON_FAULT`; an empty text disarms. `quietly`: write nothing
+    when a fault fires. Raises `ValueError`."""
     global _quiet
     faults, _quiet = parse(spec), quietly
     _traps.update(dict.fromkeys(POINTS))

@@ -56,10 +56,8 @@ class ProcessHealth:
         self._looking = asyncio.Lock()
 
     def add(self, name: str, check: Check, *, needed: bool = True) -> None:
-        """Add a check that raises on failure, such as a capability's `ping`. A failing `needed` check makes the process
-        not
-        ready. A check that one service needs is needed by the process.
-        """
+        """Add a check that raises on failure, such as a capability's `ping`. A failing `needed` check makes the
+        process not ready. A check that one service needs is needed by the process."""
         self._checks[name] = check
         if needed:
             self._needed.add(name)

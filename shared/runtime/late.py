@@ -18,8 +18,7 @@ AnyConnected = TypeVar("AnyConnected", bound=Connected)
 
 class Late(Generic[AnyConnected]):
     """Holds a connection that is opened once. `load` imports the driver in a thread, so that the event loop goes on,
-    and
-    returns the function that opens the connection, which runs in the loop.
+    and returns the function that opens the connection, which runs in the loop.
 
     The first caller gets an error of opening, so settings are better checked before.
     """

@@ -4,8 +4,7 @@
 
 Draining: /readyz fails, and for `readiness_seconds` nothing else changes, so that load balancers look away. Then every
 component stops: it takes nothing new and finishes its work in hand, all together within `grace_seconds`. Unfinished
-work
-is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any instant.
+work is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any instant.
 Services that share a process are one list of components.
 """
 
@@ -38,9 +37,7 @@ log = structlog.get_logger(__name__)
 
 def raise_file_limit() -> None:
     """Raise this process's limit of open files to `FILES`, or as far as the machine allows. Most machines begin with
-    1,024,
-    and a worker has as many calls under way.
-    """
+    1,024, and a worker has as many calls under way."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -126,8 +123,7 @@ async def run(
     """Run the components until a signal, `ending` or a failure; return the exit code.
 
     The health pages come first in the list, so that they stop last. With `signals=False` (tests, or a process with its
-    own
-    handlers) only `ending` and a failure end the run.
+    own handlers) only `ending` and a failure end the run.
     """
     ending = ending or asyncio.Event()
     started: list[Component] = []

@@ -1,8 +1,7 @@
 """How long the event loop keeps the tasks of this process waiting, for `/metrics`.
 
 A component looks at the loop again and again. The lag is how late a look comes: every other task waited as long. The
-CPU
-time of the loop's thread since the last look is a bound: each look is a turn, so no task held the loop for longer
+CPU time of the loop's thread since the last look is a bound: each look is a turn, so no task held the loop for longer
 between two turns. The bound is too high by the work of other tasks in the interval, so looks are close together while
 the loop is busy, and rare while it is idle.
 """

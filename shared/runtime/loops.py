@@ -32,12 +32,10 @@ class Swept(Struct, frozen=True):
 
 class Periodic(Background):
     """Runs `run_once` at once and then every `interval_seconds`, give or take the share `jitter`, so that processes do
-    not run
-    in step.
+    not run in step.
 
     A failed run is logged and counted, and the next one waits longer, up to the larger of a minute and the interval.
-    The
-    loop ends only by `stop`; `wait` returns before that only if the runner itself broke.
+    The loop ends only by `stop`; `wait` returns before that only if the runner itself broke.
     """
 
     def __init__(
@@ -90,9 +88,7 @@ class Periodic(Background):
 
 async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int, most: int = _STEPS) -> int:
     """Repeat `step` while it does at least `while_full` things, at most `most` times; the rest is left for the next
-    round.
-    Returns the sum.
-    """
+    round. Returns the sum."""
     total = 0
     for _ in range(most):
         done = await step()

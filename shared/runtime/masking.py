@@ -19,8 +19,7 @@ def may_hold_secrets(text: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """Mask the password of every URL, the values of a URL's query with names such as `password` or `token`, and values
-    assigned to names that contain `secret`, `password`, `access_key` or `root_key`.
-    """
+    assigned to names that contain `secret`, `password`, `access_key` or `root_key`."""
     if not may_hold_secrets(text):
         return text
     text = _URL_PASSWORD.sub(_without_password, text)

@@ -17,8 +17,7 @@ T = TypeVar("T")
 
 def measure_calls(capability: T, name: str, *, opens: frozenset[str] = frozenset()) -> T:
     """Wrap a capability: `CALL_SECONDS` and `CALL_ERRORS` measure every `async def` method, and an `Unavailable` is
-    marked
-    with the capability's name.
+    marked with the capability's name.
 
     Methods in `opens` return async context managers; entering one is measured under the method's name, and its value is
     wrapped in turn. Other attributes are passed on. Calls among a capability's own methods are not seen.

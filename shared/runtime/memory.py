@@ -17,10 +17,8 @@ _M_MMAP_THRESHOLD = -3
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Turn the collector off while objects are made that all stay, such as modules. Its useless searches for cycles are
-    a
-    fifth of the work of importing.
-    """
+    """Turn the collector off while objects are made that all stay, such as modules. Its useless searches for cycles
+    are a fifth of the work of importing."""
     gc.disable()
     try:
         yield

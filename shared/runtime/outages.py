@@ -14,8 +14,7 @@ log = structlog.get_logger(__name__)
 
 class Outage:
     """Logs each failure as `event` with `context`, and pauses longer after each: at least `least_seconds`, and until
-    `interrupt` is set.
-    """
+    `interrupt` is set."""
 
     def __init__(
         self,

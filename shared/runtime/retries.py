@@ -17,8 +17,7 @@ def next_delay(policy: Backoff, attempt: int, rand: float, retry_after_seconds: 
     """Seconds to wait after failure number `attempt` (from 1), never above the cap.
 
     `rand` from [0, 1) takes up to `jitter` of the delay away. `retry_after_seconds` (as in HTTP's Retry-After) is a
-    lower
-    bound, and the cap limits it too.
+    lower bound, and the cap limits it too.
     """
     # The exponent is limited so that a long outage does not overflow a float.
     grown = policy.first_seconds * policy.factor ** min(max(attempt, 1) - 1, 64)

@@ -168,10 +168,8 @@ def _new_context(protocol: int) -> ssl.SSLContext:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """A stamp that changes with a file, or with its permissions. It follows links, because Kubernetes changes the link,
-    not the
-    file.
-    """
+    """A stamp that changes with a file, or with its permissions. It follows links, because Kubernetes changes the
+    link, not the file."""
     try:
         found = file.stat()
     except OSError:

@@ -1,7 +1,5 @@
 """Weak spots of settings in production: connections that others could read or impersonate, and published example
-values.
-`tls.required` makes them faults; `carillon doctor` warns of the connections.
-"""
+values. `tls.required` makes them faults; `carillon doctor` warns of the connections."""
 
 import base64
 import ipaddress

@@ -1,6 +1,5 @@
 """The stream takes the records of a job's batches, each exactly once, and returns the receivers' events. It also
-delivers
-users' messages to their topics, outside of transactions and at least once.
+delivers users' messages to their topics, outside of transactions and at least once.
 
 A batch goes out like this (`shared/stream/kafka/` has the reasons and the measurements):
 
@@ -79,10 +78,9 @@ class Stream(Ranges, Protocol):
         """Append records outside of any transaction, acknowledged by all replicas.
 
         With `keys`, one per value, a record goes to the partition that Kafka's own producers choose for its key.
-        Records
-        of one key keep the order in which callers handed them over, within a call and across calls that follow each
-        other. A record that is sent again after a network fault or a change of leaders keeps its place. Only a record
-        that was never acknowledged may come late, or not at all.
+        Records of one key keep the order in which callers handed them over, within a call and across calls that follow
+        each other. A record that is sent again after a network fault or a change of leaders keeps its place. Only a
+        record that was never acknowledged may come late, or not at all.
 
         Raises:
             Unavailable: it is unknown which records were appended.
@@ -93,8 +91,7 @@ class Stream(Ranges, Protocol):
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
     ) -> Sequence[LateRecords]:
         """Publish, but let no partition hold up another. Return the records that are not acknowledged after
-        `patience_seconds`. A call waits at most `seconds` for a connection or behind the records of earlier calls.
-        """
+        `patience_seconds`. A call waits at most `seconds` for a connection or behind the records of earlier calls."""
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
         """Append at most 1,000 messages of users, and return each one's outcome, in their order. Never raises.

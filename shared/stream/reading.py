@@ -12,9 +12,7 @@ from shared.domain.positions import LogRange
 
 class Chunk(Struct, frozen=True):
     """Consecutive records of one partition (`topic/number`) with their offsets, which may have gaps. `next` is the
-    position
-    to read on from.
-    """
+    position to read on from."""
 
     partition: str
     offsets: list[int]
@@ -30,8 +28,7 @@ class Chunk(Struct, frozen=True):
 Positions = Callable[[Mapping[str, str]], Awaitable[Mapping[str, int]]]
 """Given a reader's partitions with the ids of their logs, returns the positions to start at. A missing partition starts
 at its beginning. A topic that is deleted and created again has another id; a stream that never deletes topics gives an
-empty one.
-"""
+empty one."""
 
 
 class Reader(Protocol):
@@ -59,8 +56,7 @@ class RangeReader(Protocol):
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
         """The next records of unfinished ranges, each partition's in order, after waiting at most `wait_seconds` for
-        the
-        first. Returns nothing after all ranges are read.
+        the first. Returns nothing after all ranges are read.
 
         The last chunk of a range ends at the range's end. Records that the log no longer has are missing; so is a whole
         range that belongs to another log.
@@ -77,8 +73,7 @@ class Ranges(Protocol):
         last.
 
         The times are the brokers' (or the publishers', if Carillon did not create the topic), as exact as the brokers'
-        index:
-        a caller that needs exact times asks for a longer range. An unknown topic raises `Unavailable`.
+        index: a caller that needs exact times asks for a longer range. An unknown topic raises `Unavailable`.
         """
 
     def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]:

@@ -25,9 +25,7 @@ def as_spec(topic: int | TopicSpec) -> TopicSpec:
 
 class LateRecords(Struct, frozen=True):
     """Records that are not acknowledged yet; `places` are their indexes in the call. `done` ends after the
-    acknowledgement;
-    if it raises `Unavailable`, the outcome is unknown.
-    """
+    acknowledgement; if it raises `Unavailable`, the outcome is unknown."""
 
     places: Sequence[int]
     done: asyncio.Future[None]

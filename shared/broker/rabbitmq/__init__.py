@@ -40,8 +40,7 @@ class RabbitBroker:
     """`Broker` on RabbitMQ. Each connection is opened at its first use.
 
     `url` is `amqp://user:password@host:port/vhost`, `management_url` is `http://user:password@host:port` or `None`;
-    with
-    TLS `amqps://` and `https://`. Raises `Invalid` if the TLS files cannot be used.
+    with TLS `amqps://` and `https://`. Raises `Invalid` if the TLS files cannot be used.
     """
 
     delivers = True

@@ -1,9 +1,8 @@
 """Connections to RabbitMQ that fail visibly, and the only place that catches the driver's errors.
 
 aio-pika's robust connections can hang a publish until they are back, and may come back without their consumers. So
-plain
-ones are used: a `Line` opens a connection when it is needed, and again after it has died. Every wait has a deadline. A
-wait on a dying connection ends at once, and missing heartbeats reveal a silent server within about 20 s.
+plain ones are used: a `Line` opens a connection when it is needed, and again after it has died. Every wait has a
+deadline. A wait on a dying connection ends at once, and missing heartbeats reveal a silent server within about 20 s.
 """
 
 import asyncio

@@ -84,10 +84,8 @@ class Cluster:
             await self._create(missing)
 
     async def verify(self, wanted: Mapping[str, TopicSpec]) -> None:
-        """Refuse brokers that are older than 4.0 or forget markers too early, and topics that are missing, too small or
-        forget
-        too early. Topics that can lose acknowledged records are only logged.
-        """
+        """Refuse brokers that are older than 4.0 or forget markers too early, and topics that are missing, too small
+        or forget too early. Topics that can lose acknowledged records are only logged."""
         versions = await self._versions()
         for node, reply in versions.items():
             if is_older_than_4_0(reply):

@@ -39,8 +39,7 @@ log = structlog.get_logger(__name__)
 def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
     """The settings of a new topic with so many copies. With three copies, one may be away and a write still has two.
     A topic with a retention forgets by age only, whatever the brokers' defaults are. Brokers set the time of a record,
-    because the clocks of publishers may be wrong.
-    """
+    because the clocks of publishers may be wrong."""
     configs = {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
     if topic.retention is None:
         return configs
@@ -60,10 +59,8 @@ async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *
 
 
 async def check_topic_retention(client: AIOKafkaClient, topics: Mapping[str, TopicSpec]) -> None:
-    """Raise `Unavailable` if a topic is compacted, or forgets before its retention, by age or by size. The caller sets
-    the
-    deadline.
-    """
+    """Raise `Unavailable` if a topic is compacted, or forgets before its retention, by age or by size. The caller
+    sets the deadline."""
     kept = {name: topic.retention for name, topic in topics.items() if topic.retention is not None}
     if not kept:
         return

@@ -58,9 +58,7 @@ async def try_transaction(
 
 class TopicFacts(Struct, frozen=True):
     """A topic: `copies` is the smallest number of a partition, `leaderless` counts partitions without a leader,
-    `settings`
-    are those that Carillon may see.
-    """
+    `settings` are those that Carillon may see."""
 
     name: str
     partitions: int

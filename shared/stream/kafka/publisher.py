@@ -17,8 +17,7 @@ class Publisher:
     """An idempotent producer for all calls, opened at the first use and again after a failure.
 
     It has one request per partition on its way and numbers its records. So a record that it sends again keeps its
-    place:
-    none comes twice or overtakes another.
+    place: none comes twice or overtakes another.
     """
 
     def __init__(

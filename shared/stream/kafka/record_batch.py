@@ -96,10 +96,8 @@ class RecordBatch:
 
 
 def cut(values: Sequence[bytes], most_bytes: int, header_bytes: int = 1) -> list[Sequence[bytes]]:
-    """Cut the values into the fewest batches of at most `most_bytes`, all of about the same size, so that no small one
-    is
-    left over at the end. A value that is too large for a batch gets its own.
-    """
+    """Cut the values into the fewest batches of at most `most_bytes`, all of about the same size, so that no small
+    one is left over at the end. A value that is too large for a batch gets its own."""
     sizes = _lengths(values) + _AROUND_BYTES + header_bytes
     ends = np.cumsum(sizes)
     most = most_bytes - _HEADER.size
