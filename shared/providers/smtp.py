@@ -1,8 +1,8 @@
 """Mail by SMTP, over connections that are kept: logged in once, and used for one mail after the other.
 
     take or make a connection ──> before_bytes ──> MAIL ──> RCPT ──> DATA, the mail, its reply
-       ↑                                                                    │
-       └── once, if the server ends a connection that has had mails before ─┘
+              ↑                                     │
+              └── once, if the server ends a connection that has had mails before
 
 A server has a mail only after it has answered the end of its data. So a failure before the data is certainly "not now";
 after the data has begun, the outcome is open. There, any 2xx means that the server has the mail, only 4xx and 5xx that
