@@ -30,8 +30,7 @@ _FRAMING = frozenset({
 })  # fmt: skip
 _OURS = ("webhook-", "carillon-")
 # Proxies and clouds take these as proof of who is asking, or from where. A receiver that trusts Carillon would trust
-# its
-# users.
+# its users.
 _IDENTITY = frozenset({
     "cf-connecting-ip", "client-ip", "forwarded", "metadata", "metadata-flavor", "remote-user", "true-client-ip",
     "x-client-ip", "x-cluster-client-ip", "x-metadata-token", "x-original-forwarded-for", "x-real-ip", "x-remote-user",

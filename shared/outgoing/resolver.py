@@ -1,7 +1,7 @@
 """Resolves names to addresses that the guard allows.
 
 The connector connects to exactly these addresses, so a name that changes between a check and its use (DNS rebinding)
-gains nothing. Of several addresses, the allowed ones are used; a name without one is `Blocked`.
+gains nothing. Only the allowed addresses of a name are used; a name without one is `Blocked`.
 """
 
 import socket

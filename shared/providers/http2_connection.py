@@ -209,8 +209,8 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
-        # Bytes that do not leave at once wait here, not in the transport: a request's bytes leave when it begins.
-        # (For TLS, a limit of 0 means that the buffer is always too full.)
+        # Bytes that do not leave at once wait here, not in the transport: a request's bytes leave when it begins. (For
+        # TLS, a limit of 0 means that the buffer is always too full.)
         transport.set_write_buffer_limits(high=1)
         self._h2.initiate_connection()
         self._flush()

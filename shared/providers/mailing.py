@@ -26,8 +26,7 @@ _DEAD_WORDS = re.compile(
     re.IGNORECASE,
 )
 # A server that verifies the sender's address may repeat the answer about that one, code and all. A mailbox that gets
-# mail
-# too fast is alive.
+# mail too fast is alive.
 _OF_OTHERS = re.compile(
     r"\b(sender|callout|callback|(mail|envelope|header)[ -]?from|return[ -]?(path|address)|reverse[ -]?path)\b"
     r"|\b(at a rate|too (fast|quickly))\b",

@@ -27,7 +27,7 @@ class SigningKey:
     def __init__(self, pem: str, field: str) -> None:
         self._key = _read_key(pem, field)
         self.hidden = tuple(_texts_of(pem))
-        """The texts by which a part of the key could be told."""
+        """Texts that would reveal a part of the key."""
 
     def __repr__(self) -> str:
         return "SigningKey()"

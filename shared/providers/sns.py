@@ -30,7 +30,7 @@ from shared.outgoing import Blocked, Outgoing, Posting, Unreachable
 from shared.providers.callbacks import CallbackRequest, NotSigned, Unreadable, read_json
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Reads a public file by its URL. Raises `Unavailable`."""
+"""Reads a public file by its URL."""
 
 NOTIFICATION = "Notification"
 SUBSCRIPTION = "SubscriptionConfirmation"
@@ -90,7 +90,7 @@ class SnsCertificates:
         self._fetching: dict[str, asyncio.Task[rsa.RSAPublicKey]] = {}
 
     async def get(self, url: str, fetch: Fetch) -> rsa.RSAPublicKey:
-        """The public key of the certificate at this URL, whose host the caller has checked. Raises `Unavailable`."""
+        """The public key of the certificate at this URL, whose host the caller has checked."""
         if (key := self._keys.get(url)) is not None:
             return key
         if self._monotonic() - self._failed_at.get(url, float("-inf")) < _FAILED_SECONDS:

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
-    """The settings of a new topic with so many copies. With three copies, one may be away and a write still has two.
+    """The settings of a new topic of Carillon's. With three copies, one may be away and a write still has two.
     A topic with a retention forgets by age only, whatever the brokers' defaults are. Brokers set the time of a record,
     because the clocks of publishers may be wrong."""
     configs = {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
