@@ -113,7 +113,6 @@ class Listener(Background):
         )
 
     def _mark_stored(self) -> None:
-        """Note that all records read so far are stored."""
         self._stored_at = time.monotonic()
         self._due = self._stored_at + self._settings.flush_seconds
 

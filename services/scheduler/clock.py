@@ -241,7 +241,6 @@ class TickingClock(Background):
         return read
 
     def _readable(self) -> _Slice | None:
-        """The first slice that has room, or that is over."""
         return next((slice_ for slice_ in self._unread if self._is_over(slice_) or self._room_for(slice_)), None)
 
     def _room_for(self, slice_: _Slice) -> int:
@@ -323,7 +322,6 @@ class TickingClock(Background):
             return await self._firing.fire(due, trusted_until=trusted_until)
 
     def _lateness(self, due: Sequence[Occurrence]) -> float:
-        """The lateness of the latest one, in seconds."""
         now = self._time.reckon()
         late = (lateness(occurrence.fires_at, occurrence.accepted_at, now, self._tick) for occurrence in due)
         return max(late).total_seconds()

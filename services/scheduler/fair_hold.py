@@ -34,7 +34,6 @@ class FairHold:
 
     @property
     def room(self) -> int:
-        """How many more may be read."""
         return max(self._limit - self._count, 0)
 
     def add(self, held: Held) -> None:

@@ -17,8 +17,8 @@ class Held(Struct, frozen=True):
 
 
 class Hold:
-    """At most `limit` occurrences by the moment at which they fire; those that may fire early are taken out `early`
-    sooner."""
+    """Occurrences by the moment at which they fire; those that may fire early are taken out `early` sooner. `limit`
+    bounds `room`."""
 
     def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
         self._limit = limit
@@ -31,7 +31,6 @@ class Hold:
 
     @property
     def room(self) -> int:
-        """How many more may be read."""
         return max(self._limit - len(self._heap), 0)
 
     def add(self, held: Held) -> None:

@@ -45,7 +45,6 @@ class _Calls(Struct):
         self.looked_at = now
 
     def pause(self, now: float) -> float:
-        """The whole seconds until the next turn."""
         wanted = self.last_turn + 1 / self.rate - now
         seconds = min(max(wanted, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
         self.last_turn = now + seconds

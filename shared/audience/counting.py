@@ -36,7 +36,6 @@ class Tally:
         self._users = Distinct()
 
     def add(self, page: Sequence[Any]) -> None:
-        """Add the groups that a statement found."""
         if not page:
             return
         self._first = self._first if self.scanned else min(group["first"] for group in page)

@@ -57,7 +57,6 @@ class AudienceInspection:
         return row["version"], row["number"]
 
     async def find_tables(self, names: Sequence[str]) -> list[FoundTable]:
-        """The tables of these names that exist."""
         quoted = [statements.quote_name(name) for name in names]
         found = await self._connections.fetch(_TABLES, list(names), quoted)
         return [await self._describe(row) for row in found]

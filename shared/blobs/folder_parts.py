@@ -35,7 +35,6 @@ class FolderParts:
         self._abandoned = abandoned_seconds
 
     def begin(self) -> str:
-        """Begin an upload; return its token."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for old in self._folder.iterdir():
             with suppress(FileNotFoundError):

@@ -220,7 +220,6 @@ class S3Blobs:
         await self._connections.aclose()
 
     async def _range(self, blob: File, place: Place, start: int, end: int) -> "StreamingBody":
-        """The body of an answer that has these bytes of this version."""
         async with self._ask(self._timeout_seconds) as client:
             with _final(blob.path, CHANGED):
                 answer = await client.get_object(

@@ -31,7 +31,6 @@ class S3Parts:
             return (await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content))["ETag"]
 
     async def join(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        """Make the object from these parts, each with its ETag."""
         listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
         async with self._connect(path) as client:
             await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})

@@ -68,8 +68,7 @@ class Broker(Protocol):
     async def setup(self, queues: tuple[str, ...]) -> None:
         """Make the queues and their policies (`carillon init`); it may be repeated."""
 
-    async def verify(self, queues: tuple[str, ...]) -> None:
-        """Check that `setup` has run for these queues."""
+    async def verify(self, queues: tuple[str, ...]) -> None: ...
 
     async def publish(self, queue: str, body: bytes) -> None:
         """Return after the queue has the message safely."""
@@ -91,8 +90,7 @@ class Broker(Protocol):
         """The queues of tasks, by name; empty if no management API is configured. RabbitMQ's figures are up to five
         seconds old, and a new queue has none yet."""
 
-    async def purge(self, queue: str) -> None:
-        """Drop the messages that wait in the queue."""
+    async def purge(self, queue: str) -> None: ...
 
     async def ping(self) -> None: ...
 

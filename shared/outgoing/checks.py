@@ -58,7 +58,6 @@ class GuardedUrl(BadUrl):
     """The text names an address in a network that is closed to calls; a setting may open it."""
 
     def advise(self, setting: str) -> str:
-        """The fault, and the setting that can allow it."""
         return f"{self}; the setting {setting} can allow its network"
 
 

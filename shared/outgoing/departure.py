@@ -38,7 +38,6 @@ class Departure:
 
     @contextmanager
     def of_this_task(self) -> Iterator[None]:
-        """Watch the requests that this task makes in the block."""
         token = _current.set(self)
         try:
             yield

@@ -82,7 +82,6 @@ class OwnApi:
         return bool(self.port) and port == self.port and (str(address) == self._host or _is_of_this_machine(address))
 
     def is_called(self, name: str, port: int) -> bool:
-        """Whether callers reach the API by this name."""
         return self._is_public(name.lower().removesuffix("."), port)
 
     def _is_public(self, host: str, port: int) -> bool:

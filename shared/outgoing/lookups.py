@@ -53,7 +53,6 @@ class NameLookups:
         self._known.pop(host, None)
 
     def close(self) -> None:
-        """Cancel all lookups, and end the waits for them."""
         for asked in list(self._asked.values()):
             asked.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)

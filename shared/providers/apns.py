@@ -231,7 +231,6 @@ def _check_delivery(chosen: ApnsFields) -> None:
 
 
 def _push_type_of(content: Content) -> ApnsPushType:
-    """The type of a payload, by what it shows."""
     aps = content.get("aps")
     known = aps if isinstance(aps, dict) else {}
     silent = known.get("content-available") == 1 and not _OF_THE_BACKGROUND & known.keys()

@@ -88,12 +88,10 @@ class FcmError(Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """The code of FCM, or else `status`."""
         return next((detail.error_code for detail in self.details if detail.error_code), self.status)
 
     @property
     def blames_the_token(self) -> bool:
-        """Whether the registration token is invalid."""
         fields = [violation.field for detail in self.details for violation in detail.field_violations]
         return "message.token" in fields or _OF_THE_TOKEN in self.message
 

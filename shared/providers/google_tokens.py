@@ -128,7 +128,6 @@ class AccessTokens:
         return self._require_token()
 
     def drop(self, token: AccessToken) -> None:
-        """Forget a token that the provider no longer accepts."""
         if token is self._token:
             self._token = None
 

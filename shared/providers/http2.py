@@ -63,7 +63,7 @@ class Http2Poster:
         self._connections = Http2Connections(target, guard, trust)
 
     async def post(self, posting: Posting) -> PostedAnswer:
-        """See `shared.outgoing.Outgoing.post`. An answer's body is at most `BODY_BYTES` long."""
+        """See `shared.outgoing.Outgoing.post`. The posting's body has at most `BODY_BYTES`."""
         departure = _Departure(posting, self._target)
         try:
             async with asyncio.timeout(posting.timeout_seconds):
@@ -87,8 +87,6 @@ class Http2Poster:
 
 
 class _Departure:
-    """One request and its progress."""
-
     def __init__(self, posting: Posting, target: Http2Target) -> None:
         self._posting = posting
         self._target = target
@@ -118,7 +116,6 @@ class _Departure:
         return self._request.answer()
 
     def leave(self) -> None:
-        """Abandon the request: its caller waits no longer."""
         if self._connection is not None and self._request is not None:
             self._connection.abandon(self._request)
 
@@ -199,7 +196,6 @@ class Http2Connections:
         self._changed = asyncio.Event()
 
     async def _dial(self) -> None:
-        """Make one more connection, or note the fault."""
         try:
             made = await self._connect()
             self._connections.append(made)

@@ -79,7 +79,6 @@ class Http2Request:
         return self._status > 0
 
     def answer(self) -> PostedAnswer:
-        """The answer as far as it has come."""
         asked = retry_after_seconds(self._headers.get("retry-after"), self._headers.get("date"), int(time()))
         return PostedAnswer(self._status, asked, self._headers, bytes(self._body))
 
@@ -189,7 +188,6 @@ class Http2Connection(asyncio.Protocol):
             self._forget(request.stream_id)
 
     def cut(self) -> None:
-        """End the connection at once."""
         self._leaving = True
         if self._transport is not None:
             self._transport.abort()

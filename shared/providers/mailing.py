@@ -64,7 +64,7 @@ def check_template(body: Mapping[str, Any]) -> None:
 
 
 def read_mail(content: Content) -> MailContent:
-    """The rendered body as a mail, without characters that a header may not contain."""
+    """The rendered body as a mail, with a printable subject."""
     return MailContent(
         subject=printable(str(content.get("subject", ""))),
         text=str(content.get("text", "")),

@@ -188,7 +188,6 @@ def _reason_of_bounce(details: SesDetails) -> Reason:
 
 
 def _recipient(event: SesEvent) -> str:
-    """The mail's recipient: each mail of Carillon has one."""
     bounced = [each.email_address for each in event.details.bounced_recipients]
     return next(filter(None, (*bounced, *event.mail.destination)), "")
 

@@ -277,8 +277,6 @@ def judge_reply(reply: SmtpReply) -> Answer:
 
 
 class _Step(IntEnum):
-    """How far a mail has come."""
-
     CONNECTING = 0
     BEGUN = 1
     DATA_BEGUN = 2
@@ -286,8 +284,6 @@ class _Step(IntEnum):
 
 
 class _Delivery:
-    """One mail on its way."""
-
     def __init__(self, sender: str, address: str, mail: bytes, before_bytes: BeforeBytes) -> None:
         self._sender = sender
         self._address = address
@@ -320,7 +316,6 @@ class _Delivery:
         return reply.message
 
     def judge_loss(self, reason: str) -> Answer:
-        """The answer if the connection is lost."""
         return CallUnanswered(reason) if self.step >= _Step.DATA_BEGUN else NotNow(reason)
 
 

@@ -64,7 +64,6 @@ class SmtpConnection:
         self._used = monotonic()
 
     def begin(self) -> aiosmtplib.SMTP:
-        """Begin the next mail; return the client that sends it."""
         self._clean = self._handed_over = False
         self._mails += 1
         return self._client
@@ -93,7 +92,6 @@ class SmtpConnection:
         return reply
 
     def end(self) -> None:
-        """Note that the server has the mail."""
         self._clean = True
         self._used = monotonic()
 

@@ -3,7 +3,8 @@
 Everything is checked before anything is fetched: the credential must list the topic, and the certificate must lie on
 the SNS host of the topic's region, under SNS's name for certificates. A certificate never changes under its URL, so it
 is fetched once; failures are remembered for a while, and few are fetched at once. So a forger cannot make Carillon call
-another host, or call Amazon often. https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html
+another host, or call Amazon often.
+https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html
 """
 
 import asyncio

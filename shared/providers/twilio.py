@@ -188,7 +188,6 @@ def _check_content_template(content: TwilioContent) -> None:
 
 
 def _say(content: Content) -> dict[str, str]:
-    """The form's fields with the message's content."""
     sid, variables = content.get("contentSid"), content.get("contentVariables")
     if not sid:
         return {"Body": str(content.get("text", ""))}

@@ -83,7 +83,6 @@ def _sign(url: str, form: Iterable[tuple[str, str]], token: str) -> bytes:
 
 
 def _spellings(url: str) -> list[str]:
-    """The URL with its port and without."""
     parts = urlsplit(url)
     host = parts.netloc.removesuffix(f":{parts.port}") if parts.port else parts.netloc
     port = parts.port or _PORTS.get(parts.scheme)

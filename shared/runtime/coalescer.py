@@ -47,11 +47,9 @@ class Coalescer(Generic[Asked, Answered]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a caller waits, or `work` is running."""
         return self._round is not None
 
     async def __call__(self, asked: Asked) -> Answered:
-        """Return the answer to this call. Raises what `work` raises."""
         return await self.ask(asked)
 
     def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
@@ -77,7 +75,6 @@ class Coalescer(Generic[Asked, Answered]):
             self._round = None
 
     def _count_next(self) -> int:
-        """The number of waiting calls that go together next."""
         total = 0
         for count, (asked, _) in enumerate(self._waiting):
             total += self._size(asked)

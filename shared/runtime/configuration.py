@@ -38,8 +38,6 @@ class Misconfigured(CarillonError):
 
 
 class _Given(Struct, frozen=True):
-    """A chosen value and its origin."""
-
     value: Any
     origin: str
 

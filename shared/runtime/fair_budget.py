@@ -35,7 +35,6 @@ class FairBudget:
         return owner not in self._waiting and self._next is None and self.shares.admits(owner) and self._fits(size)
 
     async def take(self, owner: str, size: int = 1) -> None:
-        """Wait until there is room for this owner, and take it."""
         if self.has_room(owner, size):
             self._hold(owner, size)
             return
@@ -53,7 +52,6 @@ class FairBudget:
 
     @asynccontextmanager
     async def one(self, owner: str) -> AsyncIterator[None]:
-        """Hold one unit in the block."""
         await self.take(owner)
         try:
             yield
@@ -72,7 +70,6 @@ class FairBudget:
 
     @property
     def _next(self) -> str | None:
-        """The first waiting owner that may have more."""
         return next((owner for owner in self._waiting if self.shares.admits(owner)), None)
 
     def _admit_waiting(self) -> None:

@@ -68,11 +68,9 @@ class ProcessHealth:
 
     @property
     def dead(self) -> dict[str, str]:
-        """The reason of each component that has died."""
         return dict(self._dead)
 
     def is_ready(self, failing: Collection[str]) -> bool:
-        """Whether the process can work although these checks fail."""
         return self.phase is Phase.SERVING and self._needed.isdisjoint(failing)
 
     async def find_failing(self) -> dict[str, str]:

@@ -187,7 +187,6 @@ class BoundedHttp(HttpToolsProtocol):
         return self.transport.get_write_buffer_size()
 
     def keeps_waiting(self) -> bool:
-        """Whether the server waits for the peer."""
         if self._refused or self.unread_bytes():
             return True
         return not self.flow.read_paused if self._in_body else self._owes_nothing()
@@ -215,7 +214,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._unread_bytes = self.unread_bytes()
 
     def _owes_nothing(self) -> bool:
-        """Whether every request of the peer has its answer."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
         return cycle is None or cycle.response_complete
 

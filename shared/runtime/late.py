@@ -41,7 +41,6 @@ class Late(Generic[AnyConnected]):
         return self._opened
 
     async def close(self) -> None:
-        """Close the connection for good."""
         async with self._opening:
             self._closed = True
             if self._opened is not None:

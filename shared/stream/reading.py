@@ -76,5 +76,4 @@ class Ranges(Protocol):
         index: a caller that needs exact times asks for a longer range. An unknown topic raises `Unavailable`.
         """
 
-    def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]:
-        """Read these ranges, by their partitions."""
+    def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]: ...

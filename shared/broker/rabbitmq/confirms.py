@@ -160,7 +160,6 @@ class ConfirmedChannel:
         await written
 
     async def put(self, received: tuple[int, Any]) -> None:
-        """Take a frame that the connection received for this channel."""
         match received[1]:
             case spec.Basic.Ack() as frame:
                 self._apply_confirm(frame, None)

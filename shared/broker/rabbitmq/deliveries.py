@@ -40,7 +40,7 @@ class QueueDeliverer:
         await self._line.close()
 
     async def _send(self, link: Link, exchange: str, group: ConfirmGroup) -> None:
-        """Send again, alone, each message whose channel another message closed."""
+        """Send the group; send a message again, alone, if another message closed its channel."""
         await _through(link, exchange, group)
         for index, outcome in enumerate(group.outcomes):
             if isinstance(outcome, Entangled):

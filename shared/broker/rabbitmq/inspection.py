@@ -59,7 +59,6 @@ class RabbitInspection:
         return [queue for queue in queues if not await self._has(queue)]
 
     async def find_other_types(self, queues: Sequence[str]) -> dict[str, str]:
-        """The types of those queues that are not quorum queues."""
         found = await self._ask_management(f"/queues/{quote(self.vhost, safe='')}?columns=name,type") or []
         types = {queue["name"]: queue.get("type", QUORUM) for queue in found if queue["name"] in queues}
         return {name: kind for name, kind in types.items() if kind != QUORUM}

@@ -97,7 +97,6 @@ class KafkaRangeReader:
         return [chunk for chunk in chunks if chunk is not None]
 
     def _chunk(self, partition: TopicPartition, records: list[ConsumerRecord], position: int, log: str) -> Chunk | None:
-        """The chunk of these records; `None` if there is nothing new."""
         range, name = self._left[partition], name_of(partition)
         mine = [record for record in records if range.begins <= record.offset < range.ends] if log == range.log else []
         is_read = log != range.log or position >= range.ends
