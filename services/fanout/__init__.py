@@ -1,1 +1,1 @@
-"""The fan-out: reads the log of the bus and brings each subscription what it wants."""
+"""The fan-out reads the log of the bus and queues each event for the subscriptions that want it."""

@@ -1,15 +1,15 @@
-"""The fan-out service: reads the log of the bus, folds what it reads, and stores that with its positions.
+"""The fan-out service: reads the log of the bus, folds the events, and stores them with its positions.
 
     read ──> merge by arrival ──> fold ──> flush: positions and chunks in one transaction ──> wake
-                                    ^────────────────── what did not go into one flush
+                                  ^────────── entries that did not fit into one flush
 
-The stored positions are the only truth about what was brought. A fold begins at them and can only be stored on top of
-them. So of two processes that hold the same records, one stores its fold. The other discards its own and reads on from
-where the first one stood. All happens in one task: nothing is read while a flush waits for MongoDB, which is the
-back-pressure, and what is in memory is one read of the log.
+The stored positions are the only truth about which events are queued. A fold begins at them and can only be stored on
+top of them. So of two processes that hold the same records, one stores its fold; the other discards its own and reads
+on from the stored positions. All happens in one task: nothing is read while a flush waits for MongoDB, which is the
+back-pressure, and memory holds one read of the log.
 
-A subscription that a later version has written, and this one cannot read, may want any event. So this process leaves
-the log to those that can read it, and asks again: its events are brought by them, or later.
+A subscription of a later version that this process cannot read may want any event. So this process then leaves the log
+to processes that can read it, and asks again later.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _TOLD = 20
 
 
 class FanOut(Background):
-    """A component: one member of the consumer group. `verify` raises `Unavailable` for a log that is not fit."""
+    """A component: one member of the consumer group. `verify` raises `Unavailable` for an unfit log."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class FanOut(Background):
                 log.error(
                     "a later version's subscriptions are in the way: the log is left to it", ids=error.ids[:_TOLD]
                 )
-                BUS_LOG_LAG.set(0)  # of no partition
+                BUS_LOG_LAG.set(0)  # no partition is read
                 await outage.wait(error)
             except Unavailable as error:
                 await outage.wait(error)
         await self._positions.close()
 
     async def _listen(self, reader: Reader, stopping: asyncio.Event) -> None:
-        """Read and flush until it is time to stop. Raises `Unavailable` when the reader seems broken."""
+        """Read and flush until `stopping` is set. Raises `Unavailable` when the reader seems broken."""
         while not stopping.is_set():
             chunks = await read_patiently(reader, _READ_SECONDS, whose="the fan-out", stopping=stopping)
             ends = reader.ends()
@@ -92,7 +92,7 @@ class FanOut(Background):
             BUS_LOG_LAG.set(self._positions.count_lag(ends))
 
     async def _flush_all(self, entries: Sequence[LogEntry], reader: Reader, stopping: asyncio.Event) -> None:
-        """Flush what was read, in as many steps as it takes. Entries that are discarded are read again."""
+        """Flush the entries, in as many steps as needed. Discarded entries are read again."""
         partitions, done = {entry.partition for entry in entries}, 0
         while done < len(entries) and not stopping.is_set():
             taken = await self._flush(entries[done:], stopping)
@@ -103,8 +103,8 @@ class FanOut(Background):
         await reader.report(self._positions.read_on(partitions))
 
     async def _flush(self, entries: Sequence[LogEntry], stopping: asyncio.Event) -> int | None:
-        """How many were stored by one flush, however long MongoDB is away; `None` where they are to be discarded.
-        Raises `UnreadableSubscriptions`."""
+        """Flush, however long MongoDB is away; return the number of stored entries, or `None` if they must be
+        discarded. Raises `UnreadableSubscriptions`."""
         outage = Outage("the fan-out waits to store", stopping, _BACKOFF)
         while True:
             try:
@@ -117,8 +117,8 @@ class FanOut(Background):
                 await outage.wait(error)
 
     async def _discard(self, partitions: Collection[str], reader: Reader) -> None:
-        """Drop what was read, because another process has moved a position, and read on from where it stood. Queues
-        that the other one has flushed and perhaps not woken, as it died, are woken."""
+        """Drop the entries, because another process moved a position, and read on from the stored positions. Wake
+        the queues that the other process flushed, because it may have died before it woke them."""
         log.info("a fold was lost", partitions=len(partitions))
         for name, position in (await self._positions.read_again(partitions)).items():
             await reader.rewind(name, position)

@@ -1,10 +1,11 @@
-"""The feedback service: reads the feedback topics, folds what they say into counts, stores these with their position.
+"""The feedback service: reads the feedback topics, folds their records into counts, stores counts and position
+together.
 
-    read ──> fold (one a partition, from its stored position) ──> flush: position and counts in one transaction
+    read ──> fold (one per partition, from its stored position) ──> flush: position and counts in one transaction
 
 The stored position is the only truth about what is counted. A fold begins at it and can only be stored on top of it. So
-of two processes that hold the same records, one stores its fold. The other discards its own and reads on from where the
-first one stood. All happens in one task: nothing is read while a fold waits for MongoDB, which is the back-pressure.
+of two processes that hold the same records, one stores its fold; the other discards its own and reads on from the
+stored position. All happens in one task: nothing is read while a fold waits for MongoDB, which is the back-pressure.
 """
 
 import asyncio
@@ -61,7 +62,7 @@ class Listener(Background):
                 await outage.wait(error)
 
     async def _listen(self, reader: Reader, stopping: asyncio.Event) -> None:
-        """Read, fold and flush until it is time to stop. Raises `Unavailable` when the reader seems broken."""
+        """Read, fold and flush until `stopping` is set. Raises `Unavailable` when the reader seems broken."""
         self._due = time.monotonic() + self._settings.flush_seconds
         while not stopping.is_set():
             for chunk in await self._read(reader, stopping):
@@ -75,8 +76,8 @@ class Listener(Background):
         return await read_patiently(reader, wait_seconds, whose="feedback", stopping=stopping)
 
     async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
-        """Begin a fold in each partition at its stored position; what was folded there before is read again. Raises
-        `Unavailable` where a log was replaced by another: the next answer may name that one."""
+        """Begin a fold in each partition at its stored position; unstored records are read again. Raises
+        `Unavailable` if a log was replaced: the next answer may name the new one."""
         await self._store_orphans(logs)
         stored = await self._store.feedbacks.positions(list(logs))
         self._folds |= {
@@ -86,7 +87,7 @@ class Listener(Background):
         return {partition: self._folds[partition].first for partition in logs}
 
     async def _store_orphans(self, logs: Mapping[str, str]) -> None:
-        """Store the folds whose log is gone: another one stands in its place, so nobody can read them again."""
+        """Store the folds of replaced logs, because their records cannot be read again."""
         for partition, log_id in logs.items():
             fold = self._folds.get(partition)
             if fold is not None and fold.moved and fold.log != log_id:
@@ -112,12 +113,11 @@ class Listener(Background):
         )
 
     def _mark_stored(self) -> None:
-        """Note that all that was read by now is stored."""
         self._stored_at = time.monotonic()
         self._due = self._stored_at + self._settings.flush_seconds
 
     async def _flush(self, partition: str, reader: Reader, stopping: asyncio.Event) -> None:
-        """Store the partition's fold, however long MongoDB is away; once more only when it is time to stop."""
+        """Store the partition's fold, however long MongoDB is away. After `stopping`, try only once."""
         outage = Outage("feedback waits to be stored", stopping, _BACKOFF, partition=partition)
         while self._folds[partition].moved:
             try:
@@ -132,7 +132,7 @@ class Listener(Background):
                 return
 
     async def _store_fold(self, partition: str, fold: Fold) -> bool:
-        """Store the fold and begin the next one behind it; `False` if somebody else moved the position."""
+        """Store the fold and begin the next one after it; return false if another process moved the position."""
         await fault("feedback.before_flush")
         with root("flush", partition=partition, records=fold.counted):
             stored = await self._store.feedbacks.flush(
@@ -150,8 +150,8 @@ class Listener(Background):
         return True
 
     async def _discard(self, partition: str, reader: Reader) -> None:
-        """Drop the fold, because another process moved the position, and read on from there. Raises `Unavailable` where
-        that process reads another log by now: this reader cannot change to it, and a new one can."""
+        """Drop the fold, because another process moved the position, and read on from there. Raises `Unavailable` if
+        that process reads another log: only a new reader can change to it."""
         lost = self._folds[partition]
         begins = await self._begin({partition: lost.log})
         log.info("feedback fold lost", partition=partition, began=lost.first, stands=begins[partition])

@@ -1,3 +1,2 @@
 """The scheduler: the clock, which fires what is due, and upkeep, which finds work that lost its message or its process.
-Any number may run.
-"""
+Any number of processes may run it."""

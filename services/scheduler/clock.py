@@ -1,21 +1,20 @@
-"""The clock: claims what comes due, holds it, and fires each occurrence at its own instant.
+"""The clock claims occurrences that come due, holds them, and fires each at its own instant.
 
 Every tick asks one question: is anything visible until the end of the look-ahead (two ticks)? Only then the shards are
 claimed, in random order, each by a slice up to a moment; after a slice that was too large, the next ones end at an
-earlier moment. Slices larger than the room in memory are read as room appears, for as long as their lease is trusted.
+earlier moment. A slice that is larger than the room in memory is read as room appears, while its lease is trusted.
 
-A backlog is claimed last: what comes due now goes before it, again and again, and some of the memory is kept for that.
-A namespace that has a quarter of the memory already is a crowd: what comes due now for it waits behind that of the
-others, like a backlog. Namespaces fire in turn. So one that has too much delays nobody else.
+A backlog is claimed last: occurrences that come due now go first, and some memory is kept for them. A namespace that
+already has a quarter of the memory is a crowd: its occurrences wait behind those of the others, like a backlog.
+Namespaces fire in turn. So a namespace with too many occurrences delays no other.
 
 A lease is trusted for less than it lasts, counted from before the round trip. An occurrence that is held longer is let
-go: somebody else will claim it.
+go, and another scheduler claims it.
 
-Suspects are held apart from the others, and fired one at a time. Each waits until what was being fired before it is
-settled. So nothing else goes down with a suspect, and a suspect does not go down with something else. Some hundred of
-the oldest are held: what kills its processes is among these, since it stays while others come and go. The others are
-let go, which clears them of suspicion. So a crash loop with another cause does not leave a backlog that is fired one by
-one.
+Suspects are held apart and fired one at a time, each after everything that was firing before it is settled. So nothing
+else fails with a suspect, and a suspect does not fail with something else. The oldest `_SUSPECTS` are held: an
+occurrence that kills its processes is among these, because it stays while others come and go. The others are let go,
+which clears them of suspicion. So a crash loop with another cause leaves no backlog that is fired one by one.
 """
 
 import asyncio
@@ -59,21 +58,21 @@ _NARROWEST = timedelta(milliseconds=1)
 _SMALL_SLICES_AT_ONCE = 8
 _KEPT_FOR_NOW = 0.125
 _FIRST_SPAN = timedelta(minutes=1)
-# How far back the others are looked for beside a crowd: all that the crowd has in that time is looked through.
+# How far back to look for other namespaces beside a crowd; everything of the crowd in that time is scanned.
 _RECENT = timedelta(seconds=10)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 
 
 class Firing(Protocol):
-    """The firing of occurrences whose moment has come."""
+    """Fires occurrences whose moment has come."""
 
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
-        """Fire them; returns whether something is due again at once. Nothing goes out after `trusted_until`, by the
-        loop's clock. Raises `Unavailable`: then the leases decide."""
+        """Fire these; return whether something is due again at once. Nothing goes out after `trusted_until` (the loop's
+        clock). After `Unavailable`, the leases decide."""
 
 
 class _Slice:
-    """The occurrences that one claim has marked, read page by page. `is_late` says that it is part of a backlog."""
+    """The occurrences that one claim has marked, read page by page. `is_late`: they are part of a backlog."""
 
     def __init__(self, visible: Visible, trusted_until: float, *, is_late: bool) -> None:
         self.token = fresh_token()
@@ -94,7 +93,7 @@ class TickingClock(Background):
         self._firing = firing
         self._settings = settings
         self._lookahead = timedelta(seconds=settings.lookahead_seconds)
-        # Others look ahead and claim what becomes visible by then, so a lease ends that much earlier.
+        # Other schedulers look ahead and claim what becomes visible by then, so a lease ends that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
         self._tick = timedelta(seconds=settings.tick_seconds)
         self._kept_for_now = int(settings.hold_limit * _KEPT_FOR_NOW)
@@ -135,7 +134,7 @@ class TickingClock(Background):
                 await pause(self._look, tick)
 
     async def tick(self) -> int:
-        """Claim and hold what comes due; returns how many. Raises `Unavailable`."""
+        """Claim and hold what comes due; return the number."""
         claimed = await self._read_on()
         while self._hold.room:
             now = await self._time.now()
@@ -153,7 +152,7 @@ class TickingClock(Background):
         return claimed
 
     async def _claim_some(self, heads: Heads, now: datetime) -> int:
-        """Claim what comes due, and afterwards some of the backlog or of a crowd, where there is one."""
+        """Claim what comes due, then some of the backlog or of a crowd, if there is one."""
         all_ = Visible(now + self._lookahead)
         crowds, late_since = frozenset(self._hold.crowds), now - self._tick
         if heads.oldest >= late_since and not crowds:
@@ -164,7 +163,7 @@ class TickingClock(Background):
         return claimed + await self._claim_round(heads, all_, is_late=True)
 
     async def _claim_round(self, heads: Heads, visible: Visible, *, is_late: bool = False) -> int:
-        """Claim each shard up to a moment. A backlog gets one tick of time, since more comes due meanwhile."""
+        """Claim each shard up to a moment. A backlog gets one tick of time, because more comes due meanwhile."""
         visible = replace(visible, until=min(visible.until, heads.oldest + self._span))
         shards = list(range(SHARDS) if heads.shards is None else heads.shards)
         random.shuffle(shards)
@@ -182,7 +181,7 @@ class TickingClock(Background):
         return max(self._hold.room - (self._kept_for_now if is_late else 0), 0)
 
     def _has_crowd(self, visible: Visible) -> bool:
-        """Whether this includes a crowd, which has to wait behind the others."""
+        """Whether these include a crowd, which must wait behind the others."""
         return not self._hold.crowds <= visible.without
 
     async def _claim(self, shards: Sequence[int], visible: Visible, *, is_late: bool) -> int:
@@ -204,7 +203,7 @@ class TickingClock(Background):
         leased_until = await self._time.now() + self._lease
         trusted_until = before + self._settings.lease_seconds - self._settings.firing_seconds
         slice_ = _Slice(visible, trusted_until, is_late=is_late)
-        # Registered before it is claimed, so that a stop during the claim releases it.
+        # Registered before the claim, so that a stop during the claim releases it.
         self._unread.append(slice_)
         slice_.count = await self._store.occurrences.claim(shard, slice_.token, visible, leased_until=leased_until)
         if not slice_.count:
@@ -212,7 +211,8 @@ class TickingClock(Background):
         return slice_.count
 
     def _adapt(self, count: int) -> None:
-        """`count` is that of the largest slice. Small ones are claimed side by side: they cost a round trip each."""
+        """Adapt to `count`, the size of the largest slice. Small slices are claimed concurrently: each costs a round
+        trip."""
         self._slices_at_once = _SMALL_SLICES_AT_ONCE if count < _SLICE // _SMALL_SLICES_AT_ONCE else 1
         if count > _SLICE:
             self._span = max(self._span / 2, _NARROWEST)
@@ -220,7 +220,7 @@ class TickingClock(Background):
             self._span = min(self._span * 2, _WIDEST)
 
     async def _read_on(self) -> int:
-        """Read what is claimed, as far as there is room; returns how much."""
+        """Read claimed slices as far as there is room; return the number."""
         read = 0
         while (slice_ := self._readable()) is not None:
             if self._is_over(slice_):
@@ -241,14 +241,13 @@ class TickingClock(Background):
         return read
 
     def _readable(self) -> _Slice | None:
-        """The first slice for which there is room, or that is over."""
         return next((slice_ for slice_ in self._unread if self._is_over(slice_) or self._room_for(slice_)), None)
 
     def _room_for(self, slice_: _Slice) -> int:
         return self._room(is_late=slice_.is_late or self._has_crowd(slice_.visible))
 
     def _is_over(self, slice_: _Slice) -> bool:
-        """Whether the slice is not to be read on: its lease ends, or much of it has to wait behind the others."""
+        """Whether to stop reading the slice: its lease ends, or much of it must wait behind the others."""
         if not self._is_trusted(slice_.trusted_until):
             return True
         return not slice_.is_late and slice_.count > _SLICE and self._has_crowd(slice_.visible)
@@ -257,15 +256,15 @@ class TickingClock(Background):
         (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
 
     async def _let_go_shed(self) -> None:
-        """Release the suspects that are too many. One whose attempts began would be suspect again at once, so it is
-        left to its lease."""
+        """Release the suspects over the limit. A suspect whose attempt began would be suspect again at once, so it
+        is left to its lease."""
         await self._let_go([held.occurrence for held in self._suspects.take_excess() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():
             self._something.clear()
             await self._until_due(self._hold)
-            # Wait for a free hand first: what comes due meanwhile goes along.
+            # Wait for a free group first: occurrences that come due meanwhile go along.
             await self._free_hand()
             if due := self._hold.due(self._time.reckon(), _GROUP, _GROUP_BYTES):
                 group = self._start(due)
@@ -273,7 +272,7 @@ class TickingClock(Background):
                 group.add_done_callback(self._groups.discard)
 
     async def _free_hand(self) -> None:
-        """Wait until one more group may be fired: fewer where it is crowded, so that the store answers others soon."""
+        """Wait until one more group may fire: fewer if the hold is crowded, so that the store answers others soon."""
         while len(self._groups) >= (_CROWDED_GROUPS if self._hold.is_crowded else _GROUPS_IN_FLIGHT):
             await asyncio.wait(self._groups, return_when=asyncio.FIRST_COMPLETED)
 
@@ -323,13 +322,12 @@ class TickingClock(Background):
             return await self._firing.fire(due, trusted_until=trusted_until)
 
     def _lateness(self, due: Sequence[Occurrence]) -> float:
-        """How late the latest of them is, in seconds."""
         now = self._time.reckon()
         late = (lateness(occurrence.fires_at, occurrence.accepted_at, now, self._tick) for occurrence in due)
         return max(late).total_seconds()
 
     async def _one_by_one(self, group: Sequence[Held]) -> None:
-        """Fire one by one, so that an error that nobody foresaw in one does not hold up the others."""
+        """Fire one by one, so that an unforeseen error in one does not hold up the others."""
         for held in group if len(group) > 1 else ():
             try:
                 await self._fire_all([held])
@@ -348,14 +346,14 @@ class TickingClock(Background):
         return asyncio.get_running_loop().time() < until
 
     async def _give_back(self) -> None:
-        """Let others fire what is held, without waiting for the leases."""
+        """Let other schedulers fire the held occurrences without waiting for the leases."""
         with suppress(Unavailable):
             await self._let_go([held.occurrence for held in [*self._hold.clear(), *self._suspects.clear()]])
             for slice_ in self._unread:
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
 
     async def _let_go(self, held: Sequence[Occurrence]) -> None:
-        """Release these claims: nothing came of them, and no process died of them."""
+        """Release these claims: no attempt was made, and no process died of them."""
         for start in range(0, len(held), _PAGE):
             await self._store.occurrences.release(held[start : start + _PAGE])
 

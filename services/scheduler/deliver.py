@@ -1,9 +1,9 @@
-"""Handing out: each kind of callback to its target, a whole group at once.
+"""Hands each kind of callback to its target, a whole group at once.
 
-RabbitMQ and Kafka are published to from here, with confirms. HTTP is called by the workers: the entry's lease is moved
+This process publishes to RabbitMQ and Kafka, with confirms. Workers make HTTP calls: the occurrence's lease is moved
 past the call, and a task with its id and token goes to their queue; the worker settles it by that token. The number of
-calls that wait there is bounded, and so is the number of one namespace's calls in workers' hands. The others stay in
-the store until it is their turn (`in_hand.py`).
+waiting calls is limited, and so is the number of one namespace's calls in workers' hands. The others stay in the store
+until their turn (`in_hand.py`).
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Deliveries:
         self._in_hand = in_hand
 
     async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
-        """Hand them out; returns the attempts to settle, and the documents of series that have moved on already."""
+        """Hand these out; return the attempts to settle, and the occurrences of series that have already moved on."""
         queues = [
             (occurrence, schedule, callback)
             for occurrence, schedule in due
@@ -100,7 +100,7 @@ class Deliveries:
         return [_over_share(entry, pause, now) for entry, pause in over], await self._hand_over(due, now)
 
     async def _hand_over(self, due: list[Due], now: datetime) -> list[Occurrence]:
-        """Give these to the workers; returns the documents of series that have moved on."""
+        """Give these to the workers; return the occurrences of series that have moved on."""
         if not due:
             return []
         leased_until = now + self._call_lease
@@ -121,7 +121,7 @@ class Deliveries:
         )
         await fault("clock.after_hand_over")
         tasks = [_task(occurrence, schedule, token) for occurrence, schedule in calls]
-        # A task that is not queued is no loss: its entry is visible again when the lease ends.
+        # A task that is not queued is no loss: its occurrence is visible again when the lease ends.
         await asyncio.gather(
             *(self._broker.publish(CALL_QUEUE, encode(task)) for task in tasks), return_exceptions=True
         )
@@ -142,7 +142,7 @@ def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
 
 
 def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
-    """A call over its namespace's bound: it was not attempted, and has its turn after the pause."""
+    """A call over its namespace's limit: not attempted, and put off for the pause."""
     occurrence, schedule = due
     reason = Unavailable("enough calls of this namespace are in workers' hands")
     return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause, made=False)

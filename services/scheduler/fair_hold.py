@@ -1,4 +1,5 @@
-"""The hold of a process until things are due, fair between owners: one that has too much delays only itself."""
+"""Holds a process's occurrences until they are due, fairly between owners: an owner with too many delays only
+itself."""
 
 import heapq
 import itertools
@@ -14,9 +15,8 @@ _CROWDED = 8
 
 
 class FairHold:
-    """A `Hold` for each group of owners (a namespace, or a job). Groups with something due take turns, the latest
-    first. `limit` bounds how many occurrences are let in, over all; `crowds` are the groups that have a quarter of
-    that."""
+    """A `Hold` per group of owners (a namespace, or a job). Groups with something due take turns, the latest first.
+    `limit` is the room for all; `crowds` are the groups that have a quarter of it."""
 
     def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
         self.crowds: set[str] = set()
@@ -24,7 +24,7 @@ class FairHold:
         self._crowd = limit // _CROWDS
         self._early = early
         self._holds: dict[str, Hold] = {}
-        # The first moment of each hold. An entry whose hold begins at another moment by now is passed over.
+        # The first moment of each hold. An entry whose hold now begins at another moment is skipped.
         self._firsts: list[tuple[datetime, int, str]] = []
         self._order = itertools.count()
         self._count = 0
@@ -34,11 +34,9 @@ class FairHold:
 
     @property
     def room(self) -> int:
-        """How many more may be read."""
         return max(self._limit - self._count, 0)
 
     def add(self, held: Held) -> None:
-        """Hold this one until it is due."""
         name = owner_group(held.occurrence.owner)
         hold = self._holds.get(name)
         if hold is None:
@@ -53,18 +51,17 @@ class FairHold:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether one group is a crowd, and others have something here too."""
+        """Whether one group is a crowd, and others hold something too."""
         return bool(self.crowds) and len(self._holds) > 1
 
     @property
     def next_due(self) -> datetime | None:
-        """When the first occurrence fires."""
         while self._firsts and not self._is_first(*self._firsts[0]):
             heapq.heappop(self._firsts)
         return self._firsts[0][0] if self._firsts else None
 
     def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
-        """Take out up to `most` of those that are due, each group's earliest first; at least one, if any is. A crowded
+        """Take out at most `most` that are due, each group's earliest first; at least one, if any is due. A crowded
         hold gives an eighth of `most`, so that what comes due next waits less."""
         if self.is_crowded:
             most = max(most // _CROWDED, 1)
@@ -87,7 +84,6 @@ class FairHold:
         return taken
 
     def clear(self) -> list[Held]:
-        """Take out everything that is held."""
         all_ = [held for hold in self._holds.values() for held in hold.clear()]
         self._holds.clear()
         self._firsts.clear()
@@ -96,7 +92,7 @@ class FairHold:
         return all_
 
     def _due_names(self, now: datetime, most: int) -> list[str]:
-        """Take the names of groups that have something due out of `_firsts`, the latest first."""
+        """Take the names of groups with something due out of `_firsts`, the latest first."""
         names: dict[str, None] = {}
         while len(names) < most and (first := self.next_due) is not None and first <= now:
             names[heapq.heappop(self._firsts)[2]] = None

@@ -1,13 +1,13 @@
-"""Firing: from occurrences whose moment has come to their callbacks, or to our own work.
+"""Firing turns occurrences whose moment has come into their callbacks, or into Carillon's own work.
 
-    ours? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
+    still claimed? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
 
-Right before a group fires, one query tells which of it are still there under our tokens, and one reads their schedules.
-Their answers are only true for as long as the leases are trusted: a store that is away answers late, and somebody else
-may have claimed all of it by then.
+Right before a group fires, one query finds which of it are still claimed under this process's tokens, and one reads
+their schedules. The answers hold only while the leases are trusted: a slow store answers late, and another scheduler
+may have claimed all of the group by then.
 
-A suspect comes alone. That its attempt begins is stored right before it; for a call, the worker that makes it stores
-that. When the attempt ends as `Unavailable`, nobody has died of it, and this is stored too. A fault of ours is counted
+A suspect comes alone. The beginning of its attempt is stored right before it; for a call, the calling worker stores it.
+If the attempt ends as `Unavailable`, no process died of it, and this is stored too. An error in Carillon's code counts
 like a death.
 """
 
@@ -40,12 +40,12 @@ _NOBODYS = timedelta(seconds=1)
 
 
 OnDue = Callable[[Occurrence], Awaitable[None]]
-"""Does what an occurrence of one kind of owner waited for. It is safe to repeat. Raises `Unavailable`: then it is
-called again soon."""
+"""Does the work of an occurrence for one kind of owner. It may be repeated; after `Unavailable` it is called again
+soon."""
 
 
 class Fire:
-    """`Firing` for everything that can own occurrences: schedules here, other kinds by their handler in `on_due`."""
+    """`Firing` for every owner of occurrences: schedules here, other kinds by their handler in `on_due`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Fire:
             raise
 
     async def _begin(self, suspects: Sequence[Occurrence], trusted_until: float) -> set[str]:
-        """Store that their attempts begin; returns the ids of those that are not ours any more."""
+        """Store that these attempts begin; return the ids that this process no longer owns."""
         lost = {suspect.id for suspect in suspects if not await self._store.occurrences.begin(suspect)}
         if suspects:
             CONFLICTS.inc(len(lost))
@@ -158,7 +158,7 @@ class Fire:
             log.warning("work waits for the end of its lease", occurrences=len(due))
 
     async def _begin_or_retry(self, occurrence: Occurrence, kind: str, gate: asyncio.Semaphore) -> None:
-        """Work that nobody here can read comes back after a while: a process of another version may know it."""
+        """Start the work. Unreadable work comes back after `_LATER`: a process of another version may know it."""
         handler = self._on_due.get(kind)
         async with gate:
             try:
@@ -173,7 +173,7 @@ class Fire:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
                 await self._retry(occurrence, _SOON)
             else:
-                # A series goes on: who does its work moves it, and has it by a token of its own.
+                # A series goes on: the process that does its work moves it, under its own token.
                 if occurrence.kind is not OccurrenceKind.SERIES:
                     await self._store.occurrences.complete([occurrence])
 
@@ -183,7 +183,7 @@ class Fire:
 
 
 def _owner_of(occurrence: Occurrence) -> Owner:
-    """The occurrence's owner; one of no kind, if this process cannot read it."""
+    """The occurrence's owner; one without a kind if this process cannot read it."""
     try:
         return read_owner(occurrence.owner)
     except ValueError:
@@ -196,10 +196,10 @@ def _check_trusted(until: float) -> None:
 
 
 def _begins_here(occurrence: Occurrence, schedule: Schedule) -> bool:
-    """Whether this process has to store that an attempt begins: a call begins with the worker that makes it."""
+    """Whether this process stores the beginning of the attempt; for a call, the worker that makes it does."""
     return occurrence.is_suspect and not isinstance(schedule.definition.callback, HttpCallback)
 
 
 def _look_again(occurrence: Occurrence, now: datetime) -> datetime:
-    """When to look again for a schedule that is not there. It comes within a moment or never, so the pauses grow."""
+    """When to look again for a missing schedule. It comes within a moment or never, so the pauses grow."""
     return now + max((now - occurrence.accepted_at) / 2, _NOBODYS)

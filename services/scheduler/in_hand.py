@@ -1,12 +1,12 @@
 """Counts the HTTP calls of each namespace that this process has handed to workers and that have not ended.
 
-The count is kept in memory. If it reaches the bound, a query to the store tells which of the calls have ended, at most
-four times a second. A call whose lease is over no longer counts. So the count needs no message from the workers, and it
-becomes right again after any of them is killed.
+The count is kept in memory. If it reaches the limit, a query to the store finds which calls have ended, at most four
+times a second. A call whose lease is over no longer counts. So the count needs no message from the workers, and is
+right again after any of them is killed.
 
-Calls over the bound get turns later on, one behind the other, as fast as the calls of that namespace have ended of
-late. So an occurrence comes back about when there is room for it, and thousands that wait for a silent target cost the
-clock and the store little.
+Calls over the limit get turns later on, one after the other, as fast as calls of that namespace have recently ended. So
+an occurrence comes back about when there is room for it, and thousands that wait for a silent target cost the clock and
+the store little.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ _LEAST_RATE = 0.5
 
 
 class _Calls(Struct):
-    """The calls of one namespace: when the lease of each ends, how many end a second, and the last turn that was given,
-    by the event loop's clock."""
+    """The calls of one namespace: the end of each call's lease, how many calls end a second, and the last turn
+    given. Times are the event loop's."""
 
     rate: float
     ends: dict[str, float] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class _Calls(Struct):
     last_turn: float = 0.0
 
     def look(self, there: set[str], now: float) -> None:
-        """Forget all but those that are there and whose lease goes on."""
+        """Forget calls that have ended or whose lease is over."""
         ended = len(self.ends)
         self.ends = {id: end for id, end in self.ends.items() if end > now and id in there}
         ended -= len(self.ends)
@@ -45,7 +45,6 @@ class _Calls(Struct):
         self.looked_at = now
 
     def pause(self, now: float) -> float:
-        """After how many whole seconds the next turn is."""
         wanted = self.last_turn + 1 / self.rate - now
         seconds = min(max(wanted, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
         self.last_turn = now + seconds
@@ -53,7 +52,7 @@ class _Calls(Struct):
 
 
 class InHand:
-    """Counts the calls in workers' hands, at most `most` for each namespace."""
+    """Counts the calls in workers' hands, at most `most` per namespace."""
 
     def __init__(self, store: Store, *, most: int, lease_seconds: float) -> None:
         self._store = store
@@ -63,8 +62,8 @@ class InHand:
         self._forget_at = 0.0
 
     async def split(self, due: Sequence[Due]) -> tuple[list[Due], list[tuple[Due, float]]]:
-        """Split these into those that may be handed over now, and those over the bound of their namespace, with the
-        seconds until their turn. Raises `Unavailable`."""
+        """Split these into calls to hand over now, and calls over their namespace's limit with the seconds until their
+        turn."""
         by_namespace: dict[str, list[Due]] = {}
         for entry in due:
             by_namespace.setdefault(entry[1].namespace, []).append(entry)
@@ -90,11 +89,11 @@ class InHand:
         return self._most if calls is None else max(self._most - len(calls.ends), 0)
 
     def _calls_of(self, namespace: str) -> _Calls:
-        # Before anything is known, we take it that all of them end within a second.
+        # Until something is known, assume that all calls end within a second.
         return self._calls.setdefault(namespace, _Calls(rate=self._most))
 
     async def _look(self, full: set[str]) -> None:
-        """Ask which calls of these namespaces have ended, where this was not asked just now."""
+        """Ask which calls of these namespaces have ended, at most every `_LOOK_SECONDS`."""
         now = asyncio.get_running_loop().time()
         asked = [calls for namespace in full if now >= (calls := self._calls_of(namespace)).looked_at + _LOOK_SECONDS]
         if not asked:
@@ -105,7 +104,7 @@ class InHand:
             calls.look(there, now)
 
     def _forget(self, now: float) -> None:
-        """Forget namespaces that have nothing in hand, once a lease: so those of two leases are remembered at most."""
+        """Forget namespaces without calls, once a lease: so those of at most two leases are remembered."""
         if now < self._forget_at:
             return
         self._forget_at = now + self._lease_seconds

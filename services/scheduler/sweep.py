@@ -1,6 +1,6 @@
-"""The sweep finishes schedules whose last instant is past and of which nothing is left. It also removes what is left of
-nobody's, and lets go what is held back although its schedule is not paused: a process died half-way into a request.
-"""
+"""The sweep finishes schedules whose last instant is past and that have no occurrences left. It also removes
+occurrences without a schedule, and releases held-back occurrences of schedules that are not paused: a process died
+half-way."""
 
 import itertools
 import random
@@ -16,10 +16,10 @@ from shared.store.clock.schedules import Ending
 
 _STEP = 1_000
 _LOOK = 10_000
-# What is finished at once holds up what fires meanwhile: so it is little.
+# Finishing delays what fires meanwhile, so few are finished at once.
 _FINISHED_AT_ONCE = 200
 _PAST_FOR = timedelta(seconds=10)
-# A schedule that is paused, or still tried again, must not stand in the way of the others.
+# A paused or retrying schedule must not block the others.
 _AGAIN = timedelta(minutes=1)
 
 
@@ -36,15 +36,15 @@ class Sweep:
         self._busy_seen = 0
 
     async def run_once(self) -> Swept:
-        """Finish what has ended, and look at some for what was left behind. Raises `Unavailable`."""
+        """Finish ended schedules, and look for remains of some others."""
         now = await self._time.now()
         finished = await self._finish(now)
         await self._remove_void(now)
         return Swept(claimed=await self._let_go(), discarded=finished)
 
     async def _finish(self, now: datetime) -> int:
-        """Finish what has ended by `now`; returns how many. A schedule that this puts off is not seen again, however
-        long it takes."""
+        """Finish schedules that have ended by `now`; return the number. A schedule that is put off is not seen again
+        in this run."""
         finished, before = 0, now - _PAST_FOR
         while True:
             past = await self._store.schedules.to_sweep(before=before, limit=_LOOK)
@@ -56,7 +56,7 @@ class Sweep:
                 return finished
 
     async def _finish_some(self, past: Mapping[str, Ending], before: datetime, now: datetime) -> int:
-        """Finish those of these that have ended, and have the others looked at again; returns how many ended."""
+        """Finish those that have ended, and have the others looked at again; return the number of ended ones."""
         active = [id for id, ending in past.items() if is_active(ending.state)]
         busy = await self._store.occurrences.with_any([owner_of(id) for id in active])
         ended = [id for id in active if owner_of(id) not in busy]
@@ -67,19 +67,19 @@ class Sweep:
         return len(ended)
 
     def _note_busy(self, some: dict[str, str]) -> None:
-        """Keep these, or those of before, by chance: so everybody's turn comes, however many there are."""
+        """Keep these or the earlier ones, by chance, so that every schedule gets its turn."""
         self._busy_seen += len(some)
         if some and random.random() * self._busy_seen < len(some):
             self._busy = some
 
     async def _remove_void(self, now: datetime) -> None:
-        """Remove what keeps a few schedules from their end and belongs to nobody: a process died as it made or replaced
+        """Remove occurrences that block the end of a schedule and belong to none: a process died as it made or replaced
         one."""
         some, self._busy, self._busy_seen = self._busy, {}, 0
         await self._store.occurrences.remove_void(some, now=now)
 
     async def _let_go(self) -> int:
-        """Let go what was left behind: so many owners a round, however much is held back."""
+        """Release held-back occurrences of resumed schedules, `_STEP` schedules per round."""
         if self._shard is None:
             self._shard, self._after = next(self._shards), ""
         held = await self._store.occurrences.find_held_back(self._shard, after=self._after, limit=_STEP)

@@ -1,20 +1,20 @@
-"""Audiences are the rows of push tables in PostgreSQL. They belong to our users: we only ever read them.
+"""Audiences are rows of push tables in PostgreSQL. The tables belong to users: Carillon only reads them.
 
 Guarantees:
 
 - **Cuts partition.** Between two keys, every row that the filters keep is in exactly one cut, and a cut's `size` is the
-  number of its rows when it was made. Rows of equal `seq_id` are never parted, so a cut may exceed its size by them.
-  Rows without a `seq_id`, or with the least of all bigints, belong to no audience.
-- **A range can be read again** and gives the rows that are then in it, in order of `seq_id`; rows that share one come
-  in any order.
-- **No statement is long.** One scans at most `scan_rows` rows however few of them the filters keep, walks on from
-  where the last one ended, and is ended by the server after the statement time-out.
+  number of its rows when it was made. Rows of equal `seq_id` are never separated, so a cut may exceed its size by them.
+  Rows without a `seq_id`, or with the smallest bigint, belong to no audience.
+- **A range can be read again.** It then gives its present rows in order of `seq_id`; rows that share one come in any
+  order.
+- **No statement is long.** One scans at most `scan_rows` rows, however few the filters keep; the next one goes on from
+  there. The server ends a statement after the statement time-out.
 - **Values and names are data.** Values are bound, never part of a statement; names are quoted, and a column's must be
   in the catalogue. A value is read as its column's type reads a literal (`07` equals the integer 7).
-- A server that is down or slow is `Unavailable`, then and there; what works again afterwards is simply used. A table
-  that is dropped or altered while a job runs is looked up again, and is `Invalid` if it no longer serves.
+- A server that is down or slow is `Unavailable` at once, and is used again as soon as it works. A table that is dropped
+  or altered while a job runs is looked up again, and is `Invalid` if it no longer serves.
 
-It needs PostgreSQL 13 or later. Behind PgBouncer, the settings in `connections.py` must be listed in
+PostgreSQL 13 or later is needed. Behind PgBouncer, the settings in `connections.py` must be listed in
 `ignore_startup_parameters`, and transaction pooling needs its `max_prepared_statements`.
 """
 
@@ -44,14 +44,14 @@ from shared.domain.errors import Invalid
 
 __all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers"]
 
-SCAN_ROWS = 200_000  # 60 ms when the table lies in the order of its keys, 200 ms when it lies in none
-DEVICES_AT_ONCE = 50_000  # of one user; more are no person's
+SCAN_ROWS = 200_000  # 60 ms if the table lies in the order of its keys, 200 ms if it lies in none
+DEVICES_AT_ONCE = 50_000  # of one user; more cannot belong to a person
 _ALL = 2**63 - 1
-SCANS = 5  # how many such steps one call may take to fill a page that it has begun
+SCANS = 5  # the scans that one call may take to fill a page that it has begun
 
 
 class Audience:
-    """The push tables of one database. Every operation raises `Unavailable` when the server gives no answer."""
+    """The push tables of one database."""
 
     def __init__(self, connections: Connections, *, scan_rows: int, tables: Tables | None = None) -> None:
         self.connections = connections
@@ -60,18 +60,18 @@ class Audience:
 
     @classmethod
     def open(cls, url: str, *, scan_rows: int = SCAN_ROWS, **options: Any) -> Self:
-        """Ready to ask the server at `url`, which need not run yet. The options are those of `Connections.open`."""
+        """Prepare for the server at `url`, which need not run yet. The options are those of `Connections.open`."""
         return cls(Connections.open(url, **options), scan_rows=scan_rows)
 
     async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:
-        """Find out now whatever would keep a job over this audience from running; `walks` is the column that leads
-        it through the table. Raises `Invalid`, and says of which field."""
+        """Find faults that would stop a job over this audience. `walks` is the column in whose order the job reads
+        the table. Raises `Invalid`, and names the field."""
         await check(self.connections, self._tables, table, conditions(filters), walks)
 
     async def user_type(self, table: str) -> str:
-        """The type of `user_id`, by which the users of a file are told apart (`shared.domain.audience.user_ids`).
+        """The type of `user_id`, which decides which ids of a file are one user (`shared.domain.audience.user_ids`).
 
-        Raises `Invalid` for a missing table and for a type that files cannot name users by.
+        Raises `Invalid` for a missing table, and for a type that cannot name users in a file.
         """
         return (await self._tables.describe(table)).user_type()
 
@@ -83,9 +83,9 @@ class Audience:
     async def cut(
         self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
-        """The next cuts of about `size` rows behind `after` and not beyond `upto`; none means that none are left.
+        """The next cuts of about `size` rows after `after` and up to `upto`; an empty list means that none are left.
 
-        At most `batches` come at once. The last can be short though more follow, where the filters keep few rows.
+        A call returns at most `batches`. The last cut can be short although more follow, if the filters keep few rows.
         Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`. Raises `Invalid`.
         """
         wanted = conditions(filters) + zone_condition(zone)
@@ -104,23 +104,23 @@ class Audience:
     async def read(
         self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
     ) -> Devices:
-        """The devices of a range that the filters and the zone keep, in the order of their seq_id: the first `limit` of
-        them, and all that share the last one's seq_id. Raises `Invalid`."""
+        """The devices of a range in the order of their seq_id: the first `limit`, and all that share the last one's
+        seq_id. Raises `Invalid`."""
         wanted = conditions(filters) + zone_condition(zone)
         return devices_of(await self._tables.ask(table, wanted, statements.read, keys.after, keys.upto, limit))
 
     async def read_keys(
         self, table: str, filters: Mapping[str, str], keys: Sequence[int], *, limit: int = _ALL
     ) -> Devices:
-        """The devices with these ascending keys that the filters keep, as `read` gives them. Raises `Invalid`."""
+        """The devices with these ascending keys that the filters keep, in the form of `read`. Raises `Invalid`."""
         if not keys:
             return NOBODY
         bounds = (keys[0] - 1, keys[-1], limit)
         return devices_of(await self._tables.ask(table, conditions(filters), statements.read_keys, *bounds, keys))
 
     async def divide(self, table: str, filters: Mapping[str, str], *, after: int, upto: int, rows: int) -> Divided:
-        """The keys of the devices that the filters keep among the next rows behind `after` and not beyond `upto`, by
-        their `tz`. Raises `Invalid`."""
+        """The keys of the devices that the filters keep, by their `tz`, among the next `rows` rows after `after` and
+        up to `upto`. Raises `Invalid`."""
         groups = await self._tables.ask(table, conditions(filters), statements.divide, after, upto, rows)
         scanned = sum(group["rows"] for group in groups)
         keys = [(group["text"], keys_of(group["keys"])) for group in groups if group["keys"]]
@@ -128,11 +128,11 @@ class Audience:
         return Divided(keys, edge if scanned >= rows else upto, last=scanned < rows)
 
     async def divide_users(self, table: str, users: Sequence[str], *, limit: int) -> DividedUsers | None:
-        """The keys of these users' devices, as `divide` gives them, and how many of the users have any; `None` where
-        there are more devices than `limit`. An id that the column cannot hold has none.
+        """The keys of these users' devices, in the form of `divide`, and the number of users with devices; `None` if
+        there are more than `limit` devices. An id that the column cannot hold has none.
 
         Raises:
-            Invalid: a device shares its key with another one, so that the key does not tell whose it is.
+            Invalid: two devices share a key, so that the key does not identify the user.
         """
         ids = await self._readable(table, users)
         rows = await self._tables.ask(table, (), lambda known, _: statements.divide_users(known), ids, limit + 1)
@@ -142,7 +142,7 @@ class Audience:
         return divided_users(rows)
 
     async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> Devices | None:
-        """The devices of these users in the zone, in the order of their seq_id and with their zones; `None` where there
+        """The devices of these users in the zone, with their zones, in the order of their seq_id; `None` if there
         are more than `limit`. An id that the column cannot hold has none. Raises `Invalid`."""
         ids = await self._readable(table, users)
         rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, ids, limit + 1)
@@ -150,9 +150,9 @@ class Audience:
         return None if len(devices) > limit else devices
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
-        """The counts of the rows that the filters keep, as far as these can be looked at in so many seconds.
+        """Count the rows that the filters keep, as far as `seconds` allow.
 
-        It begins with the least keys; rows that come and go meanwhile are counted or not. Raises `Invalid`.
+        It begins with the smallest keys; rows that come and go meanwhile may be counted or not. Raises `Invalid`.
         """
         deadline = asyncio.get_running_loop().time() + seconds
         indexed = (await self._tables.describe(table)).columns[KEY].indexed
@@ -179,11 +179,9 @@ class Audience:
         return replace(found, unknown=len(users) - found.users)
 
     async def ping(self) -> None:
-        """Raise `Unavailable` when the server does not answer."""
         await self.connections.fetch(statements.PING)
 
     async def close(self) -> None:
-        """End the connections."""
         await self.connections.close()
 
     async def _readable(self, table: str, users: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Asking a push table. Its columns are remembered, and looked up again when a statement no longer fits."""
+"""Asking a push table. Its columns are remembered, and looked up again if a statement no longer fits."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ Statement = Callable[[Table, Sequence[Condition]], str]
 
 
 class Tables:
-    """The tables of one database as they were last seen. All have the columns that are `needed`, and a key."""
+    """The tables of one database as last seen. All have the `needed` columns and a key."""
 
     def __init__(self, connections: Connections, *, needed: Sequence[str] = DETAILS) -> None:
         self._connections = connections
@@ -27,8 +27,8 @@ class Tables:
         statement: Statement,
         *bounds: int | Sequence[str] | Sequence[int],
     ) -> list[Any]:
-        """Run a statement over a table as it was last seen, and if that no longer fits, as it is now. Raises `Invalid`
-        and `Unavailable`."""
+        """Run a statement over the remembered table; if that no longer fits, look the table up and try again. Raises
+        `Invalid`."""
         values = statements.arguments(wanted)
         if known := self._known.get(table):
             try:
@@ -39,11 +39,11 @@ class Tables:
         return await self._connections.fetch(statement(known, wanted), *bounds, *values)
 
     async def get(self, table: str) -> Table:
-        """The table as it was last seen. Raises `Invalid` where there is none."""
+        """The remembered table, or the present one. Raises `Invalid` if there is none."""
         return self._known.get(table) or await self.describe(table)
 
     async def describe(self, table: str) -> Table:
-        """The table as it is now. Raises `Invalid` where there is none, or where it is no push table."""
+        """The table as it is now. Raises `Invalid` if there is none, or if it is no push table."""
         rows = await self._connections.fetch(DESCRIBE, statements.quote_name(table))
         self._known[table] = read_table(table, rows, self._needed)
         return self._known[table]

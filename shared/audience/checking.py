@@ -1,4 +1,4 @@
-"""Checking an audience before a job is made of it: what would fail in the middle of the job fails here."""
+"""Checks of an audience before a job is made, so that the job does not fail half-way."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,9 @@ async def check(
     walks: str,
     statement: Statement = statements.read,
 ) -> None:
-    """Raise `Invalid` if the table is missing or is not what `tables` need, or if files cannot name its users (`field`
-    is `app`), or if a filter names no column or holds what its column cannot be compared with (`filters.<key>`). The
-    statement is tried that will read the table."""
+    """Raise `Invalid` if the table is missing, lacks what `tables` need, or has no users that a file can name (field
+    `app`), or if a filter has no column or an incomparable value (`filters.<key>`). The statement that will read the
+    table is tried."""
     known = await tables.describe(table)
     if walks == USER:
         known.user_type()

@@ -1,4 +1,4 @@
-"""The pool of connections to the push database, and the one place where the driver's errors are translated."""
+"""The pool of connections to the push database, and the only place that translates the driver's errors."""
 
 import ssl
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ GRACE_SECONDS = 1.0  # the server's own time-out comes first: it ends the statem
 IDLE_SECONDS = 300.0
 _OWN_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 
-# SyntaxOrAccessError is the SQLSTATE class of what does not exist or cannot be compared.
+# SyntaxOrAccessError is the SQLSTATE class of missing objects and impossible comparisons.
 NOT_AS_EXPECTED = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class Connections:
-    """Runs single statements, each on whichever connection is free; none is opened before it is needed."""
+    """Runs single statements, each on a free connection; connections are opened when needed."""
 
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", patience: float) -> None:
         self._pool = pool
@@ -31,8 +31,7 @@ class Connections:
 
     @classmethod
     def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float, tls: TlsSettings = NO_FILES) -> Self:
-        """An empty pool that belongs to the running event loop. Raises `Invalid` for files of TLS that cannot be
-        used."""
+        """An empty pool for the running event loop. Raises `Invalid` for TLS files that cannot be used."""
         pool = asyncpg.create_pool(
             url,
             ssl=trust_of(url, tls),
@@ -44,10 +43,10 @@ class Connections:
             server_settings={
                 "application_name": "carillon",
                 "default_transaction_read_only": "on",
-                # Another zone, set by the user or the database, would change filters and the texts of instants.
+                # Another zone, set by the user or the database, would change filters and the texts of times.
                 "timezone": "UTC",
                 "statement_timeout": str(round(statement_timeout_seconds * 1000)),
-                # A plan for any range and any value is a bad plan for most: ranges and popular values differ widely.
+                # A generic plan is bad for most statements: ranges and popular values differ widely.
                 "plan_cache_mode": "force_custom_plan",
                 # Compiling takes longer than these statements run.
                 "jit": "off",
@@ -56,19 +55,19 @@ class Connections:
         return cls(pool, statement_timeout_seconds + GRACE_SECONDS)
 
     async def fetch(self, statement: str, *arguments: object) -> list[Any]:
-        """All rows of one statement, prepared once for each connection.
+        """All rows of one statement, which each connection prepares once.
 
         Raises:
             Unavailable: the server cannot be reached, is stopping, or took too long.
-            Invalid: the table, a column or a value is not what the statement takes it for.
+            Invalid: the table, a column or a value does not fit the statement.
         """
         with translate_errors():
-            pool = await self._pool  # ready with its first use, without a connection; then this costs nothing
+            pool = await self._pool  # the first use prepares it, without a connection; later this costs nothing
             connection = await pool.acquire(timeout=CONNECT_SECONDS + self._patience)
             try:
                 return await connection.fetch(statement, *arguments, timeout=self._patience)
             finally:
-                # A connection that cannot be given back is thrown away; that must hide neither rows nor a cancellation.
+                # A connection that cannot be given back is dropped; that must hide neither rows nor a cancellation.
                 with suppress(*FAILURES):
                     await pool.release(connection, timeout=GRACE_SECONDS)
 
@@ -84,7 +83,7 @@ class Connections:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+    """Turn the driver's errors into Carillon's."""
     try:
         yield
     except asyncpg.InsufficientPrivilegeError as error:
@@ -97,13 +96,13 @@ def translate_errors() -> Iterator[None]:
 
 
 def trust_of(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
-    """The context for a connection by this URL. Nothing where it does not ask for a verified server, or names files of
-    its own: the driver's way then."""
+    """The TLS context for this URL. `None` if the URL asks for no verified server or names its own files: the driver
+    then decides."""
     options = parse_qs(urlsplit(url).query)
     own = options.keys() & _OWN_FILES
     return client_context(tls) if options.get("sslmode") == ["verify-full"] and not own else None
 
 
 async def _keep(connection: object) -> None:
-    """Leave the session of a returned connection as it is. No statement here changes one, and the driver's reset would
-    cost a round trip each time."""
+    """Keep the session of a returned connection: no statement here changes one, and the driver's reset costs a round
+    trip."""

@@ -1,7 +1,7 @@
-"""Counting an audience within a time limit: one bounded statement after the other, each from where the last one ended.
+"""Counting an audience within a time limit: bounded statements, each from where the last one ended.
 
-Statements begin small, so that a slow table too tells something before the time is up, and grow to the usual size.
-Users are told apart by hashes that the server makes: no id leaves it.
+The first statements are small, so that a slow table also gives a result in time; they grow to the usual size. The
+server hashes the users, so that no user id leaves it.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ FIRST_SCAN = 1 / 16
 GROWTH = 4
 
 Ask = Callable[[int, int, int], Awaitable[Sequence[Any]]]
-"""The rows of `statements.tally` behind one key, up to another, for so many rows of the table."""
+"""The rows of `statements.tally` after one key, up to another, for a number of rows of the table."""
 
 
 class Tally:
-    """The counts so far. `upto` is the key up to which all is counted."""
+    """The counts so far, complete up to the key `upto`."""
 
     def __init__(self) -> None:
         self.upto = BEGINNING
@@ -36,7 +36,6 @@ class Tally:
         self._users = Distinct()
 
     def add(self, page: Sequence[Any]) -> None:
-        """Count the groups that a statement found."""
         if not page:
             return
         self._first = self._first if self.scanned else min(group["first"] for group in page)
@@ -54,8 +53,8 @@ class Tally:
         self._zones, self._locales = frequent_zones(self._zones), frequent(self._locales)
 
     def result(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
-        """The sums. `highest` is the greatest key, `rows` how many rows the catalogue takes the table to have, if it
-        knows."""
+        """The sums. `highest` is the greatest key, `rows` the catalogue's estimate of the table's rows, if it has
+        one."""
         return Counted(
             devices=self._devices,
             users=self._users.count,
@@ -71,17 +70,17 @@ class Tally:
         )
 
     def _by_keys(self, highest: int) -> int:
-        """The rows of the table if its keys are everywhere as dense as in the part that was scanned."""
+        """The rows of the table, if its keys are as dense everywhere as in the scanned part."""
         if not self.scanned:
             return 0
         return round(self.scanned * (highest - self._first + 1) / (self.upto - self._first + 1))
 
 
 async def scan(ask: Ask, tally: Tally, *, upto: int, scan_rows: int, deadline: float) -> None:
-    """Count on up to the key `upto`.
+    """Go on counting up to the key `upto`.
 
     Raises:
-        TimeoutError: the event loop's clock showed `deadline` first; the tally holds what was counted until then.
+        TimeoutError: `deadline` (the loop's clock) came first; the tally holds the counts until then.
     """
     size = max(1, round(scan_rows * FIRST_SCAN))
     while tally.upto < upto:

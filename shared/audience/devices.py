@@ -1,7 +1,7 @@
-"""Made-up devices in a push table, for the demo, for trying things out and for tests.
+"""Made-up devices in a push table, for the demo, for experiments and for tests.
 
-The one place that writes to a push database. It makes tables that are not there and adds to those that it made; a table
-with other people's devices in it is left alone.
+This is the only code that writes to a push database. It makes missing tables and adds to its own; it leaves a table
+with other devices alone.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def locale(number: int) -> str:
 
 
 async def top_up(url: str, table: str, count: int) -> int:
-    """Make the table if it is missing and fill it up to `count` devices, seq_id 1 and on; how many it then has.
+    """Make the table if it is missing, and fill it up to `count` devices, seq_id from 1. Returns the number of devices.
 
     Raises:
         Conflict: the table holds devices that were not made here.
@@ -48,7 +48,8 @@ async def top_up(url: str, table: str, count: int) -> int:
             rows = _devices(first, min(first + AT_ONCE - 1, count))
             await connection.copy_records_to_table(table, records=rows, columns=COLUMNS)
         if present < count:
-            # The next row without a seq_id continues. A table of an earlier version has no sequence: this does nothing.
+            # The next row without a seq_id continues. A table of an earlier version has no sequence: then this does
+            # nothing.
             set_next = "SELECT setval(pg_get_serial_sequence($1, 'seq_id'), $2)"
             await connection.execute(set_next, quote_name(table), count)
             await connection.execute(f"ANALYZE {quote_name(table)}")
@@ -76,7 +77,7 @@ def _table(name: str) -> str:
 
 
 async def _present(connection: "asyncpg.Connection[asyncpg.Record]", table: str) -> int:
-    """How many devices the table holds, which are all ours."""
+    """The number of devices in the table. Raises `Conflict` if some were not made here."""
     query = (
         "SELECT count(*) AS count, coalesce(max(seq_id), 0) AS highest, "  # noqa: S608 - the name is quoted
         f"count(*) FILTER (WHERE NOT starts_with(user_id, $1)) AS foreign_ones FROM {quote_name(table)}"

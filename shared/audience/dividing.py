@@ -1,4 +1,4 @@
-"""The time zones of the devices in a push table: keys of devices, by the text of their `tz`."""
+"""The time zones of devices in a push table: keys by the text of `tz`."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from shared.domain.audience.devices import Keys
 
 
 class Divided(Struct, frozen=True):
-    """Ascending keys by the first 64 characters of `tz`, up to the key `edge`. `last`: nothing follows."""
+    """Ascending keys by the first 64 characters of `tz`, up to the key `edge`. `last`: no rows follow."""
 
     keys: list[tuple[str | None, Keys]]
     edge: int
@@ -19,19 +19,19 @@ class Divided(Struct, frozen=True):
 
 
 class DividedUsers(Struct, frozen=True):
-    """Ascending keys by `tz`, and how many users they belong to."""
+    """Ascending keys by `tz`, and the number of their users."""
 
     keys: list[tuple[str | None, Keys]]
     users: int
 
 
 def keys_of(content: bytes) -> Keys:
-    """Keys as the server sends them, in ascending order."""
+    """Keys as the server sends them (big-endian, 8 bytes each), sorted."""
     return np.sort(np.frombuffer(content, ">i8").astype(np.int64), kind="stable")
 
 
 def divided_users(rows: Sequence[Any]) -> DividedUsers:
-    """Rows of key, user and `tz`."""
+    """Group rows of key, user and `tz`."""
     found: defaultdict[str | None, list[int]] = defaultdict(list)
     for key, _, text in rows:
         found[text].append(key)

@@ -1,4 +1,4 @@
-"""Questions about PostgreSQL and its push tables, for `carillon doctor` and the API. Every statement reads."""
+"""Read-only questions about PostgreSQL and its push tables, for `carillon doctor` and the API."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ ORDER BY given.name
 
 
 class FoundTable(Struct, frozen=True):
-    """A push table, and the columns and indexes that it lacks. `kind` is PostgreSQL's letter, such as `v` for a view.
+    """A push table, and its missing columns and indexes. `kind` is PostgreSQL's letter, such as `v` for a view.
     `key_type` is the type of `seq_id` if it is no integer."""
 
     name: str
@@ -35,15 +35,15 @@ class FoundTable(Struct, frozen=True):
 
 
 class AudienceInspection:
-    """Questions to one database. All raise `Unavailable`."""
+    """Questions to one database."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
     async def read_version(self) -> tuple[str, int]:
-        """The version of the server as text and as number (150004). An answer proves that login and database are good.
+        """The server's version as text and as number (150004). An answer proves that login and database are good.
 
-        Raises `Denied` for a login that is refused, `NotFound` for a database that is missing.
+        Raises `Denied` for a refused login, `NotFound` for a missing database.
         """
         try:
             [row] = await self._connections.fetch(_SERVER)
@@ -57,7 +57,6 @@ class AudienceInspection:
         return row["version"], row["number"]
 
     async def find_tables(self, names: Sequence[str]) -> list[FoundTable]:
-        """The tables of these names that exist."""
         quoted = [statements.quote_name(name) for name in names]
         found = await self._connections.fetch(_TABLES, list(names), quoted)
         return [await self._describe(row) for row in found]

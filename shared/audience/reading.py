@@ -1,4 +1,4 @@
-"""The server's answer when it is asked for rows of a table: one row, with all of a column in one value."""
+"""The server's answer with rows of a table: a single row that holds all of a column in one value."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from shared.domain.errors import Invalid
 
 
 class TableRows(Struct, frozen=True, eq=False):
-    """Rows of a table of recipients, in the order of their `keys`: a list of UTF-8 texts for each column that was asked
-    for. NULL is empty. Rows that share a key come in the order of their texts, so always in the same."""
+    """Rows of a table of recipients in the order of their `keys`: a list of UTF-8 texts per requested column. NULL
+    is empty. Rows that share a key come in the order of their texts, so always in the same order."""
 
     keys: Keys
     columns: tuple[list[bytes], ...]
@@ -22,7 +22,7 @@ class TableRows(Struct, frozen=True, eq=False):
 
 def devices_of(rows: Sequence[Any]) -> Devices:
     """The devices in the answer to a statement of `statements`. Raises `Invalid` for a text that is not UTF-8, which
-    only a damaged table holds: a server looks at what it converts, not at what it stores as UTF-8 already."""
+    only a damaged table holds: the server does not check texts that it already stores as UTF-8."""
     [row] = rows
     if row[KEY] is None:
         return NOBODY
@@ -32,7 +32,7 @@ def devices_of(rows: Sequence[Any]) -> Devices:
 
 
 def table_rows_of(rows: Sequence[Any], columns: Sequence[str]) -> TableRows:
-    """The rows in the answer to `statements.read_columns`. Raises `Invalid`, as `devices_of` does."""
+    """The rows in the answer to `statements.read_columns`. Raises `Invalid` as `devices_of` does."""
     [row] = rows
     if row[KEY] is None:
         return TableRows(NO_KEYS, tuple([] for _ in columns))

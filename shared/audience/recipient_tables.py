@@ -1,7 +1,7 @@
-"""Tables of recipients: whatever columns their owner gives them, and a key to walk along.
+"""Tables of recipients: any columns, and a key to walk along.
 
-The guarantees are those of `shared.audience`. Columns are asked for by the names that a file's header would give them
-(`shared.domain.audience.column_names`); into a statement they go as the catalogue has them, and quoted.
+The guarantees are those of `shared.audience`. Callers name columns as a file's header would
+(`shared.domain.audience.column_names`); statements use the catalogue's names, quoted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _ALL = 2**63 - 1
 
 
 class RecipientTables:
-    """The tables of recipients in one database. All that asks raises `Unavailable` when the server gives no answer."""
+    """The tables of recipients in one database."""
 
     def __init__(self, connections: Connections, *, scan_rows: int) -> None:
         self._connections = connections
@@ -30,12 +30,11 @@ class RecipientTables:
 
     @classmethod
     def beside(cls, audience: Audience) -> Self:
-        """The tables of the audience's own database, by its connections."""
+        """The tables of the audience's own database, over its connections."""
         return cls(audience.connections, scan_rows=audience.scan_rows)
 
     async def check(self, table: str, filters: Mapping[str, str], columns: Sequence[str]) -> None:
-        """Find out now whatever would keep a job from reading these columns. Raises `Invalid`, and says of which
-        field."""
+        """Find faults that would stop a job from reading these columns. Raises `Invalid`, and names the field."""
         await check(self._connections, self._tables, table, conditions(filters), KEY, _read_statement(columns))
 
     async def columns(self, table: str) -> tuple[str, ...]:
@@ -43,20 +42,19 @@ class RecipientTables:
         return (await self._tables.describe(table)).names()
 
     async def highest(self, table: str) -> int:
-        """The greatest seq_id, as `Audience.highest` gives it."""
         return await self._rows.highest(table)
 
     async def cut(
         self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
-        """The next cuts, as `Audience.cut` gives them. These tables know no zones."""
+        """See `Audience.cut`; these tables have no zones, so `zone` is ignored."""
         return await self._rows.cut(table, filters, after=after, upto=upto, size=size, batches=batches)
 
     async def read(
         self, table: str, filters: Mapping[str, str], keys: KeyRange, columns: Sequence[str], *, limit: int = _ALL
     ) -> TableRows:
-        """The rows of a range that the filters keep: the first `limit` of them, and all that share the last one's
-        seq_id. Raises `Invalid`."""
+        """The rows of a range that the filters keep: the first `limit`, and all that share the last one's seq_id.
+        `Invalid` is raised as in `Audience.read`."""
         bounds = (keys.after, keys.upto, limit)
         rows = await self._tables.ask(table, conditions(filters), _read_statement(columns), *bounds)
         return table_rows_of(rows, columns)

@@ -1,7 +1,7 @@
-"""The statements that an audience needs, as text with numbered parameters.
+"""The statements of an audience, as text with numbered parameters.
 
-Into the text go quoted names and the types that the catalogue gave, nothing else. So one table and one shape of filters
-make one text, which each connection prepares once.
+The text contains only quoted names and types from the catalogue. So one table and one shape of filters give one text,
+which each connection prepares once.
 """
 
 # ruff: noqa: S608 - making statements is what this module is for, and the rule above is what keeps it safe
@@ -13,16 +13,16 @@ from shared.domain.audience.audiences import Condition
 
 PING = "SELECT 1"
 
-# How many rows the catalogue takes the table ($1) to have: below 1 where nobody has counted yet.
+# The catalogue's estimate of the rows of the table ($1): below 1 if it was never analysed.
 ROWS = "SELECT reltuples::bigint AS rows FROM pg_catalog.pg_class WHERE oid = to_regclass($1::text)"
 
-TEXT_CHARACTERS = 64  # of a zone or a locale that a count tells; real ones are far shorter
+TEXT_CHARACTERS = 64  # of a zone or a locale in a count; real ones are far shorter
 
-# A device's own columns; its zone besides, where it is asked for.
+# The columns of a device, and its zone if it is asked for.
 _TEXTS = (USER, "token", "locale")
 _TEXTS_AND_ZONE = (*_TEXTS, ZONE)
 
-# What is counted of some rows, by zone and locale.
+# The counts of some rows, by zone and locale.
 _GROUPS = f"""SELECT kept, left(zone, {TEXT_CHARACTERS}) AS zone, left(locale, {TEXT_CHARACTERS}) AS locale,
        min({KEY})::bigint AS first, max({KEY})::bigint AS upto, count(*) AS devices,
        count(*) FILTER (WHERE token <> '') AS reachable,
@@ -45,7 +45,7 @@ def highest(table: str) -> str:
 
 
 def probe(column_type: str) -> str:
-    """Fails unless values ($1) can be read as this type and compared."""
+    """Fails unless the values ($1) can be read as this type and compared."""
     return PROBE.format(type=column_type)
 
 
@@ -56,7 +56,7 @@ def read(table: Table, conditions: Sequence[Condition]) -> str:
 
 
 def read_columns(table: Table, conditions: Sequence[Condition], *, columns: Sequence[str]) -> str:
-    """The devices of `read`, with these columns as texts, called `text_0` and so on, in place of a device's own."""
+    """The rows of `read` with these columns as texts, named `text_0` and so on, in place of a device's columns."""
     kept = _all_clauses(table, conditions, first=4)
     found = f"{_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
     return _aggregate(found, {text_name(place): quote_name(column) for place, column in enumerate(columns)})
@@ -70,17 +70,15 @@ def text_name(place: int) -> str:
 def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
     """The devices of `read` with the keys in $4.
 
-    The bounds let the planner walk along a part of the index where the keys lie close together.
+    The bounds let the planner walk along a part of the index if the keys lie close together.
     """
     kept = f"{KEY} IN (SELECT unnest($4::bigint[])) AND {_all_clauses(table, conditions, first=5)}"
     return _in_columns(f"{_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES")
 
 
 def divide(table: Table, conditions: Sequence[Condition]) -> str:
-    """The keys that the filters keep of the first $3 rows between $1 and $2, as integers of 8 bytes: a group for each
-    `tz`. Rows that the filters do not keep are a group of their own, so that the groups tell how far the statement
-    scanned.
-    """
+    """The keys that the filters keep of the first $3 rows between $1 and $2, as integers of 8 bytes: a group per
+    `tz`. The other rows are a group too, so that the groups say how far the statement scanned."""
     return f"""
 SELECT text, count(*) AS rows, max({KEY}) AS upto, string_agg(int8send({KEY}), ''::bytea) FILTER (WHERE kept) AS keys
 FROM (SELECT {KEY}, kept, CASE WHEN kept THEN left(text, {TEXT_CHARACTERS}) END AS text
@@ -90,32 +88,32 @@ GROUP BY text, kept"""
 
 
 def divide_users(table: Table) -> str:
-    """Key, user and `tz` of up to $2 devices of the users in $1."""
+    """Key, user and `tz` of at most $2 devices of the users in $1."""
     text = f"left(tz::text, {TEXT_CHARACTERS}) AS text"
     return f"SELECT {KEY}::bigint, {USER}::text, {text} FROM {_rows_of_users(table)} LIMIT $2::bigint"
 
 
 def shared_key(table: Table) -> str:
-    """A key of those in $1 that several rows share, if there is one."""
+    """A key among those in $1 that several rows share, if there is one."""
     among = f"{KEY} IN (SELECT unnest($1::bigint[]))"
     return f"SELECT {KEY} FROM {quote_name(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
 
 
 def of_users(table: Table, conditions: Sequence[Condition]) -> str:
-    """Up to $2 devices of the users in $1, in the order of their keys, with their zones."""
+    """At most $2 devices of the users in $1, in the order of their keys, with their zones."""
     kept = _all_clauses(table, conditions, first=3)
     return _in_columns(f"{_rows_of_users(table)} AND {kept} ORDER BY {KEY} LIMIT $2::bigint", _TEXTS_AND_ZONE)
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
     """The first $3 keys between $1 and $2 that the filters keep, as integers of 8 bytes, out of the first $4 rows; of
-    the last key, all of them. If the filters keep none of these, `upto` tells how far the scan went.
+    the last key, all of them. If the filters keep none of these, `upto` says how far the scan went.
 
-    Both come from one statement, and so from one snapshot: a row that somebody deletes between two statements would
-    move the end of the scan beyond rows that it never looked at.
+    Both come from one statement, and so from one snapshot: a row that is deleted between two statements would move the
+    end of the scan beyond rows that were not scanned.
 
-    The inner limit bounds how far one statement scans, however few rows the filters keep. It stands between the order
-    and the filters, so every plan has to walk along the index of keys.
+    The inner limit bounds the scan of one statement, however few rows the filters keep. It comes between the order and
+    the filters, so every plan has to walk along the index of keys.
     """
     edge = f"SELECT {KEY}::bigint FROM {_interval(table)} ORDER BY {KEY} OFFSET $4::bigint - 1 LIMIT 1"
     return f"""
@@ -128,10 +126,10 @@ FROM (SELECT string_agg(int8send({KEY}::bigint), ''::bytea) AS keys
 
 
 def tally(table: Table, conditions: Sequence[Condition]) -> str:
-    """The rows that the filters keep of the first $3 between $1 and $2, by zone and locale. Other rows have groups of
-    their own, so that the groups tell how far the statement scanned.
+    """The rows that the filters keep of the first $3 between $1 and $2, by zone and locale. The other rows have their
+    own groups, so that the groups say how far the statement scanned.
 
-    `users` are hashes of 8 bytes, one for each device that has a user.
+    `users` are hashes of 8 bytes, one per device with a user.
     """
     return f"""
 {_GROUPS}
@@ -144,7 +142,7 @@ GROUP BY 1, 2, 3"""
 
 
 def tally_of_users(table: Table) -> str:
-    """The devices of the users in $1, which are found as `of_users` finds them, in groups as `tally` makes them."""
+    """The devices of the users in $1, found as in `of_users`, in groups as in `tally`."""
     return f"""
 {_GROUPS}
 FROM (SELECT {KEY}, true AS kept, tz::text AS zone, locale::text, token::text, {USER}::text AS user_id
@@ -153,17 +151,16 @@ GROUP BY 1, 2, 3"""
 
 
 def _in_columns(found: str, texts: Sequence[str] = _TEXTS) -> str:
-    """These devices as `_aggregate` gives them."""
     return _aggregate(found, {text: text for text in texts})
 
 
 def _aggregate(found: str, texts: Mapping[str, str]) -> str:
-    """These rows as one: their keys as integers of 8 bytes, and each text column, by the name that it shall have, as
-    UTF-8 with a NUL, which no text of PostgreSQL holds, between two of them. All are NULL where there is nobody.
+    """These rows as one: their keys as integers of 8 bytes, and each text column as UTF-8 with a NUL between texts,
+    because no text of PostgreSQL contains one. All are NULL if there are no rows.
 
-    A row for each device would cost the server, the driver and whoever reads it more than twice as much.
+    One row per device would cost the server, the driver and the reader more than twice as much.
     """
-    # A name of its own: by that of the column, ORDER BY would mean the bigint, and no index of integers has its order.
+    # `key`, not the column's name: ORDER BY would else mean the bigint, whose order no index of integers has.
     columns = [f"string_agg(int8send(key), ''::bytea) AS {KEY}"]
     columns += [f"string_agg(textsend({name}), '\\x00'::bytea) AS {name}" for name in texts]
     details = [f"{KEY}::bigint AS key", *(f"coalesce({column}::text, '') AS {name}" for name, column in texts.items())]
@@ -175,8 +172,8 @@ def _interval(table: Table) -> str:
 
 
 def _rows_of_users(table: Table) -> str:
-    """The rows of the users in $1: as a subquery, because for an array of a few thousand users the planner would read a
-    table of millions."""
+    """The rows of the users in $1. A subquery, because for an array of a few thousand users the planner would read
+    all of a table of millions."""
     users = f"SELECT unnest($1::text[]::{table.columns[USER].type}[])"
     return f"{quote_name(table.name)} WHERE {USER} IN ({users}) AND {KEY} IS NOT NULL"
 
@@ -189,7 +186,7 @@ def _all_clauses(table: Table, conditions: Sequence[Condition], *, first: int) -
 
 
 def _clause(condition: Condition, column_type: str, number: int) -> str:
-    """A comparison as the column's type does it, like that with a literal, so that the column's index can serve.
+    """A comparison by the column's type, as with a literal, so that the column's index can serve.
 
     A single value takes the plain operator, with which an index of this column and the key keeps the order of keys.
     """
@@ -206,7 +203,7 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
-    """The values that the parameters of the conditions are bound to."""
+    """The values for the parameters of the conditions."""
     return [
         condition.values[0] if len(condition.values) == 1 and not condition.folded else list(condition.values)
         for condition in conditions
@@ -214,5 +211,5 @@ def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
 
 
 def _fold(text: str) -> str:
-    """The folded form of a `Condition`; an index on just this expression serves it."""
+    """The folded form of a `Condition`; an index on exactly this expression serves it."""
     return f"lower(translate(btrim({text}), '_', '-'))"

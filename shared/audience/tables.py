@@ -1,4 +1,4 @@
-"""The entries of PostgreSQL's catalogue about a push table."""
+"""PostgreSQL's catalogue entries about a push table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +16,9 @@ ZONE = "tz"
 DETAILS = (USER, "token", "locale", ZONE)
 KEY_TYPES = frozenset({"smallint", "integer", "bigint"})
 
-# A domain counts as the type beneath it, as PostgreSQL does when it compares. The modifier -1 keeps "(5)" and the like
-# out of the type's name: a cast to character(5) would cut a longer value and find what does not equal it.
-# A view and a foreign table have no indexes of their own: those of the tables below serve.
+# A domain counts as its base type, as in PostgreSQL's comparisons. The modifier -1 keeps "(5)" and the like out of the
+# type's name: a cast to character(5) would cut a longer value and find rows that do not equal it. A view and a foreign
+# table have no indexes of their own: those of their tables serve.
 DESCRIBE = """
 SELECT a.attname AS name,
        format_type(coalesce(nullif(t.typbasetype, 0), t.oid), -1) AS type,
@@ -36,8 +36,8 @@ WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped
 
 
 class Column(Struct, frozen=True):
-    """A column's type as SQL text that the catalogue gave, whether an index begins with it (`DESCRIBE`), whether only
-    the same bytes are equal by its collation, and whether an index says that no two rows share a value."""
+    """A column's type as SQL text from the catalogue; whether an index begins with it (`DESCRIBE`); whether its
+    collation equates only identical bytes; whether an index makes its values unique."""
 
     type: str
     indexed: bool
@@ -46,13 +46,13 @@ class Column(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """A push table that has all the columns that a push needs, or a table of recipients, which needs a key only."""
+    """A push table with all columns that a push needs, or a table of recipients, which needs only a key."""
 
     name: str
     columns: Mapping[str, Column]
 
     def type_of(self, condition: Condition) -> str:
-        """The type that the condition's values are read as. Raises `Invalid` for a column that is not there."""
+        """The type that the condition's values are read as. Raises `Invalid` for a missing column."""
         column = self.columns.get(condition.column)
         if column is None:
             hint = suggest(condition.column, self.columns)
@@ -64,8 +64,7 @@ class Table(Struct, frozen=True):
         return tuple(dict.fromkeys(map(column_name, self.columns)))
 
     def find(self, name: str, field: str) -> str:
-        """The column that is meant by such a name, as the catalogue has it. Raises `Invalid` where none or several
-        are."""
+        """The catalogue's name of the column with this header name. Raises `Invalid` if none or several match."""
         if name in self.columns:
             return name
         meant = [column for column in self.columns if column_name(column) == name]
@@ -76,7 +75,7 @@ class Table(Struct, frozen=True):
         return meant[0]
 
     def user_type(self) -> str:
-        """The type of `user_id`. Raises `Invalid` where we cannot tell which spellings of a file are one user."""
+        """The type of `user_id`. Raises `Invalid` if Carillon cannot tell which ids in a file are one user."""
         column = self.columns[USER]
         if column.type in NORMAL_FORMS and column.deterministic:
             return column.type
@@ -91,8 +90,7 @@ def read_table(name: str, rows: Sequence[Any], needed: Sequence[str] = DETAILS) 
     """The table that `DESCRIBE` found.
 
     Raises:
-        Invalid: there is no such table, or it lacks an integer for a key or a column that is needed; the field is the
-            app.
+        Invalid: there is no such table, or it lacks an integer key or a needed column (field `app`).
     """
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")

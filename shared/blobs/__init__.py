@@ -1,19 +1,18 @@
-"""Blobs are files of others and of our own: audiences that a job's `csvPath` names, and who was held out of it. They
-lie in S3, or in a folder where there is none.
+"""Blobs are files in S3 or in a folder: audiences that a job's `csvPath` names, and control groups of jobs.
 
 Guarantees:
 
-- **A path is data.** It reads "<bucket>/<key>" and is judged before anything is asked (`paths.py`): only the buckets
-  that the deployment allows can be reached, and nothing leads out of one.
-- **A read is of one version.** It gives exactly the bytes of the object that `stat` saw, or `Invalid`: one that was
-  replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
-- **A write shows whole or not at all**, whatever is killed, and replaces what was there. Repeating it is harmless.
-- **An upload in parts** is remembered by whoever takes its parts, by a path and a token: each part may come to another
-  process. Nobody sees an object before the parts are joined. A part that comes again takes the place of the one before.
-  All but the last have at least 5 MiB, as S3 wants it.
-- A server that is down or slow is `Unavailable`, and one that denies us is `Denied`, which is a kind of it; what works
-  again afterwards is simply used. A read whose connection breaks goes on where it stopped, and is given up once that
-  brings too little, several times over.
+- **A path is data.** It is "<bucket>/<key>" and is checked before any request (`paths.py`): only allowed buckets can be
+  reached, and no path leads out of one.
+- **A read is of one version.** It gives exactly the bytes of the object that `stat` saw, or `Invalid`: reading never
+  goes on from an object that was replaced, changed or deleted. Memory is bounded for any range.
+- **A write shows whole or not at all**, whatever is killed, and replaces the earlier object. It may be repeated.
+- **An upload in parts** is known by a path and a token, which the caller keeps: each part may come to another process.
+  The object is invisible before the parts are joined. A part replaces an earlier one of its number. All but the last
+  have at least 5 MiB, because S3 demands it.
+- A server that is down or slow is `Unavailable`; one that denies access is `Denied`, a kind of it. It is used again as
+  soon as it works. A read whose connection breaks goes on where it stopped; after several breaks with too few bytes in
+  between it is given up.
 
 Every implementation passes `tests/blobs`.
 """
@@ -27,103 +26,103 @@ CHUNK_BYTES = 2**20
 
 
 class Blobs(Protocol):
-    """Objects of some buckets. Whatever takes a path raises `Invalid` (`field` is `csvPath`) for one that breaks a
-    rule."""
+    """Objects of some buckets. A method with a path raises `Invalid` (field `csvPath`) if the path breaks a rule."""
 
     bucket: str
-    """The bucket for our own files: the upload folder and the control groups lie in it."""
+    """The bucket for Carillon's own files: the upload folder and the control groups."""
 
     async def stat(self, path: str) -> File:
-        """The object as it is now.
+        """Look at the object as it is now.
 
         Raises:
             Invalid: the path breaks a rule or names a bucket that is not allowed.
-            NotFound: there is no such object that we may read (`field` is `csvPath`); as `Hidden`, where access is
-                denied and nobody tells whether it is there.
-            Unavailable: nobody knows; this takes a few seconds at most.
+            NotFound: there is no readable object (field `csvPath`); as `Hidden`, if access is denied and the server
+                does not say whether it exists.
+            Unavailable: the state is unknown; this takes a few seconds at most.
         """
 
     def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
-        """Bytes `start` (from 0) to `end` (not included; the object's end at most), in chunks of at most `CHUNK_BYTES`.
+        """The bytes from `start` (from 0) to before `end` (or the object's end), in chunks of at most `CHUNK_BYTES`.
 
-        For an empty range nothing is read and nothing checked. A caller that may leave the iteration early closes it
+        For an empty range nothing is read or checked. A caller that may leave the iteration early closes it
         (`contextlib.aclosing`), so that its connection ends there.
 
         Raises:
-            Invalid: it is another object by now, or none (`field` is `csvPath`).
-            Unavailable: the rest cannot be had now; as `Denied`, where we may not read it any more.
+            Invalid: the object was replaced or is gone (field `csvPath`).
+            Unavailable: the rest cannot be read now; as `Denied`, if access is no longer allowed.
         """
 
     async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
-        """Make this the object at the path. Memory is bounded, and an error of `parts` passes and leaves all as it was.
+        """Write the object at the path. Memory is bounded; after an error of `parts`, the earlier object stays.
 
         Raises:
-            Invalid: nothing can be written there, whenever it is tried: the path breaks a rule, access is denied, or
-                there is no such bucket (`field` is `csvPath`).
-            Unavailable: it cannot be written now, or nobody knows whether it was.
+            Invalid: writing will always fail: the path breaks a rule, access is denied, or there is no such bucket
+                (field `csvPath`).
+            Unavailable: writing failed now, or its outcome is unknown.
         """
 
     async def begin_parts(self, path: str) -> str:
-        """Begin an upload in parts to this path: the token by which it goes on. Raises as `write`."""
+        """Begin an upload in parts to this path; return its token. Raises as `write`."""
 
     async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Keep this as the part with this number (from 1), and give its version.
+        """Keep the part with this number (from 1); return its version.
 
         Raises:
-            NotFound: there is no such upload, any more.
+            NotFound: the upload is over or unknown.
             Invalid, Unavailable: as `write`.
         """
 
     async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        """Make these parts, in the order of their numbers and each in this version, the object at the path. The upload
-        is over then, and its token means nothing any more. The path is of this upload alone: who joins its parts a
-        second time does not replace the object.
+        """Make the object at the path from these parts, in the order of their numbers, each in this version.
+
+        The upload is then over and its token void. The path belongs to this upload alone: a second call does not
+        replace the object.
 
         Raises:
-            NotFound: there is no such upload, any more: what is at the path tells whether its parts have been joined.
-                S3 may also answer as it did when they were.
-            Conflict: a part is not there, has another version, or is too small.
+            NotFound: the upload is over or unknown; the object at the path says whether its parts were joined. For a
+                joined upload, S3 may also repeat its first answer.
+            Conflict: a part is missing, has another version, or is too small.
             Invalid, Unavailable: as `write`.
         """
 
     async def drop_parts(self, path: str, token: str) -> None:
-        """Forget an upload and its parts; one that is over stays as it is. Raises `Invalid`, `Unavailable`."""
+        """Forget an upload and its parts; an upload that is over stays as it is. Raises `Invalid`."""
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
-        """A URL at which anybody may PUT the object for so long, without credentials. It begins with `/` if it is one
-        of our own API. Raises `Unavailable`."""
+        """A URL at which the object may be PUT for `seconds`, without credentials. It begins with `/` if it belongs to
+        Carillon's own API."""
 
     async def make_bucket(self) -> None:
-        """Make our own bucket where there is none.
+        """Make Carillon's own bucket if it is missing.
 
         Raises:
-            Denied: there is none, and we may not make it; or nobody may tell us.
-            Unavailable: nobody knows.
+            Denied: it is missing and may not be made, or may not be looked up.
+            Unavailable: its state is unknown.
         """
 
     async def verify(self) -> None:
-        """Find out whether our own bucket can be read and written, and leave nothing behind: no object is ever seen.
+        """Check that Carillon's own bucket can be read and written. No object is ever visible, and nothing stays
+        behind.
 
         Raises:
             NotFound: there is no such bucket.
-            Denied: we may not read or write there.
-            Unavailable: nobody knows.
+            Denied: reading or writing is not allowed.
+            Unavailable: the state is unknown.
         """
 
-    async def close(self) -> None:
-        """End the connections."""
+    async def close(self) -> None: ...
 
 
 class Uploads(Protocol):
-    """Takes the PUTs at the URLs that `upload_url` gave, where these are of our own API."""
+    """Takes the PUTs at URLs of `upload_url` that belong to Carillon's own API."""
 
     async def accept_upload(
         self, path: str, *, expires: str, signature: str, parts: AsyncIterator[bytes], max_bytes: int
     ) -> None:
-        """Store what comes; nothing of `parts` is taken before the URL is found to be one of ours.
+        """Store an upload; `parts` is not read before the URL is verified.
 
         Raises:
-            Forbidden: the URL is not ours, or has expired.
-            Invalid: there is more than `max_bytes` (`field` is `body`), and nothing was kept.
+            Forbidden: Carillon did not sign the URL, or it has expired.
+            Invalid: the upload exceeds `max_bytes` (field `body`), and nothing was kept.
             Unavailable: it cannot be stored now.
         """

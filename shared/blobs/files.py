@@ -1,15 +1,16 @@
-"""Blobs in a folder, for the embedded mode: the file of "<bucket>/<key>" lies at just that path below the folder.
+"""Blobs in a folder, for the embedded mode: the file of "<bucket>/<key>" is at that path below the folder.
 
     <folder>/carillon/jobs/job-1.csv    an object of the bucket `carillon`
-    <folder>/.partial/…                 what is being written; what a kill left there is removed after a day
-    <folder>/.parts/…                   uploads in parts (`folder_parts.py`), kept for a day if nobody completes them
+    <folder>/.partial/…                 files being written; remains of a killed process are removed after a day
+    <folder>/.parts/…                   uploads in parts (`folder_parts.py`), removed after a day if not completed
     <folder>/.upload-secret             signs the URLs of uploads (`permits.py`)
 
-- Links are not followed, wherever in a path one stands, so that no path leaves the folder. Only regular files are read.
+- Links are not followed anywhere in a path, so no path leaves the folder. Only regular files are read.
 - A version is the file's inode, size and time of change, which no program can set back. The file system keeps that time
-  in steps of a few milliseconds: what is rewritten in place twice within one, to the same size, looks the same.
-- Every step opens what it needs, on a thread, and closes it before it returns: nothing is left open when somebody is
-  cancelled, and reading by path sees every replacement.
+  in steps of a few milliseconds: a file that is rewritten in place twice within one step, to the same size, looks the
+  same.
+- Every step opens what it needs, on a thread, and closes it before it returns: a cancellation leaves nothing open, and
+  reading by path sees every replacement.
 """
 
 import asyncio
@@ -34,11 +35,11 @@ from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
 from shared.runtime.clock import Clock, SystemClock
 
 BUCKET = "carillon"
-NAME_BYTES = 255  # what nearly every file system allows
+NAME_BYTES = 255  # the limit of nearly every file system
 ABANDONED_SECONDS = 86_400.0
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe must not keep us waiting
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a named pipe must not block
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _OF_ANOTHER_KIND = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
 _WITHOUT_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
@@ -60,7 +61,7 @@ class FolderBlobs:
 
     @classmethod
     def open(cls, url: str, *, allowed_buckets: Iterable[str] = (), clock: Clock | None = None) -> Self:
-        """The files below `file:///absolute/path`, which is made when something is first written. Raises `Invalid`."""
+        """Use the folder of `file:///absolute/path`; the first write makes it. Raises `Invalid`."""
         parts = urlsplit(url)
         folder = unquote(parts.path)
         if parts.netloc or not folder.startswith("/") or parts.query or parts.fragment or "\0" in folder:
@@ -126,13 +127,12 @@ class FolderBlobs:
         await self.write(path, _limit_size(parts, max_bytes))
 
     async def make_bucket(self) -> None:
-        """The folder is the bucket, and is made with its first file."""
+        """Do nothing: the folder is the bucket, and its first file makes it."""
 
     async def verify(self) -> None:
         await _on_thread(self._verify)
 
-    async def close(self) -> None:
-        """Nothing is kept open."""
+    async def close(self) -> None: ...
 
     def _place(self, path: str) -> Place:
         place = find_place(path, self._buckets)
@@ -154,7 +154,7 @@ class FolderBlobs:
         try:
             with self._open_file(place) as file:
                 chunk = os.pread(file, size, at)
-                # The version is looked at after the reading: a change shows in it before the new bytes can be read.
+                # The version is checked after reading: a change shows in it before the new bytes can be read.
                 unchanged = _version(os.fstat(file)) == blob.version
         except FileNotFoundError:
             raise Invalid(f"{blob.path}: the file is gone", field=FIELD, value=blob.path) from None
@@ -163,7 +163,7 @@ class FolderBlobs:
         return chunk
 
     def _verify(self) -> None:
-        """Write a file without a name, which nobody can ever see. The folder is made with the first real one."""
+        """Write a file without a name, which no program can see. The first real file makes the folder."""
         folder = next(folder for folder in (self._folder, *self._folder.parents) if folder.exists())
         if folder != self._folder:
             if not os.access(folder, os.W_OK | os.X_OK):
@@ -180,13 +180,13 @@ class FolderBlobs:
         for old in self._drafts.iterdir():
             with suppress(FileNotFoundError):
                 found = old.stat()
-                # A second name is of a file that shows: to remove it would give the file another version.
+                # A file with a second name is visible: removing this name would give it another version.
                 if time.time() - found.st_mtime > ABANDONED_SECONDS and found.st_nlink < 2:
                     old.unlink()
         os.close(os.open(draft, _DRAFT, 0o600))
 
     def _show_first(self, draft: Path, path: str, place: Place) -> bool:
-        """Show the draft unless something is there: a job may be reading it."""
+        """Show the draft unless there is an object, which a job may be reading."""
         try:
             self._show(draft, path, place, move=_move_first)
         except FileExistsError:
@@ -209,7 +209,7 @@ class FolderBlobs:
 
     @contextmanager
     def _open_file(self, place: Place) -> Iterator[int]:
-        """A descriptor of the file. Raises `FileNotFoundError` for whatever is not a regular file."""
+        """A descriptor of the file. Raises `FileNotFoundError` for anything but a regular file."""
         *folders, name = place.bucket, *place.parts
         try:
             with self._open_folder(folders) as folder:
@@ -227,7 +227,7 @@ class FolderBlobs:
 
     @contextmanager
     def _open_folder(self, names: list[str], *, make: bool = False) -> Iterator[int]:
-        """A descriptor of a folder below ours, reached step by step: no link can come in between."""
+        """A descriptor of a folder below the root, opened step by step, so that no link can come in between."""
         folder = os.open(self._folder, _FOLDER)
         try:
             for name in names:
@@ -247,13 +247,13 @@ def _version(found: os.stat_result) -> str:
 
 
 def _append(draft: Path, part: bytes) -> None:
-    # This never makes the file: a thread that outlived its task must not bring back what that has removed.
+    # This never makes the file: a thread that outlived its task must not restore a file that the task removed.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_APPEND), "wb") as file:
         file.write(part)
 
 
 def _move_first(draft: Path, name: str, *, dst_dir_fd: int) -> None:
-    """Raises `FileExistsError`. A file system without links does not tell: there the last one stays."""
+    """Raises `FileExistsError`. Without support for links it cannot tell: then the last file stays."""
     try:
         os.link(draft, name, dst_dir_fd=dst_dir_fd)
     except OSError as error:
@@ -279,7 +279,7 @@ async def _limit_size(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncItera
 
 
 async def _on_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do the work on a thread, where it may block. A refusal of the file system is `Unavailable`."""
+    """Do blocking work on a thread. A refusal of the file system is `Unavailable`."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except PermissionError as error:

@@ -1,12 +1,12 @@
-"""Uploads in parts where files lie in a folder.
+"""Uploads in parts for files in a folder.
 
     <.parts>/<token>/00001    the first part
     <.parts>/<token>/.<…>     a part that is being written
     <.parts>/.<…>             an upload that is over, and is being removed
 
-A part shows whole, and its version is the hash of its content. So what another process has replaced, or what a crash of
-the machine has left half written, is found when the parts are joined. An upload is over in one step: its folder loses
-its name before anything in it is removed. All of it blocks.
+A part shows whole, and its version is the hash of its content. So joining finds parts that another process has
+replaced, or that a crash of the machine has left half written. An upload ends in one step: its folder is renamed before
+its content is removed. All methods block.
 """
 
 import secrets
@@ -28,14 +28,13 @@ log = structlog.get_logger(__name__)
 
 
 class FolderParts:
-    """The parts of uploads, a folder each. One untouched for `abandoned_seconds` goes when another one begins."""
+    """The parts of uploads, a folder each. `begin` removes uploads that were untouched for `abandoned_seconds`."""
 
     def __init__(self, folder: Path, *, abandoned_seconds: float) -> None:
         self._folder = folder
         self._abandoned = abandoned_seconds
 
     def begin(self) -> str:
-        """The token of a new upload."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for old in self._folder.iterdir():
             with suppress(FileNotFoundError):
@@ -46,7 +45,7 @@ class FolderParts:
         return token
 
     def put(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Store a part, in the place of what had its number; its version."""
+        """Store a part, in place of an earlier one of its number; return its version."""
         folder = self._folder / token
         draft = folder / f".{secrets.token_hex(8)}"
         try:
@@ -59,9 +58,9 @@ class FolderParts:
         return _version(content)
 
     def join(self, path: str, token: str, parts: Sequence[tuple[int, str]], target: Path) -> None:
-        """Write these parts, each in its version, into the empty file that is there."""
+        """Write these parts, each in its version, into the existing empty file."""
         folder = self._folder / token
-        # This never makes the file: a thread that outlived its task must not bring back what that has removed.
+        # This never makes the file: a thread that outlived its task must not restore a file that the task removed.
         with target.open("r+b") as joined:
             for number, version in parts:
                 content = _read(path, folder, number, version)
@@ -70,12 +69,12 @@ class FolderParts:
                 joined.write(content)
 
     def drop(self, token: str) -> None:
-        """Forget an upload; one that is gone stays so."""
+        """Forget an upload; a missing one is no error."""
         with suppress(FileNotFoundError):
             self._remove(self._folder / token)
 
     def _remove(self, folder: Path) -> None:
-        """Take the name away and then the content. The rest of that goes when another upload begins, a day later."""
+        """Rename the folder, then remove it. A later `begin` removes remains."""
         gone = self._folder / f".{secrets.token_hex(16)}"
         folder.rename(gone)
         try:
@@ -85,7 +84,7 @@ class FolderParts:
 
 
 def no_upload(path: str) -> NotFound:
-    """The error for a caller that goes on with an upload once it is over."""
+    """The error for a caller that goes on with an upload that is over."""
     return NotFound(f"{path}: there is no such upload", field=FIELD, value=path)
 
 

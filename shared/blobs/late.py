@@ -1,4 +1,4 @@
-"""Blobs that are opened with the first use of a file: the driver of S3 takes a third of a second to load, and 40 MB."""
+"""Opens blobs at the first use of a file: the driver of S3 takes a third of a second to load, and 40 MB."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -16,7 +16,7 @@ class LateBlobs:
         self._late = Late("the place of the files", load)
 
     async def load(self) -> None:
-        """Open them now, for whoever has no time later."""
+        """Open them now, for a caller that has no time later."""
         await self._late.get()
 
     async def stat(self, path: str) -> File:

@@ -1,4 +1,4 @@
-"""Which paths may be asked for. A path is "<bucket>/<key>", as Marathon's `csvPath`."""
+"""Rules of paths. A path is "<bucket>/<key>", as in Marathon's `csvPath`."""
 
 import re
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from shared.domain.errors import Invalid
 FIELD = "csvPath"
 KEY_BYTES = 1_024  # S3's own limit
 
-# S3's rule for new buckets and for those of before 2018; what begins with a dot is never one.
+# S3's rules for new buckets and for those from before 2018; a name never begins with a dot.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -22,12 +22,11 @@ class Place(NamedTuple):
 
     @property
     def parts(self) -> list[str]:
-        """The texts between the slashes of the key."""
         return self.key.split("/")
 
 
 def buckets_of(default: str, allowed: Collection[str]) -> frozenset[str]:
-    """The buckets that paths may name: those allowed, and the default one. Raises `Invalid` for what names none."""
+    """The buckets that paths may name: the allowed ones and the default one. Raises `Invalid` for a bad name."""
     for bucket in (default, *allowed):
         if not _BUCKET.fullmatch(bucket):
             raise Invalid(f"{bucket!r} is not the name of a bucket", field="blobs")
@@ -35,7 +34,7 @@ def buckets_of(default: str, allowed: Collection[str]) -> frozenset[str]:
 
 
 def find_place(path: str, buckets: Collection[str]) -> Place:
-    """The bucket and the key that a path names. Raises `Invalid` with the rule that it breaks."""
+    """The bucket and the key of a path. Raises `Invalid` with the rule that the path breaks."""
     bucket, _, key = path.partition("/")
     try:
         _check_key(key)
@@ -62,6 +61,6 @@ def _check_key(key: str) -> None:
         raise ValueError(f"the key must have at most {KEY_BYTES} bytes")
     if _CONTROL.search(key):
         raise ValueError("the key must have no control characters")
-    # In S3 these could be names, but HTTP clients and servers take them for ways to other places.
+    # S3 allows these as names, but HTTP clients and servers resolve them to other places.
     if not {".", ".."}.isdisjoint(key.split("/")):
         raise ValueError("no part of the key may be . or ..")

@@ -1,7 +1,7 @@
-"""Permits to put a file into a folder without credentials, for whoever has a URL that we signed, until it expires.
+"""Permits to put a file into a folder without credentials: a signed URL is valid until it expires.
 
-A permit is the HMAC-SHA256 of what it allows, keyed by a secret that lies in the folder and that only its owner reads.
-All processes on the folder share it; deleting it takes all permits back.
+A permit is the HMAC-SHA256 of what it allows. Its key is a secret in the folder that only the folder's owner can read.
+All processes on the folder share it; deleting it revokes all permits.
 """
 
 import hmac
@@ -25,7 +25,7 @@ def permitted_url(folder: Path, path: str, expires: int) -> str:
 
 
 def check_permit(folder: Path, path: str, expires: str, signature: str, *, now: float) -> None:
-    """Raise `Forbidden` unless this is what a URL of ours says, and not too late. Blocks."""
+    """Raise `Forbidden` unless the signature matches and the URL has not expired. Blocks."""
     right = _signature(_secret(folder), path, expires)
     if not hmac.compare_digest(signature.encode(errors="replace"), right.encode()):
         raise Forbidden("this is not a URL that was given out for uploading")
@@ -45,7 +45,7 @@ def _secret(folder: Path) -> bytes:
     draft = folder / f"{_SECRET}.{secrets.token_hex(8)}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
         written.write(secrets.token_bytes(32))
-    # Two processes may come here at once; a link, unlike a renaming, keeps what the first one made.
+    # Two processes may come here at once; a link, unlike a renaming, keeps the file of the first one.
     with suppress(FileExistsError):
         os.link(draft, file)
     draft.unlink()

@@ -1,5 +1,5 @@
-"""The codes by which S3 refuses for good, and what they mean to whoever asked. All other codes may pass, or are not the
-fault of whoever named the path: credentials that do not serve, a server in trouble."""
+"""The codes by which S3 refuses for good, and their meaning to the caller. Other codes may pass, or are not the
+fault of the path: bad credentials, a server in trouble."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ MISSING = {
     "AccessDenied": "S3 denies access, which is also its answer for a missing object where listing is not allowed",
     "InvalidObjectState": "the object is archived and must be restored first",
 }
-"""The meanings of codes to somebody who looks for an object."""
+"""The meaning of codes when an object is looked up."""
 
 CHANGED = {
     "PreconditionFailed": "the object has changed",
@@ -29,15 +29,14 @@ CHANGED = {
     "NoSuchBucket": "the bucket is gone",
     "InvalidObjectState": MISSING["InvalidObjectState"],
 }
-"""The meanings to somebody who has seen the object before. Access that is denied now was granted then, and may be
-again."""
+"""The meaning for an object that was seen before. Access that is denied now was granted then, and may be again."""
 
 UNWRITABLE = {
     "AccessDenied": "S3 denies access",
     "AllAccessDisabled": "S3 denies access",
     "NoSuchBucket": "there is no such bucket",
 }
-"""The meanings to somebody who writes."""
+"""The meaning when an object is written."""
 
 NO_UPLOAD = "NoSuchUpload"
 
@@ -46,7 +45,7 @@ MISMATCHED = {
     "InvalidPartOrder": "the parts are not in order",
     "EntityTooSmall": "a part that is not the last is too small",
 }
-"""The meanings to somebody who joins the parts of an upload."""
+"""The meaning when the parts of an upload are joined."""
 
 
 DENIALS = {"ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}
@@ -60,9 +59,9 @@ def is_denial(answer: Mapping[str, Any]) -> bool:
 
 
 def refusal(answer: Mapping[str, Any], operation: str) -> str:
-    """S3's code in this answer to an operation; where it has no body, the one that its status stands for.
+    """S3's code in this answer; without a body, the code for its status.
 
-    Empty for what others refused, such as those who hand out credentials.
+    Empty for refusals of other servers, such as those that issue credentials.
     """
     code = str(answer.get("Error", {}).get("Code", ""))
     return _BY_STATUS.get(code, code) if operation in _READS | _WRITES else ""

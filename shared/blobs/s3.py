@@ -1,11 +1,11 @@
-"""Blobs in S3, or in what speaks its protocol: the one place that knows the driver and translates its errors.
+"""Blobs in S3, or a server with its protocol: the only place that knows the driver and translates its errors.
 
 - A version is the object's ETag as the server writes it, and every read demands it (`If-Match`).
-- Nothing is connected before it is needed, and credentials that cannot be had are looked for again the next time.
-- Requests are repeated by the driver, within the deadline of the call; the body of an answer is resumed here.
-- A large object is written in parts. A write that fails is aborted; one that is killed leaves parts that nobody
-  sees but that are stored, so a bucket should have a lifecycle rule for incomplete uploads.
-- Checksums beyond S3's oldest are neither sent nor asked for: many other servers do not know them.
+- Nothing is connected before it is needed. Missing credentials are looked for again at the next call.
+- The driver repeats requests within the deadline of the call; this module resumes the body of an answer.
+- A large object is written in parts. A failed write is aborted; a killed one leaves invisible parts that are stored, so
+  a bucket should have a lifecycle rule for incomplete uploads.
+- Only S3's oldest checksums are used: many other servers do not know the newer ones.
 """
 
 import asyncio
@@ -32,26 +32,26 @@ from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Un
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context
 
-if TYPE_CHECKING:  # stubs, which only development has
+if TYPE_CHECKING:  # stubs, which are installed only for development
     from aiobotocore.response import StreamingBody
     from types_aiobotocore_s3 import S3Client
 
 CONNECT_SECONDS = 3.0
 ATTEMPTS = 3  # of one request
-BREAKS = 3  # of the bodies of answers, without a chunk's worth of bytes in between
+BREAKS = 3  # of the bodies of answers, with less than a chunk in between
 PART_BYTES = 8 * 2**20  # 10,000 of them are S3's limit: 80 GB
 PART_SECONDS = 60.0
 CONNECTIONS = 50
 
-# While a body is read, the driver lets aiohttp's own errors through.
+# While a body is read, the driver lets aiohttp's errors through.
 FAILURES = (BotoCoreError, aiohttp.ClientError, OSError)
 
 log = structlog.get_logger(__name__)
 
 
 class S3Blobs:
-    """See `shared.blobs.Blobs`. One client serves the process; where S3 has another address for those outside, a second
-    one signs their URLs and asks for nothing."""
+    """See `shared.blobs.Blobs`. One client serves the process. If S3 has another address for outside callers, a
+    second one only signs their URLs."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class S3Blobs:
         silence_seconds: float = 10.0,
         tls: TlsSettings = NO_FILES,
     ) -> Self:
-        """Ready to ask for objects of the bucket in `s3://<bucket>` and of those allowed. An empty setting comes from
-        the environment, as AWS's own tools read it; a signature holds for one host, so URLs for uploads are signed for
-        `public_endpoint_url`, or for `endpoint_url` if that is empty.
+        """Prepare for the bucket in `s3://<bucket>` and the allowed ones. Empty settings come from the environment, as
+        in AWS's own tools. URLs for uploads are signed for `public_endpoint_url`, or for `endpoint_url` if that is
+        empty, because a signature holds for one host.
 
-        A question takes at most `timeout_seconds`, all attempts together; one in which nothing comes for
-        `silence_seconds` is given up.
+        A call takes at most `timeout_seconds` for all attempts; an attempt without a byte for `silence_seconds` is
+        given up.
 
         Raises:
-            Invalid: a setting cannot be right.
-            Denied: the environment names what is not there, such as a profile. It is read anew each time.
+            Invalid: a setting is wrong.
+            Denied: the environment names something missing, such as a profile. It is read anew each time.
         """
         bucket, buckets = check_settings(
             url,
@@ -195,13 +195,13 @@ class S3Blobs:
             try:
                 await client.head_bucket(Bucket=self.bucket)
             except ClientError as error:
-                if error.response.get("Error", {}).get("Code") != "404":  # a HEAD has no body that tells more
+                if error.response.get("Error", {}).get("Code") != "404":  # a HEAD has no body
                     raise
                 with suppress(client.exceptions.BucketAlreadyOwnedByYou):  # another `init` has just made it
                     await client.create_bucket(Bucket=self.bucket)
 
     async def verify(self) -> None:
-        # An upload in parts that is aborted leaves no object. Where missing objects are hidden, reading proves nothing.
+        # An aborted upload in parts leaves no object. Reading proves nothing if the server hides missing objects.
         key = f".carillon-doctor-{secrets.token_hex(8)}"
         try:
             async with self._ask(self._timeout_seconds) as client:
@@ -220,7 +220,6 @@ class S3Blobs:
         await self._connections.aclose()
 
     async def _range(self, blob: File, place: Place, start: int, end: int) -> "StreamingBody":
-        """The body of an answer that has these bytes of this version."""
         async with self._ask(self._timeout_seconds) as client:
             with _final(blob.path, CHANGED):
                 answer = await client.get_object(
@@ -243,8 +242,7 @@ class S3Blobs:
             raise
 
     async def _abort(self, upload: dict[str, Any]) -> None:
-        """Abort the upload, if that can be done. Nobody waits for it, and what hinders it has mostly been told
-        already."""
+        """Abort the upload, if possible. No caller waits for it, and its fault has mostly been reported already."""
         try:
             async with self._ask(self._timeout_seconds) as client:
                 await client.abort_multipart_upload(**upload)
@@ -273,8 +271,8 @@ class S3Blobs:
 
     @asynccontextmanager
     async def _ask(self, seconds: float, endpoint_url: str | None = None) -> AsyncIterator["S3Client"]:
-        """The client of an endpoint, ours unless another is named, for so long. Answers that are somebody's fault are
-        for the caller to translate."""
+        """The client of an endpoint (default: the configured one), for `seconds`. The caller first translates
+        refusals that are a caller's fault."""
         try:
             async with asyncio.timeout(seconds):
                 yield await self._connect(self._endpoint_url if endpoint_url is None else endpoint_url)
@@ -305,7 +303,7 @@ class S3Blobs:
             endpoint_url=endpoint_url or None,
             config=AioConfig(
                 http_session_cls=_session_class(self._tls) if endpoint_url.startswith("https:") else AIOHTTPSession,
-                signature_version="s3v4",  # without it, URLs are signed in the way that newer regions refuse
+                signature_version="s3v4",  # without it, URLs are signed in a way that newer regions refuse
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=self._silence_seconds,
                 retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
@@ -317,7 +315,7 @@ class S3Blobs:
 
 
 def _session_class(tls: TlsSettings) -> type[AIOHTTPSession]:
-    """The driver's connections, trusting whom the settings say; those to AWS itself trust as AWS's own tools do."""
+    """The driver's connections with the settings' certificates; those to AWS itself trust as AWS's own tools do."""
 
     class TrustingSession(AIOHTTPSession):
         def _get_ssl_context(self) -> ssl.SSLContext:
@@ -327,7 +325,7 @@ def _session_class(tls: TlsSettings) -> type[AIOHTTPSession]:
 
 
 async def _next_of(body: "StreamingBody") -> bytes:
-    """The next bytes; none at the end, and where the connection broke."""
+    """The next bytes; none at the end, or if the connection broke."""
     try:
         return await body.read(CHUNK_BYTES)
     except FAILURES as error:
@@ -350,7 +348,7 @@ async def _pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 @contextmanager
 def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
-    """Raise `Invalid` for what S3 refuses for one of these reasons: it would refuse it again."""
+    """Raise `Invalid` if S3 refuses for one of these reasons, because it would refuse again."""
     try:
         yield
     except ClientError as error:
@@ -364,7 +362,7 @@ def _is_bucket_missing(error: ClientError) -> bool:
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:
-    """Ask with a GET why a HEAD was refused: only its refusal has a body. Raises `NotFound` if it is the path's
+    """Ask with a GET why a HEAD was refused: only the refusal of a GET has a body. Raises `NotFound` if the path is at
     fault."""
     try:
         answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")

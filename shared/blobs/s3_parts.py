@@ -1,5 +1,4 @@
-"""Objects that S3 gets in parts: those that we write ourselves, and uploads, whose parts come one by one, each to any
-process."""
+"""Objects that S3 gets in parts: Carillon's own large writes, and uploads whose parts come to any process."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -7,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from shared.blobs.paths import Place, find_place
 
-if TYPE_CHECKING:  # stubs, which only development has
+if TYPE_CHECKING:  # stubs, which are installed only for development
     from types_aiobotocore_s3 import S3Client
 
 
 class S3Parts:
-    """Writes parts. `connect` gives the client for one call about a path, and translates what S3 refuses."""
+    """Writes parts. `connect` gives the client for one call about a path, and translates S3's refusals."""
 
     def __init__(
         self, connect: Callable[[str], AbstractAsyncContextManager["S3Client"]], buckets: Collection[str]
@@ -21,24 +20,22 @@ class S3Parts:
         self._buckets = buckets
 
     async def begin(self, path: str) -> str:
-        """The id that S3 gives to a new upload to this path."""
+        """Begin an upload to this path; return S3's id."""
         place = find_place(path, self._buckets)
         async with self._connect(path) as client:
             return (await client.create_multipart_upload(Bucket=place.bucket, Key=place.key))["UploadId"]
 
     async def put(self, path: str, token: str, number: int, content: bytes) -> str:
-        """Store a part, in the place of what had its number; the ETag that it has now."""
+        """Store a part, in place of an earlier one of its number; return its ETag."""
         async with self._connect(path) as client:
             return (await client.upload_part(**self._upload(path, token), PartNumber=number, Body=content))["ETag"]
 
     async def join(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
-        """Make the object of these parts, each with its ETag."""
         listed: Any = [{"PartNumber": number, "ETag": version} for number, version in parts]
         async with self._connect(path) as client:
             await client.complete_multipart_upload(**self._upload(path, token), MultipartUpload={"Parts": listed})
 
     async def drop(self, path: str, token: str) -> None:
-        """Abort the upload."""
         async with self._connect(path) as client:
             await client.abort_multipart_upload(**self._upload(path, token))
 
@@ -47,5 +44,5 @@ class S3Parts:
 
 
 def upload_of(place: Place, token: str) -> dict[str, Any]:
-    """The arguments that name an upload in every call about it."""
+    """The arguments that name an upload in every call."""
     return {"Bucket": place.bucket, "Key": place.key, "UploadId": token}

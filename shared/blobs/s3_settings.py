@@ -1,4 +1,4 @@
-"""The rules of the settings of S3, checked without its driver: a process tells at its start what is wrong with them."""
+"""The rules of S3's settings, checked without the driver, so that a process reports mistakes at its start."""
 
 import re
 from collections.abc import Collection
@@ -21,7 +21,7 @@ def check_settings(
     secret_key: str,
     allowed_buckets: Collection[str],
 ) -> tuple[str, frozenset[str]]:
-    """The bucket for our own files, and all that paths may name. Raises `Invalid`."""
+    """The bucket for Carillon's own files, and all buckets that paths may name. Raises `Invalid`."""
     parts = urlsplit(url)
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise Invalid("needs s3://<bucket> and nothing behind it", field="blobs.url")
@@ -34,7 +34,7 @@ def check_settings(
 
 
 def _has_host(address: str) -> bool:
-    # What `urlsplit` leaves out without a word is no part of a URL.
+    # `urlsplit` silently drops these characters.
     if not {"\t", "\r", "\n"}.isdisjoint(address):
         return False
     try:

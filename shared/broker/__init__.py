@@ -1,15 +1,15 @@
-"""The broker carries tasks to workers: MongoDB can queue all of them again. And it delivers users' messages, as the
-callbacks of their schedules, apart from the tasks.
+"""The broker carries tasks to workers; if they are lost, MongoDB can queue all of them again. Apart from the tasks, it
+delivers users' messages to their queues.
 
 Guarantees of every implementation:
 
-- `publish` returns when the broker has the message safely (a confirm); a queue that does not exist is an error, never a
-  silent loss. When it raises `Unavailable`, the message may or may not have arrived.
-- A delivery stays with its subscription until it is acknowledged, rejected or requeued. If the subscription ends
-  first, it is delivered again, to anybody.
+- `publish` returns when the broker has the message safely (a confirm). A missing queue is an error, never a silent
+  loss. After `Unavailable`, the message may or may not have arrived.
+- A delivery belongs to its subscription until it is acknowledged or requeued. If the subscription ends first, the
+  broker delivers it again, to any subscription.
 - At most `prefetch` deliveries of a subscription are unanswered at a time.
-- `deliver` tells of each message what became of it, and none of them changes what becomes of another. `None` is a
-  confirm: a queue has it, durably if the queue is durable.
+- `deliver` returns the outcome of each message; the outcome of one does not change another's. `None` is a confirm: a
+  queue has the message, durably if the queue is durable.
 """
 
 from collections.abc import Sequence
@@ -21,28 +21,28 @@ from shared.domain.console.queues import QueueState
 
 
 class Delivery(Protocol):
-    """One message in one consumer's hands; exactly one of the two answers ends it.
+    """A message in a consumer's hands; `ack` or `requeue` ends it.
 
-    An answer whose connection is gone does nothing: the broker has taken the message back already.
+    After the connection is gone, an answer does nothing: the broker has already taken the message back.
     """
 
     body: bytes
     redelivered: bool
     waited_seconds: float | None
-    """From its publishing to its first delivery; `None` for one that comes again, or that an earlier release sent."""
+    """From publishing to the first delivery. `None` for a repeated delivery or a message of an earlier release."""
 
     async def ack(self) -> None:
-        """The work is done, or cannot be done: forget the message."""
+        """Forget the message: its work is done, or cannot be done."""
 
     async def requeue(self) -> None:
-        """The work cannot be done now: put the message back into the queue."""
+        """Put the message back into the queue: its work cannot be done now."""
 
 
 class Subscription(Protocol):
-    """A consumer's stream of deliveries; an async context manager that cancels the consumer when left.
+    """A consumer's deliveries. Leaving this async context manager cancels the consumer.
 
-    Iterating raises `Unavailable` when the connection or the consumer is gone; subscribe again then. `stop` ends the
-    iteration while deliveries in hand can still be answered.
+    Iterating raises `Unavailable` after the connection or the consumer is gone; subscribe again then. `stop` ends the
+    iteration, while deliveries in hand can still be answered.
     """
 
     async def __aenter__(self) -> Self: ...
@@ -56,50 +56,42 @@ class Subscription(Protocol):
     async def __anext__(self) -> Delivery: ...
 
     async def stop(self) -> None:
-        """Take no more; what was delivered but not iterated goes back to the queue."""
+        """Take no more. Deliveries that were not iterated go back to the queue."""
 
 
 class Broker(Protocol):
     """Queues with confirms and subscriptions."""
 
     delivers: bool
-    """Whether users have queues here at all; where they have none, every message is `Undeliverable`."""
+    """Whether users have queues here. If false, every message is `Undeliverable`."""
 
     async def setup(self, queues: tuple[str, ...]) -> None:
-        """Make the queues and their policies, idempotently (`carillon init`)."""
+        """Make the queues and their policies (`carillon init`); it may be repeated."""
 
-    async def verify(self, queues: tuple[str, ...]) -> None:
-        """Raise `Unavailable` unless `setup` has been done for these queues."""
+    async def verify(self, queues: tuple[str, ...]) -> None: ...
 
     async def publish(self, queue: str, body: bytes) -> None:
-        """Put a message into the queue and return when it is safe there. Raises `Unavailable`."""
+        """Return after the queue has the message safely."""
 
     async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
-        """Send users' messages, up to 1,000 in one call, and tell what became of each, in their order. Never raises.
+        """Send at most 1,000 messages of users, and return each one's outcome, in their order. Never raises.
 
-        The deadline is one for all. A message that equals one that is on its way (target and message id) is
-        `Unavailable`: the outcome of the first tells of both.
+        All messages share one deadline. A message with the target and id of one that is on its way is `Unavailable`:
+        the outcome of the first covers both.
         """
 
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> Subscription:
-        """A consumer on the queue; `name` is the tag that the management UI shows."""
+        """Open a consumer; `name` is the tag that the management UI shows."""
 
     async def depth(self, queue: str) -> int:
-        """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
+        """The number of messages that wait in the queue, without those in consumers' hands."""
 
     async def list_queues(self) -> Sequence[QueueState]:
-        """The queues of tasks that there are, by name; none where nobody can tell. RabbitMQ's figures are up to five
-        seconds old, and it has none of a new queue yet.
+        """The queues of tasks, by name; empty if no management API is configured. RabbitMQ's figures are up to five
+        seconds old, and a new queue has none yet."""
 
-        Raises:
-            Unavailable: the broker's management does not answer.
-        """
+    async def purge(self, queue: str) -> None: ...
 
-    async def purge(self, queue: str) -> None:
-        """Drop what waits in the queue. Raises `Unavailable`."""
+    async def ping(self) -> None: ...
 
-    async def ping(self) -> None:
-        """Raise `Unavailable` when the broker does not answer."""
-
-    async def close(self) -> None:
-        """Close every connection."""
+    async def close(self) -> None: ...

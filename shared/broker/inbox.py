@@ -1,7 +1,5 @@
-"""A consumer's messages wait here until somebody iterates over them, and their end is told here.
-
-Any number of tasks may iterate over one inbox; each message goes to one of them, the end to all.
-"""
+"""A consumer's messages wait here for iteration. Any number of tasks may iterate: each message goes to one of them,
+the end to all."""
 
 import asyncio
 from typing import Generic, TypeVar
@@ -12,7 +10,7 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """Messages in order, then one end: quiet (`StopAsyncIteration`) or with a reason (`Unavailable`)."""
+    """Messages in order, then an end: quiet (`StopAsyncIteration`) or with a reason (`Unavailable`)."""
 
     def __init__(self) -> None:
         self._items: asyncio.Queue[T | None] = asyncio.Queue()
@@ -23,7 +21,7 @@ class Inbox(Generic[T]):
         self._items.put_nowait(item)
 
     def end(self, reason: str | None = None) -> list[T]:
-        """End it, unless it has ended, and return what nobody has iterated over."""
+        """End the inbox; return the messages that were not iterated. A second call returns none."""
         if self.ended:
             return []
         self.ended, self._reason = True, reason
@@ -32,7 +30,7 @@ class Inbox(Generic[T]):
         return left
 
     async def take(self) -> T:
-        """The next message. Raises `StopAsyncIteration` or `Unavailable` at the end, again and again."""
+        """Return the next message. After the end, every call raises `StopAsyncIteration` or `Unavailable`."""
         item = await self._items.get()
         if item is not None:
             return item

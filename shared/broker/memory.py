@@ -1,6 +1,7 @@
-"""The broker in one process's memory, for the embedded mode and for tests. A restart empties it; upkeep queues again.
+"""The broker in the memory of one process, for the embedded mode and for tests. After a restart, upkeep queues the
+tasks again.
 
-Queues have no bound. They hold about one message per chain of each open job, which is what the feed publishes.
+Queues have no limit: the feed publishes about one message per chain of each open job.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from shared.domain.errors import Unavailable
 
 
 class MemoryBroker:
-    """`Broker` for one event loop: the guarantees of the package, without a server."""
+    """The guarantees of `Broker` for one event loop, without a server."""
 
     delivers = False
 
@@ -36,7 +37,7 @@ class MemoryBroker:
 
     async def publish(self, queue: str, body: bytes) -> None:
         self.queue(queue).add(_Message(body))
-        # Without a pause here, somebody who publishes in a loop would keep all consumers from running.
+        # Without this pause, a caller that publishes in a loop would keep all consumers from running.
         await asyncio.sleep(0)
 
     async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
@@ -77,7 +78,6 @@ class MemoryBroker:
             raise Unavailable("the broker was closed")
 
     def queue(self, name: str) -> "_Queue":
-        """The queue of this name. Raises `Unavailable` where there is none."""
         self._open()
         if name not in self._queues:
             raise Unavailable(f"queue {name} does not exist: `carillon init` makes it")
@@ -94,7 +94,7 @@ class _Message:
 
 
 class _Queue:
-    """The messages that wait, and the consumers, of whom those that have room take turns."""
+    """The waiting messages, and the consumers; consumers with room take turns."""
 
     def __init__(self) -> None:
         self.ready: deque[_Message] = deque()
@@ -122,7 +122,7 @@ class _Queue:
 
 
 class MemorySubscription:
-    """A consumer of one queue; see `Subscription`."""
+    """See `Subscription`."""
 
     def __init__(self, broker: MemoryBroker, queue: str, name: str, prefetch: int) -> None:
         self.name = name
@@ -168,7 +168,7 @@ class MemorySubscription:
         self._inbox.put(MemoryDelivery(self, message))
 
     def leave(self, reason: str | None = None) -> None:
-        """End it; whatever nobody answered goes back to the queue."""
+        """End the consumer; its unanswered messages go back to the queue."""
         self._cancel()
         self._inbox.end(reason)
         unanswered, self._unanswered = list(self._unanswered.values()), {}
@@ -176,8 +176,8 @@ class MemorySubscription:
             self._queue.give_back(unanswered)
 
     def take_back(self, message: _Message) -> "_Queue | None":
-        """Take the message out of this consumer's hands, which makes room for the next; returns the queue to act on, or
-        `None` where it was taken out before."""
+        """Take an answered message from this consumer, which makes room for the next. Return the queue to act on, or
+        `None` if the message was already taken."""
         if self._unanswered.pop(id(message), None) is None:
             return None
         return self._queue
@@ -188,7 +188,7 @@ class MemorySubscription:
 
 
 class MemoryDelivery:
-    """A message in a consumer's hands; see `Delivery`."""
+    """See `Delivery`."""
 
     def __init__(self, subscription: MemorySubscription, message: _Message) -> None:
         self.body = message.body

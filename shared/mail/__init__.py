@@ -1,15 +1,15 @@
-"""Mail: plain text to a few people, by whichever server the deployment has.
+"""Mail: plain text to a few people, by the deployment's mail server.
 
 Guarantees of every implementation:
 
-- `send` returns when the server has taken the mail for at least one of its recipients. Those whom it refuses, and those
-  whose address it could not be told, are left out with a warning in the log, which names no address in full.
-- It ends by its deadline, connecting and all. When it raises `Unavailable`, the mail may have been sent all the same:
-  its Message-ID is the same the next time, so that the repeat can be recognised.
-- Nothing of a `Letter` or a `MailSender` can end a line of a mail's head: neither can be made with such a thing.
-- No error shows a password, a key or an address in full.
+- `send` returns when the server has taken the mail for at least one recipient. Refused recipients, and those whose
+  address has no ASCII form, are left out with a warning in the log, which shows no whole address.
+- It ends by its deadline, including the connection. After `Unavailable`, the mail may have been sent: the next attempt
+  has the same Message-ID, so that the repetition can be recognised.
+- No part of a `Letter` or a `MailSender` can end a line of a mail's head: neither can be made with such a text.
+- No error shows a password, a key or a whole address.
 
-An address is told in ASCII, its domain as DNS has it (xn--): hardly a server takes names beyond ASCII before the @.
+Addresses are written in ASCII, with the domain as in DNS (xn--): hardly any server takes other names before the @.
 """
 
 import re
@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"([^\s<>@:,;\"'()])[^\s<>@:,;\"()]*@([^\s<>@:,;\"'()]+)")
 
 
 class MailSender(Struct, frozen=True):
-    """Whom the mails come from. Raises `Invalid` when it is made of what cannot stand in a mail's head."""
+    """The sender of the mails. Raises `Invalid` for texts that a mail's head may not contain."""
 
     name: str
     address: str
@@ -47,26 +47,25 @@ class Mail(Protocol):
     """A server that takes mails."""
 
     delivers: bool
-    """Whether there is one at all."""
+    """Whether a mail server is configured."""
 
     async def send(self, letter: Letter) -> None:
-        """Have the mail sent.
+        """Send the mail.
 
         Raises:
-            Unavailable: not now: no connection, no answer in time, or the server asks to try again later.
-            Unauthorized: the server does not accept our login or key.
+            Unavailable: no connection, no answer in time, or the server asks to try again later.
+            Unauthorized: the server does not accept the login or key.
             Invalid: the server refuses the mail, or all its recipients, for good.
         """
 
     async def verify(self) -> None:
-        """Find out whether the server takes our login or key, without sending anything. Raises as `send` does."""
+        """Check the login or key without sending anything. Raises as `send` does."""
 
-    async def close(self) -> None:
-        """Let go of whatever is held open."""
+    async def close(self) -> None: ...
 
 
 def tellable(letter: Letter) -> tuple[str, ...]:
-    """The recipients as a server is told of them. Raises `Invalid` when there are none left."""
+    """The recipients in ASCII. Raises `Invalid` if none is left."""
     spelled = {address: address_in_ascii(address) for address in letter.to}
     if left_out := [mask_addresses(address) for address, known in spelled.items() if known is None]:
         log.warning("recipients left out, their addresses cannot be told", letter_id=letter.id, recipients=left_out)
@@ -77,6 +76,6 @@ def tellable(letter: Letter) -> tuple[str, ...]:
 
 
 def mask_addresses(text: str) -> str:
-    """The beginning of the text with no more of a mailbox's name than its first character: `a…@example.com`."""
-    # Cut first: looking for addresses takes the square of the length.
+    """The beginning of the text; of a mailbox's name only the first character: `a…@example.com`."""
+    # Cut first: the time to find addresses grows with the square of the length.
     return _ADDRESS.sub(r"\1…@\2", printable(text[:_EXCERPT_CHARACTERS]))

@@ -1,10 +1,10 @@
-"""No mail: for deployments without a server for it."""
+"""No mail: for deployments without a mail server."""
 
 from shared.domain.jobs.mails import Letter
 
 
 class NoMail:
-    """`Mail` that goes nowhere. Nobody should write one: `delivers` says so."""
+    """`Mail` without a server. Callers check `delivers` and send nothing."""
 
     delivers = False
 

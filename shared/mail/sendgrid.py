@@ -1,7 +1,7 @@
-"""Mail by SendGrid's API, version 3: one POST a letter.
+"""Mail by SendGrid's API, version 3: one POST per letter.
 
-The URL is `sendgrid://apikey:<key>@api.sendgrid.com`: the key stands where passwords do, and is hidden where they are.
-`?tls=never` speaks plain HTTP, to a gateway on the same machine.
+The URL is `sendgrid://apikey:<key>@api.sendgrid.com`: the key is in the place of a password, and is hidden like one.
+`?tls=never` uses plain HTTP, for a gateway on the same machine.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ class PostAnswer(Protocol):
 
 
 class Post(Protocol):
-    """Makes one HTTP POST, which is lent by whoever may call the Internet."""
+    """Makes one HTTP POST. Services that may call the Internet provide it."""
 
     async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> PostAnswer:
-        """The answer, whatever its status. Raises `Unavailable` when there was none, `Invalid` when the URL must not
-        be called."""
+        """Return the answer, whatever its status. Raises `Unavailable` without an answer, `Invalid` if the URL must
+        not be called."""
 
 
 class SendGridMail:
-    """SendGrid, or what speaks like it."""
+    """SendGrid, or a server that speaks like it."""
 
     delivers = True
 
@@ -55,10 +55,10 @@ class SendGridMail:
 
     @classmethod
     def open(cls, url: str, *, sender: MailSender, post: Post, timeout_seconds: float) -> Self:
-        """Ready to send.
+        """Prepare to send.
 
         Raises:
-            Invalid: the URL names no SendGrid, or no key.
+            Invalid: the URL does not name SendGrid, or has no key.
         """
         server = read_url(url, "sendgrid")
         if not _KEY.fullmatch(server.password):
@@ -72,12 +72,11 @@ class SendGridMail:
         await self._call(_mail(letter, self._sender, tellable(letter)), letter.id)
 
     async def verify(self) -> None:
-        # SendGrid judges a mail in its sandbox as any other, and sends it to nobody.
+        # In its sandbox, SendGrid judges a mail like any other, and does not send it.
         letter = Letter(id="doctor@carillon", to=(self._sender.address,), subject="doctor", text="doctor")
         await self._call(_mail(letter, self._sender, letter.to) | _SANDBOX, letter.id)
 
-    async def close(self) -> None:
-        """Nothing is kept open."""
+    async def close(self) -> None: ...
 
     async def _call(self, mail: dict[str, object], message_id: str) -> None:
         body = msgspec.json.encode(mail)

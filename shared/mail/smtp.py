@@ -1,8 +1,8 @@
-"""Mail by SMTP: one connection a letter, because letters are few and far between.
+"""Mail by SMTP: one connection per letter, because letters are rare.
 
-TLS is required (STARTTLS on `smtp://`, from the first byte on `smtps://`) where there is a password to be kept, and
-otherwise used where the server offers it. `?tls=required`, `offered` or `never` decides it in the URL of `smtp://`.
-Certificates are verified, by whom the operating system or SSL_CERT_FILE trusts.
+With a password, TLS is required (STARTTLS on `smtp://`, from the first byte on `smtps://`); otherwise it is used if the
+server offers it. In a URL of `smtp://`, `?tls=required`, `offered` or `never` decides. Certificates are verified
+against those of the operating system or SSL_CERT_FILE.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class SmtpMail:
 
     @classmethod
     def open(cls, url: str, *, sender: MailSender, timeout_seconds: float, trust: ssl.SSLContext | None = None) -> Self:
-        """Ready to send; nothing is connected to yet. `trust` replaces whom the system trusts.
+        """Prepare to send, without connecting. `trust` replaces the system's certificates.
 
         Raises:
             Invalid: the URL names no SMTP server.
@@ -71,12 +71,11 @@ class SmtpMail:
             async with self._connect() as client:
                 await client.noop()
 
-    async def close(self) -> None:
-        """Nothing is kept open."""
+    async def close(self) -> None: ...
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[aiosmtplib.SMTP]:
-        """A connection for as long as a letter may take. An error when it is left harms nobody."""
+        """A connection for one letter. An error at its end is ignored."""
         client = self._client()
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -105,7 +104,7 @@ class SmtpMail:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn the driver's errors into ours. Theirs are cut off: they show addresses."""
+        """Turn the driver's errors into Carillon's. The driver's show addresses, so they are cut off."""
         try:
             yield
         except _FAILURES as error:
@@ -151,6 +150,6 @@ def _message(letter: Letter, sender: MailSender, recipients: tuple[str, ...]) ->
 
 
 def _own_name() -> str:
-    """The name that we greet with: a full one or, as RFC 5321 has it for those without, an address."""
+    """The name in the greeting: a full host name or, as RFC 5321 says for hosts without one, an address."""
     name = socket.gethostname()
     return name if "." in name else "[127.0.0.1]"

@@ -14,12 +14,12 @@ class Tls(StrEnum):
     """When a connection is encrypted."""
 
     REQUIRED = "required"
-    OFFERED = "offered"  # where the server can
+    OFFERED = "offered"  # if the server can
     NEVER = "never"
 
 
 class Server(Struct, frozen=True):
-    """The address of a mail server, and the user there. `port` and `tls` are `None` where the URL is silent."""
+    """The address of a mail server, and the login. `port` and `tls` are `None` if the URL has none."""
 
     scheme: str
     host: str
@@ -33,7 +33,7 @@ class Server(Struct, frozen=True):
 
 
 def read_url(url: str, *schemes: str) -> Server:
-    """The server that the URL names; what is special in a user's name or password is percent-encoded there.
+    """The server in the URL; special characters of the login are percent-encoded there.
 
     Raises:
         Invalid: it is no URL of these schemes. The error shows nothing of it.

@@ -1,25 +1,24 @@
-"""HTTP calls to other people's servers: one request, one answer, nothing that they could use against us.
+"""HTTP calls to servers of others: one request, one answer, and nothing that they could use against Carillon.
 
-- **Only the Internet is called**, and what the deployment allows (`guard.py`): an address is judged where it is
-  written, after DNS, and once more where the socket is made. Redirects are answers like any other, never followed.
-  Proxies, credentials of the environment and cookies are not used.
-- **We vouch for nobody.** Headers that tell a receiver who is asking are not sent, even where a call was stored with
-  them, and our own API is not called.
-- **A call ends.** `timeout_seconds` is the whole of it: waiting for a free connection, DNS, TLS, the request, the
-  status. So `connections` should be no fewer than the calls that are made at once.
-- **The status is the answer**, whatever the fields of its head say. A head has at most 64 KiB. At most 2 KiB of the
-  body are read, for at most 2 s within the same time-out, and nothing that happens there changes what was answered. A
-  longer body, or bytes behind it, cost the connection.
-- **Nothing is retried, but for one case**: aiohttp sends a GET, PUT or DELETE once more, with the same message id, if
+- **Only the Internet is called**, and networks that the deployment allows (`guard.py`). An address is judged as
+  written, after DNS, and once more when the socket is made. Redirects are answers, never followed. Proxies, credentials
+  of the environment and cookies are not used.
+- **Carillon vouches for no caller.** Headers that tell a receiver who is asking are not sent, even if a stored call has
+  them, and Carillon's own API is not called.
+- **A call ends.** `timeout_seconds` covers all of it: waiting for a connection, DNS, TLS, the request, the status. So
+  `connections` should be at least the number of simultaneous calls.
+- **The status is the answer**, whatever the other fields of its head say. A head has at most 64 KiB. At most 2 KiB of
+  the body are read, for at most 2 s within the same time-out; nothing there changes the answer. A longer body, or bytes
+  after it, cost the connection.
+- **Nothing is retried, with one exception**: aiohttp sends a GET, PUT or DELETE once more, with the same message id, if
   its connection ends without an answer, because a kept one may have been closed just then.
 - **A missing answer proves nothing**: after `Unreachable` the receiver may have had the call, after `Blocked` not.
 
-A `Posting` is stricter, because it is a message to somebody: it leaves at most once, whatever happens to connections;
-its sender is asked right before the bytes are written, with a connection in hand, and may withhold it; and it brings
-all its headers, and the beginning of the answer's body as it came.
+A `Posting` is a message, so it is stricter. It leaves at most once, whatever happens to connections. Its sender is
+asked right before the bytes are written, when a connection is ready, and may withhold it. It brings all its headers,
+and returns the raw beginning of the answer's body.
 
-The texts of the errors are for our users: they tell the host and why, never the path, a header or an address behind a
-name.
+The texts of errors are for users: they name the host and the reason, never the path, a header or a resolved address.
 """
 
 from collections.abc import Callable
@@ -50,18 +49,19 @@ class Unreachable(CarillonError):
 
 
 class NotConnected(Unreachable):
-    """There was no connection, or not in time: the target has not had a byte of the posting."""
+    """No connection was made in time: the target received no byte of the posting."""
 
 
 class Withheld(CarillonError):
-    """The sender wants the posting no more: the target has not had a byte of it."""
+    """The sender withheld the posting: the target received no byte of it."""
 
 
 class Call(Struct, frozen=True):
-    """One request. URL, method, headers and secrets have passed `checks` and `signing`; `headers` may bring carillon-*.
+    """One request. URL, method, headers and secrets have passed `checks` and `signing`; `headers` may contain
+    carillon-*.
 
-    `timestamp` is that of this attempt, in epoch seconds; `message_id` is the same on every attempt. `owner` is on
-    whose behalf it is made: who owns many calls to names that give no answer holds up no other owner.
+    `timestamp` is this attempt's, in epoch seconds; `message_id` is the same on every attempt. `owner` is charged for
+    the call: many calls of one owner to names without an answer hold up no other owner.
     """
 
     url: str
@@ -74,7 +74,7 @@ class Call(Struct, frozen=True):
     owner: str = ""
 
     def __repr__(self) -> str:
-        """No secret, and no header or path, which may hold one: this ends in logs and tracebacks."""
+        """Show no secret, header or path: this text ends in logs and tracebacks."""
         return f"Call({self.method}, message_id={self.message_id!r})"
 
 
@@ -87,15 +87,15 @@ class Answer(Struct, frozen=True):
 
     @property
     def accepted(self) -> bool:
-        """The receiver has taken the message: any 2xx."""
+        """Any 2xx: the receiver has taken the message."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 class Posting(Struct, frozen=True):
-    """One POST, or whatever `method` says. The URL has passed `checks`; without a content type of its own it is JSON.
+    """One POST, or another `method`. The URL has passed `checks`; the default content type is JSON.
 
-    `before_bytes` is asked once, with a connection in hand; it neither waits nor raises. `timeout_seconds` is the whole
-    of the call.
+    `before_bytes` is asked once, when a connection is ready; it neither waits nor raises. `timeout_seconds` covers the
+    whole call.
     """
 
     url: str
@@ -106,13 +106,13 @@ class Posting(Struct, frozen=True):
     method: str = "POST"
 
     def __repr__(self) -> str:
-        """Nothing of it, as in `Call`."""
+        """Show nothing, as in `Call`."""
         return "Posting()"
 
 
 class PostedAnswer(Struct, frozen=True):
-    """The answer to a posting. `body` is the beginning of its body, at most 16 KiB, and less where it broke off; the
-    names of `headers` are in lower case."""
+    """The answer to a posting. `body` is the first 16 KiB at most, less if the connection broke; names of `headers`
+    are in lower case."""
 
     status: int
     retry_after_seconds: float | None
@@ -124,24 +124,23 @@ class Outgoing(Protocol):
     """The HTTP client of a process."""
 
     async def call(self, request: Call) -> Answer:
-        """Make one call and tell how it was answered, whatever the status.
+        """Make one call; any status is an answer.
 
         Raises:
             Unreachable: there was no answer; the receiver may have had the call.
             Blocked: the target must not be called, and was not.
-            Unavailable: this process could not look its name up in time, or has no file left for a connection. It was
-                not called, and that says nothing about it.
+            Unavailable: this process could not look the name up in time, or has no file left for a connection. The
+                target was not called.
         """
 
     async def post(self, posting: Posting) -> PostedAnswer:
-        """Have one posting leave at most once, and tell how it was answered, whatever the status.
+        """Send one posting at most once; any status is an answer.
 
         Raises:
-            Withheld: its sender did not want it any more, with a connection in hand; not a byte has left.
+            Withheld: the sender withheld it when a connection was ready; not a byte has left.
             NotConnected: there was no connection; not a byte has left.
             Unreachable: there was no answer; the receiver may have had the posting.
             Blocked: the target must not be called, and was not.
         """
 
-    async def close(self) -> None:
-        """End the connections."""
+    async def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Checks of an API before it stores a call: pure rules, no DNS. The same rules bind once more when the call is made.
+"""Checks of a call before an API stores it: pure rules, no DNS. They apply again when the call is made.
 
-A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands. If two parsers could disagree
-about the host, one of them could be led past the guard.
+A URL must follow RFC 3986 strictly, and is later sent as written. If two parsers could disagree about the host, one of
+them could be led past the guard.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _NOT_IN_URLS = re.compile(r"[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]|%(?![0-9A-Fa-f]{2})")
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^\[\]:]*)(?::(?P<port>[0-9]{1,5}))?")
-_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}")  # the underscore is in no host's name by RFC 952, but in many in use
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}")  # RFC 952 forbids the underscore, but many hosts in use have one
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _NAME_CHARACTERS = 253
 
@@ -29,7 +29,8 @@ _FRAMING = frozenset({
     "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 _OURS = ("webhook-", "carillon-")
-# Proxies and clouds take these for proof of who is asking, or from where: who believes us would believe our users.
+# Proxies and clouds take these as proof of who is asking, or from where. A receiver that trusts Carillon would trust
+# its users.
 _IDENTITY = frozenset({
     "cf-connecting-ip", "client-ip", "forwarded", "metadata", "metadata-flavor", "remote-user", "true-client-ip",
     "x-client-ip", "x-cluster-client-ip", "x-metadata-token", "x-original-forwarded-for", "x-real-ip", "x-remote-user",
@@ -46,18 +47,17 @@ CALLBACK_NETWORKS, PROVIDER_NETWORKS = "callbacks.allowed_networks", "providers.
 
 
 CheckUrl = Callable[..., None]
-"""`check_url` by the settings of a deployment: it takes a URL, and the `field` that has it."""
+"""`check_url` with the settings of a deployment: takes a URL and its `field`."""
 
 
 class BadUrl(ValueError):
-    """The text breaks the rule that the error tells."""
+    """The text breaks the rule that the message states."""
 
 
 class GuardedUrl(BadUrl):
     """The text names an address in a network that is closed to calls; a setting may open it."""
 
     def advise(self, setting: str) -> str:
-        """The fault, and the setting that can allow it."""
         return f"{self}; the setting {setting} can allow its network"
 
 
@@ -69,8 +69,7 @@ def check_url(
     setting: str = CALLBACK_NETWORKS,
     own: OwnApi = NO_API,
 ) -> None:
-    """Raise `Invalid` unless this is a URL that may be called, as far as can be told without asking DNS. `setting` is
-    the name of `allowed_networks`, and `own` our own API."""
+    """Raise `Invalid` unless this URL may be called; DNS is not asked. `setting` is the name of `allowed_networks`."""
     try:
         authority_of(url, guard_of(allowed_networks, own))
     except BadUrl as error:
@@ -85,7 +84,7 @@ def check_method(method: str, field: str) -> None:
 
 
 def check_headers(headers: dict[str, str], field: str) -> None:
-    """Raise `Invalid` unless these may be sent with a call. The error names the header, and never shows its value."""
+    """Raise `Invalid` unless these may be sent with a call. The error names the header, never its value."""
     if len(headers) > HEADERS:
         raise Invalid(f"at most {HEADERS} headers", field=field)
     if sum(len(f"{name}: {value}\r\n") for name, value in headers.items()) > HEADER_BYTES:
@@ -109,9 +108,9 @@ def _fold(name: str) -> str:
 
 
 def authority_of(url: str, guard: Guard) -> str:
-    """Whom this URL calls: its host and port as they are written.
+    """The host and port of this URL, as written.
 
-    Raises `BadUrl` if it can call nobody, or if the guard objects to a literal address.
+    Raises `BadUrl` if the URL cannot be called, or if the guard objects to a literal address.
     """
     if len(url) > URL_CHARACTERS:
         raise BadUrl(f"it has at most {URL_CHARACTERS:,} characters")
@@ -155,7 +154,7 @@ def _check_literal(host: str, port: int, guard: Guard, version: int) -> None:
     if version == 6 and "%" in host:
         raise BadUrl("an address with a zone means something on one machine only")
     try:
-        # The strict parser: 127.1, 2130706433, 0177.0.0.1 and 0x7f.0.0.1 are refused, whatever they would lead to.
+        # The strict parser refuses 127.1, 2130706433, 0177.0.0.1 and 0x7f.0.0.1, wherever they would lead.
         known = ipaddress.IPv4Address(host) if version == 4 else ipaddress.IPv6Address(host)
     except ValueError:
         raise BadUrl("its host is no address: IPv4 is written as four decimal numbers, IPv6 in brackets") from None

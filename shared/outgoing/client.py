@@ -25,15 +25,15 @@ from shared.outgoing.resolver import GuardedResolver, system_lookup
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import webhook_headers
 
-LOOKUP_PATIENCE_SECONDS = 5.0  # for a thread that looks a name up
-CONNECT_SECONDS = 5.0  # for one address, TLS included; a host may have several
+LOOKUP_PATIENCE_SECONDS = 5.0  # for a thread to become free
+CONNECT_SECONDS = 5.0  # for one address, including TLS; a host may have several
 EXCERPT_BYTES = 2_048
 EXCERPT_CHARACTERS = 256
 EXCERPT_SECONDS = 2.0
 POSTED_BODY_BYTES = 16_384
 _REMEMBERED_URLS = 1_000
 _OUR_LACK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# Compressed bodies are not asked for and never unpacked: a small one can become an endless one.
+# Compressed bodies are not asked for and never unpacked: a small one can unpack without end.
 DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon", "Accept-Encoding": "identity"}
 
 
@@ -60,13 +60,13 @@ class HttpOutgoing:
         own: OwnApi = NO_API,
         lookup: Lookup = system_lookup,
     ) -> Self:
-        """Ready to call, in the running event loop, over as many connections (0: any number); our `own` API is never
-        called. Raises `Invalid` for what is no network."""
+        """Open a client in the running event loop. `connections` 0 means any number. Raises `Invalid` for a bad
+        network."""
         guard = Guard(allowed_networks, own)
         names = NameLookups(lookup, patience_seconds=min(LOOKUP_PATIENCE_SECONDS, timeout_seconds / 2))
         resolver = GuardedResolver(guard, names)
         session = aiohttp.ClientSession(
-            # `names` remembers what is known. aiohttp would have one owner wait for what another one asked for.
+            # `names` caches addresses. With aiohttp's cache, one owner would wait for another owner's lookup.
             connector=BoundedConnector(
                 limit=connections, resolver=resolver, use_dns_cache=False, socket_factory=guard.socket
             ),
@@ -153,7 +153,7 @@ class HttpOutgoing:
 
     async def _send_once(self, posting: Posting, departure: Departure) -> aiohttp.ClientResponse:
         while not self._session.closed:
-            # Not a byte has left on a stale connection: the next one in the pool, or a new one, is no repeat.
+            # No byte has left on a stale connection, so the next connection is no repetition.
             with suppress(StaleConnection), departure.of_this_task():
                 return await self._session.request(
                     posting.method,
@@ -166,13 +166,13 @@ class HttpOutgoing:
 
 
 class _DriverFailure(Exception):
-    """Why there was no answer, to be read behind the target's name."""
+    """The reason for a missing answer, to be read after the target's name."""
 
 
 @contextmanager
 def _driver_errors(timeout_seconds: float) -> Iterator[None]:
-    """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials. Raises
-    `Unavailable` where it is this process that lacks something."""
+    """Turn the driver's errors into Carillon's. The driver's show whole URLs, which may hold credentials. Raises
+    `Unavailable` if this process lacks a resource."""
     try:
         yield
     except aiohttp.ConnectionTimeoutError:
@@ -197,7 +197,7 @@ def _driver_errors(timeout_seconds: float) -> Iterator[None]:
 
 
 def _system_fault(error: OSError) -> str:
-    """The system's text; asyncio's own tells the address behind a name."""
+    """The system's text, because asyncio's shows the address of a name."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 

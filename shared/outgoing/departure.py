@@ -1,10 +1,10 @@
-"""The last moment before a request leaves: aiohttp has a connection in hand, and has not written to it.
+"""The last moment before a request leaves: aiohttp has a connection, and has not written to it.
 
     connect ──> closed by the peer? ──> already left? ──> before_bytes ──> head and body, in the same step
 
-aiohttp 3.14 on Python 3.11 writes the body, and the head with it, in a task of its own, one turn of the event loop
-later; under load that is milliseconds between the judgement and the bytes. So the first step of that task is taken at
-once, as newer Pythons do.
+aiohttp 3.14 on Python 3.11 writes head and body in a separate task, one turn of the event loop later. Under load,
+milliseconds pass between the judgement and the bytes. So this module takes the first step of that task at once, as
+newer Pythons do.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from shared.outgoing.sockets import is_closed_by_peer
 
 
 class StaleConnection(Exception):
-    """A kept connection was closed by the other side, which the event loop has not seen yet. Another one may do."""
+    """The other side closed a kept connection, and the event loop has not seen it yet. Another connection may work."""
 
 
 class Departure:
-    """Lets one request leave at most once, if its caller still wants that. `kept` are the connections that a request
-    has left on before."""
+    """Lets one request leave at most once, if its caller still wants that. `kept` are the connections of earlier
+    requests."""
 
     def __init__(self, before_bytes: Callable[[], bool], kept: WeakSet[asyncio.BaseProtocol]) -> None:
         self._before_bytes = before_bytes
@@ -38,7 +38,6 @@ class Departure:
 
     @contextmanager
     def of_this_task(self) -> Iterator[None]:
-        """Watch over the requests that this task makes meanwhile."""
         token = _current.set(self)
         try:
             yield
@@ -49,10 +48,10 @@ class Departure:
         """Let the request leave on this connection.
 
         Raises:
-            StaleConnection: nobody listens there any more.
-            Withheld: the caller does not want it any more. The connection is kept.
-            aiohttp.ClientConnectionError: it has left already, and aiohttp would repeat it; or the other side closes
-                new connections, too.
+            StaleConnection: the other side has closed the kept connection.
+            Withheld: the caller does not want the request any more. The connection is kept.
+            aiohttp.ClientConnectionError: the request has already left, and aiohttp would repeat it; or the other side
+                closed a new connection.
         """
         protocol = connection.protocol
         if self.left or protocol is None:
@@ -70,7 +69,7 @@ _current: ContextVar[Departure | None] = ContextVar("departure", default=None)
 
 
 class DepartingRequest(aiohttp.ClientRequest):
-    """A request that leaves when its departure lets it go; without one, as aiohttp does it."""
+    """A request that leaves when its departure allows it; without a departure, as in aiohttp."""
 
     _departure: Departure | None = None
     _is_written = False
@@ -81,7 +80,7 @@ class DepartingRequest(aiohttp.ClientRequest):
             self._departure.let_go(conn)
         response = await super().send(conn)
         if self._is_written:
-            # Else a connection whose answer comes before the writer's task has its turn, as on uvloop, is not kept.
+            # Otherwise aiohttp drops a connection whose answer comes before the writer's task runs, as on uvloop.
             response._writer = None  # noqa: SLF001 - aiohttp has it for subclasses
         return response
 
@@ -92,7 +91,7 @@ class DepartingRequest(aiohttp.ClientRequest):
         return writing if self._departure is None else self._begin(writing)
 
     def _begin(self, writing: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-        """Take the first step now, and return what is left to be done."""
+        """Take the first step now, and return the rest."""
         try:
             awaited = writing.send(None)
         except StopIteration:
@@ -107,5 +106,4 @@ async def _go_on(coroutine: Coroutine[Any, Any, None], awaited: asyncio.Future[A
     await coroutine
 
 
-async def _end() -> None:
-    """Nothing is left to be done."""
+async def _end() -> None: ...

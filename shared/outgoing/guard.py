@@ -1,12 +1,11 @@
 """The guard: which IP addresses may be called.
 
-A URL that our users give us to call must not reach what only we can reach: the deployment's own network, this machine,
-the cloud's metadata service. So an address may be called if the deployment allows its network, or if it is one that the
-whole Internet reaches. Our own API is not called even where its network is allowed: there, a call that comes from this
-machine may be proof enough of who is asking.
+A user's URL must not reach what only Carillon can reach: the deployment's own network, this machine, the cloud's
+metadata service. So an address may be called if the deployment allows its network, or if the whole Internet reaches it.
+Carillon's own API is never called: there, a call that comes from this machine may be enough proof of who is asking.
 
-The table follows IANA's special-purpose registries (RFC 6890 and its updates), because Python's own `is_global` changed
-its mind between patch releases.
+The table follows IANA's special-purpose registries (RFC 6890 and its updates), because Python's `is_global` changed
+between patch releases.
 """
 
 import ipaddress
@@ -29,7 +28,7 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("100.64.0.0/10", "a carrier's private address"),
         ("127.0.0.0/8", "a loopback address"),
         ("168.63.129.16/32", "a cloud platform's own address"),  # public by its number, but Azure's host answers there
-        ("169.254.0.0/16", "a link-local address"),  # most clouds' metadata service among them
+        ("169.254.0.0/16", "a link-local address"),  # includes the metadata service of most clouds
         ("172.16.0.0/12", "a private address"),
         ("192.0.0.0/24", "a reserved address"),
         ("192.0.2.0/24", "a documentation address"),
@@ -55,7 +54,7 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("3fff::/20", "a documentation address"),
     )
 )
-_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # IANA has given out no other IPv6 addresses for general use
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # IANA has assigned no other IPv6 addresses for general use
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -64,9 +63,9 @@ _WEB_PORTS = frozenset({80, 443})
 
 
 class OwnApi:
-    """The addresses of our own API: `host` and `port` are what it listens on, `public_url` is what callers use.
+    """The addresses of Carillon's own API: `host` and `port` are what it listens on, callers use `public_url`.
 
-    An API in this very process takes a free port where none is chosen, and tells it when it listens.
+    An API in this process takes a free port if none is set, and sets `port` when it listens.
     """
 
     def __init__(self, host: str = "", port: int = 0, *, public_url: str = "") -> None:
@@ -77,13 +76,12 @@ class OwnApi:
         self._public_ports = _WEB_PORTS | ({public.port} if public.port else frozenset())
 
     def is_at(self, address: Address, port: int) -> bool:
-        """Whether it listens there: at the address that it was given, or at any of this machine's."""
+        """Whether the API listens there: at its configured address, or at any address of this machine."""
         if self._is_public(str(address), port):
             return True
         return bool(self.port) and port == self.port and (str(address) == self._host or _is_of_this_machine(address))
 
     def is_called(self, name: str, port: int) -> bool:
-        """Whether callers reach it by this name."""
         return self._is_public(name.lower().removesuffix("."), port)
 
     def _is_public(self, host: str, port: int) -> bool:
@@ -94,22 +92,21 @@ NO_API = OwnApi()
 
 
 class Blocked(CarillonError):
-    """The target must not be called, and was not: its address is guarded, or its URL cannot be one of ours."""
+    """The target must not be called, and was not: its address is guarded, or its URL is invalid."""
 
 
 def block(host: str, objections: Iterable[str | None]) -> Blocked:
-    """The error for a name that leads to no address that may be called. It shows none of them: users are not to explore
-    our network's names."""
+    """The error for a name without an allowed address. It shows no address, so that users cannot explore the
+    network."""
     kinds = sorted({objection for objection in objections if objection})
     hint = "; allowed_networks can allow it" if {*kinds} - {OUR_API} else ""
     return Blocked(f"{host} leads to {' and '.join(kinds) or 'no address'}{hint}")
 
 
 class Guard:
-    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may be called whatever they are, but for our own
-    API, which `own` tells.
+    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may always be called, except for the `own` API.
 
-    Raises `Invalid` for what is no network.
+    Raises `Invalid` for a bad network.
     """
 
     def __init__(self, allowed_networks: tuple[str, ...], own: OwnApi = NO_API) -> None:
@@ -117,9 +114,9 @@ class Guard:
         self._own = own
 
     def objection(self, address: str, port: int = 0) -> str | None:
-        """Why this address must not be called, as in "a loopback address", or `None`. It may carry a zone.
+        """Why this address must not be called, as in "a loopback address", or `None`. The address may have a zone.
 
-        An IPv4-mapped address is the IPv4 address in it.
+        An IPv4-mapped address counts as its IPv4 address.
         """
         try:
             judged = unmap(ipaddress.ip_address(address))
@@ -130,11 +127,12 @@ class Guard:
         return None if any(judged in network for network in self._allowed) else _special(judged)
 
     def name_objection(self, name: str, port: int) -> str | None:
-        """Why this name must not be called, whatever it leads to."""
+        """Why this name must not be called at any address, or `None`."""
         return OUR_API if self._own.is_called(name, port) else None
 
     def socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
-        """A socket for one address of `getaddrinfo`: the last gate, past which nothing is looked up or parsed again."""
+        """A socket for an address of `getaddrinfo`: the last check, after which nothing is looked up or parsed
+        again."""
         family, kind, protocol, _, sockaddr = addr_info
         if objection := self.objection(sockaddr[0], sockaddr[1]):
             raise PermissionError(f"the target is {objection}")
@@ -143,7 +141,7 @@ class Guard:
 
 @lru_cache(maxsize=8)
 def guard_of(allowed_networks: tuple[str, ...], own: OwnApi = NO_API) -> Guard:
-    """The guard of a deployment's setting; a bulk of 10,000 URLs reads its networks once."""
+    """The guard of a deployment's setting, cached: a bulk of 10,000 URLs parses its networks once."""
     return Guard(allowed_networks, own)
 
 
@@ -155,7 +153,7 @@ def _network(text: str) -> Network:
 
 
 def _is_of_this_machine(address: Address) -> bool:
-    """Whether a socket here can have this address: then whoever calls it calls this machine."""
+    """Whether a socket can bind this address: then a call to it reaches this machine."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -166,14 +164,14 @@ def _is_of_this_machine(address: Address) -> bool:
 
 
 def unmap(address: Address) -> Address:
-    """The IPv4 address that an IPv4-mapped one stands for; any other as it is."""
+    """The IPv4 address of an IPv4-mapped one; any other address as it is."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
 def _special(address: Address) -> str | None:
     if address in _NAT64:
-        # A NAT64 gateway stands in our network: what it translates to is what is reached.
+        # A NAT64 gateway is in this network: calls reach the translated address.
         return _special(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
     for network, kind in _SPECIAL:
         if address in network:

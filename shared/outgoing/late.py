@@ -1,5 +1,5 @@
-"""The HTTP client that is opened with the first call: aiohttp reads every certificate that the system trusts when it is
-imported, and many deployments call nobody."""
+"""Opens the HTTP client at the first call: importing aiohttp reads every certificate that the system trusts, and many
+deployments make no calls."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,5 @@
-"""Looking names up, in threads of our own: a name server that is away holds one for up to half a minute, whether or not
-anybody still waits for it. So one owner of names has a quarter of them at most, and several have like shares.
-"""
+"""Looks names up in its own threads: a dead name server holds a thread for up to half a minute, even if no caller
+waits any more. So one owner of names gets at most a quarter of the threads, and several owners get equal shares."""
 
 import asyncio
 from collections import deque
@@ -15,20 +14,20 @@ from shared.domain.errors import Unavailable
 from shared.runtime.fair_budget import FairBudget
 
 THREADS = 32
-_A_QUARTER = 1 / 3  # the greed with which one owner alone has so much
+_A_QUARTER = 1 / 3  # the greed with which one owner alone gets a quarter
 _REMEMBERED_NAMES = 1_000
 _REMEMBERED_SECONDS = 10.0
 
 Lookup = Callable[[str], Sequence[str]]
-"""The addresses of a name, as the system knows them. It may block; raises `OSError`."""
+"""The system's addresses of a name. It may block; raises `OSError`."""
 
 name_owner: ContextVar[str] = ContextVar("name_owner", default="")
-"""On whose behalf names are looked up from here on."""
+"""The owner that name lookups are charged to in this context."""
 
 
 class NameLookups:
-    """Looks each name up once for all who ask on behalf of one owner, and remembers its addresses for ten seconds. A
-    caller that asks on behalf of nobody has each name for its owner."""
+    """Looks each name up once for all callers of one owner, and remembers its addresses for ten seconds. Without an
+    owner, each name is its own owner."""
 
     def __init__(self, lookup: Lookup, *, patience_seconds: float) -> None:
         self._lookup = lookup
@@ -39,8 +38,8 @@ class NameLookups:
         self._asked: dict[tuple[str, str], asyncio.Task[Sequence[str]]] = {}
 
     async def find(self, host: str) -> Sequence[str]:
-        """The addresses of a name, another one first each time. Raises `OSError` for one that nobody knows, and
-        `Unavailable` where no thread was free in time."""
+        """The addresses of a name, rotated each time. Raises `OSError` for an unknown name, `Unavailable` if no
+        thread was free in time."""
         if (known := self._known.get(host)) is not None:
             known.rotate(-1)
             return tuple(known)
@@ -51,11 +50,9 @@ class NameLookups:
         return await asyncio.shield(asked)
 
     def forget(self, host: str) -> None:
-        """Look the name up anew the next time."""
         self._known.pop(host, None)
 
     def close(self) -> None:
-        """Look up nothing any more, and let nobody wait."""
         for asked in list(self._asked.values()):
             asked.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -69,7 +66,7 @@ class NameLookups:
         loop = asyncio.get_running_loop()
 
         def give_back(_: "Future[Sequence[str]]") -> None:
-            with suppress(RuntimeError):  # the loop may have ended before the name server's time was over
+            with suppress(RuntimeError):  # the loop may have ended before the name server's time-out
                 loop.call_soon_threadsafe(self._free.give_back, owner)
 
         running = self._threads.submit(self._lookup, host)
@@ -81,4 +78,4 @@ class NameLookups:
     def _note_end(self, key: tuple[str, str], task: "asyncio.Task[Sequence[str]]") -> None:
         del self._asked[key]
         if not task.cancelled():
-            task.exception()  # whoever asked may be gone
+            task.exception()  # the callers may be gone

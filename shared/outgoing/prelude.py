@@ -1,17 +1,16 @@
-"""Connections that read an answer as far as it is one.
+"""Connections that read as much of an answer as is valid.
 
-The status is the answer. So the parser gets each head alone, and only the fields that it needs, in the form that it
-accepts: a receiver's odd header or a second Content-Length does not undo what the receiver has done. An answer of 204
-or 304 ends with its head (RFC 9110, 15.3.5), a counted body with its last byte (RFC 9112, 6.3). Whatever follows ends
-the connection, also while it waits in the pool. If such bytes come behind the next request, they are passed over, and
-the connection is not lent again.
+The status is the answer. So the parser gets each head alone, with only the fields that it needs, in a form that it
+accepts: a receiver's odd header or second Content-Length does not undo the receiver's action. An answer of 204 or 304
+ends with its head (RFC 9110, 15.3.5), a counted body with its last byte (RFC 9112, 6.3). Any further bytes end the
+connection, also in the pool. If such bytes come after the next request was sent, they are skipped, and the connection
+is not used again.
 
-HTTP allows any number of interim answers (1xx) before the final one, and aiohttp reads them all: a receiver that sends
-them without end keeps the event loop of the whole process busy. A connection on which more come than an honest receiver
-sends is ended at once, as one that does not speak HTTP.
+HTTP allows any number of interim answers (1xx) before the final one, and aiohttp reads them all: an endless series
+keeps the whole event loop busy. A connection with more of them than an honest receiver sends is ended at once.
 
-A connection that is closed politely stays open until the receiver has read what was written to it, or for half a minute
-until it has ended TLS. So connections are not closed but aborted: the call has its answer, or wants none.
+A politely closed connection stays open until the receiver has read all written bytes, or up to half a minute until it
+has ended TLS. So connections are aborted, not closed: by then the call has its answer, or wants none.
 """
 
 import re
@@ -28,10 +27,10 @@ from aiohttp.streams import StreamReader
 from shared.outgoing.sockets import has_unread
 
 MOST_HEADS = 5
-"""The most answers to one request, the final one included."""
+"""The most answers to one request, including the final one."""
 HEAD_BYTES = 65_536
-LATE_BYTES = 4_096  # of the answer before, in front of a head
-HEAD_LINES = 500  # a head may have more, which are not kept
+LATE_BYTES = 4_096  # of the previous answer, before a head
+HEAD_LINES = 500  # lines beyond these are dropped
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _NAME = b"HTTP/"
@@ -44,7 +43,7 @@ _BODILESS = frozenset({b"204", b"304"})
 
 
 class BoundedHandler(ResponseHandler):
-    """A connection that is ended by too many answers to one request, and at once where nobody needs it."""
+    """A connection that ends after too many answers to one request, and is aborted when it is not needed."""
 
     _head = b""
     _heads = 0
@@ -73,7 +72,7 @@ class BoundedHandler(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None:
-            super().data_received(data)  # sent before it was asked
+            super().data_received(data)  # arrived before the request
             return
         if not self._is_final:
             data = self._read_heads(data)
@@ -90,7 +89,7 @@ class BoundedHandler(ResponseHandler):
         return self._payload is not None and not self._payload.is_eof()
 
     def _read_heads(self, data: bytes) -> bytes:
-        """Read what there is of heads; returns what follows the last one."""
+        """Read the heads; return the bytes after the last one."""
         self._head += data
         while self._has_begun():
             end = _HEAD_END.search(self._head, max(len(self._head) - len(data) - 2, 0), HEAD_BYTES)
@@ -108,7 +107,7 @@ class BoundedHandler(ResponseHandler):
         return b""
 
     def _has_begun(self) -> bool:
-        """Whether a head begins here; passes over blank lines, and over what belongs to the answer before."""
+        """Whether a head begins here. Skips blank lines and the rest of the previous answer."""
         self._head = self._head.lstrip(b"\r\n")
         if self.exception() is not None or not self._head:
             return False
@@ -133,14 +132,14 @@ class BoundedHandler(ResponseHandler):
         self._is_final = not code.startswith(b"1") or code == b"101"
 
     def _end(self, reason: str) -> None:
-        """End the connection. An answer that has been read stays one."""
+        """End the connection. An answer that was read stays valid."""
         self.set_exception(HttpProcessingError(message=reason))
         if self.transport is not None:
             self.transport.abort()
 
 
 def _lines(head: bytes, code: bytes) -> Iterator[bytes]:
-    """The fields of a head, with one about the length of its body at most."""
+    """The fields of a head, with at most one about the body's length."""
     lengths, codings = set[bytes](), list[bytes]()
     for number, (name, value) in enumerate(_FIELD.findall(head)):
         match name.lower():
@@ -159,7 +158,7 @@ def _lines(head: bytes, code: bytes) -> Iterator[bytes]:
 
 
 class BoundedConnector(aiohttp.TCPConnector):
-    """Makes such connections."""
+    """Makes connections with `BoundedHandler`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

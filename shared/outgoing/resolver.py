@@ -1,7 +1,7 @@
-"""Names to addresses, past the guard.
+"""Resolves names to addresses that the guard allows.
 
-The connector connects to the very addresses that come out of here, so a name that changes between a check and its use
-(DNS rebinding) gains nothing. Those of several addresses that may be called are used; a name with none is `Blocked`.
+The connector connects to exactly these addresses, so a name that changes between a check and its use (DNS rebinding)
+gains nothing. Only the allowed addresses of a name are used; a name without one is `Blocked`.
 """
 
 import socket
@@ -13,13 +13,13 @@ from shared.outgoing.lookups import NameLookups
 
 
 def system_lookup(host: str) -> list[str]:
-    """The addresses that /etc/hosts and DNS give, without families that this machine has no address of."""
+    """The addresses in /etc/hosts and DNS, of families that this machine has an address of."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return [str(sockaddr[0]) for *_, sockaddr in found]
 
 
 class GuardedResolver(AbstractResolver):
-    """The only names that aiohttp knows."""
+    """The only source of addresses for aiohttp."""
 
     def __init__(self, guard: Guard, names: NameLookups) -> None:
         self._guard = guard
@@ -28,8 +28,8 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses that may be called. Raises `Blocked`, `OSError` for a name that nobody knows, and `Unavailable`
-        where nobody could look it up."""
+        """The addresses that may be called. Raises `Blocked`, `OSError` for an unknown name, `Unavailable` if it
+        could not be looked up in time."""
         found = await self._names.find(host)
         objections = {address: self._guard.objection(address, port) for address in found}
         allowed = [address for address, objection in objections.items() if objection is None]

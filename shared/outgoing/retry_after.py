@@ -7,14 +7,14 @@ from email.utils import parsedate_to_datetime
 MOST_SECONDS = 86_400.0
 
 _SECONDS = re.compile(r"[0-9]+")
-_MOST_CHARACTERS = 64  # a date has 29; whoever writes more may be after the time that reading it takes
+_MOST_CHARACTERS = 64  # a date has 29; the limit bounds the time of parsing
 
 
 def retry_after_seconds(value: str | None, date: str | None, now: int) -> float | None:
-    """Seconds from now, 0 to a day, or `None` for a header that is missing or cannot be read.
+    """Seconds from now, 0 to a day, or `None` for a missing or unreadable header.
 
-    `date` is the answer's own Date header: a time is read by the clock of the server that wrote it, and by `now` (epoch
-    seconds) where that is missing.
+    `date` is the answer's own Date header. A time is read by the clock of the server that wrote it, or by `now` (epoch
+    seconds) if that header is missing.
     """
     if value is None:
         return None

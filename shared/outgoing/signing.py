@@ -1,7 +1,7 @@
-"""Signatures by the specification Standard Webhooks, so that a receiver can tell our calls from forged ones.
+"""Signatures by the specification Standard Webhooks, so that a receiver can tell Carillon's calls from forged ones.
 
 The signature is `v1,` and the base64 HMAC-SHA256 of `id.timestamp.body`. A secret is `whsec_` and the base64 of 24 to
-64 random bytes. The id is the same on every attempt, the timestamp is that of the attempt: receivers refuse old ones.
+64 random bytes. The id is the same on every attempt; the timestamp is the attempt's, because receivers refuse old ones.
 """
 
 import base64
@@ -25,16 +25,16 @@ _SECONDS = re.compile(r"[0-9]{1,12}")
 
 
 class Forged(Exception):
-    """Nobody who knows a secret has signed this."""
+    """The request was not signed with one of the secrets."""
 
 
 def check_secret(secret: str, field: str) -> None:
-    """Raise `Invalid`, which never shows the secret, unless calls can be signed with it."""
+    """Raise `Invalid` unless calls can be signed with the secret. The error never shows the secret."""
     key_of(secret, field)
 
 
 def key_of(secret: str, field: str = "secret") -> bytes:
-    """The key that is written in a secret. Raises `Invalid`."""
+    """The key in a secret. Raises `Invalid`."""
     if not LEAST_KEY_BYTES <= len(key := _decode(secret)) <= MOST_KEY_BYTES:
         rule = f"{PREFIX} and the base64 of {LEAST_KEY_BYTES} to {MOST_KEY_BYTES} random bytes"
         raise Invalid(f"a secret is {rule}", field=field)
@@ -43,20 +43,19 @@ def key_of(secret: str, field: str = "secret") -> bytes:
 
 @lru_cache(_REMEMBERED_SECRETS)
 def _decode(secret: str) -> bytes:
-    """The key, or nothing where the secret is written in another way."""
+    """The key, or an empty one if the secret is malformed."""
     written = secret.removeprefix(PREFIX)
     try:
         key = base64.b64decode(written, validate=True)
     except ValueError:
         return b""
-    # Python also decodes what is padded too much; a receiver's library may not.
+    # Python also decodes excess padding; a receiver's library may not.
     exact = secret.startswith(PREFIX) and base64.b64encode(key).decode() == written
     return key if exact else b""
 
 
 def webhook_headers(message_id: str, timestamp: int, body: bytes, *secrets: str) -> dict[str, str]:
-    """The headers that tell a receiver which message this is, and prove it when there are secrets: by a signature for
-    each, of which a receiver needs one."""
+    """The headers with a message's id and time, and one signature per secret; a receiver checks any one of them."""
     headers = {_ID: message_id, _TIMESTAMP: str(timestamp)}
     if secrets:
         signed = f"{message_id}.{timestamp}.".encode() + body
@@ -65,8 +64,8 @@ def webhook_headers(message_id: str, timestamp: int, body: bytes, *secrets: str)
 
 
 def verify_webhook(headers: Mapping[str, str], body: bytes, *secrets: str) -> int:
-    """The timestamp, in epoch seconds, of a request that is signed with one of these secrets. How old it may be is the
-    caller's to say. The names of `headers` are in lower case. Raises `Forged`."""
+    """The timestamp (epoch seconds) of a request signed with one of these secrets; the caller judges its age. The
+    names of `headers` are in lower case. Raises `Forged`."""
     message_id, timestamp = headers.get(_ID, ""), headers.get(_TIMESTAMP, "")
     if not message_id or not _SECONDS.fullmatch(timestamp):
         raise Forged(f"{_ID} and {_TIMESTAMP} are needed")

@@ -3,16 +3,16 @@
 import select
 from asyncio import BaseTransport
 
-_HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux only; elsewhere a reset shows, a polite goodbye does not
+_HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux only; elsewhere a reset is visible, a polite close is not
 
 
 def is_closed_by_peer(transport: BaseTransport | None) -> bool:
-    """Whether nobody listens at the other end any more, as far as has come here."""
+    """Whether the other end has closed the connection, as far as this machine knows."""
     return _polls(transport, _HALF_CLOSED)
 
 
 def has_unread(transport: BaseTransport | None) -> bool:
-    """Whether something has come, bytes or the end, that the event loop has not read."""
+    """Whether bytes or the end have arrived that the event loop has not read."""
     return _polls(transport, _HALF_CLOSED | select.POLLIN)
 
 

@@ -1,8 +1,8 @@
-"""Pushes by Apple's Push Notification service, over HTTP/2: one POST a message, to the token of a device.
+"""Pushes by Apple's Push Notification service, over HTTP/2: one POST per message, to a device token.
 
-The template's body is the payload. The message's id is its collapse id: a repeat takes the place of the first on the
-device. APNs lets us in by a token that we sign; it wants the same one for 20 minutes at least and none that is older
-than an hour, so that all processes sign the same claims, anew with every slice of 40 minutes.
+The template's body is the payload. The message's id is the collapse id, so a repetition replaces the first push on the
+device. APNs wants a signed token that is used for at least 20 minutes and at most an hour. So all processes sign the
+same claims, anew in every slice of 40 minutes.
 """
 
 import re
@@ -48,13 +48,13 @@ _TOPIC = re.compile(r"[A-Za-z0-9.-]{1,255}")
 _EXPIRATION_SECONDS = 2_592_000
 _OF_THE_BACKGROUND = frozenset({"alert", "badge", "sound"})
 
-# Not `BadDeviceToken`: that is any device's token at the wrong environment, too.
+# Without `BadDeviceToken`: APNs also says that about a valid token in the wrong environment.
 _GONE = frozenset({"Unregistered", "ExpiredToken"})
 _TOO_FAST = frozenset({"TooManyProviderTokenUpdates"})
-# Too many requests "were made consecutively to the same device token": others may go on as fast.
+# Too many requests "were made consecutively to the same device token": other devices may go on.
 _NOT_NOW = frozenset({"TooManyRequests", "ServiceUnavailable", "Shutdown", "IdleTimeout"})
 _OF_THE_TOPIC = frozenset({"BadTopic", "MissingTopic", "TopicDisallowed"})
-_OF_THE_DEVICE = "Forbidden"  # a 403, but no word about our token
+_OF_THE_DEVICE = "Forbidden"  # a 403, but not about Carillon's token
 
 
 class ApnsPushType(StrEnum):
@@ -75,7 +75,7 @@ class ApnsPushType(StrEnum):
 
 class ApnsFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """An account's own fields. Without a `push_type`, a payload that shows nothing is `background`, any other `alert`.
-    `api_url` is for what speaks like APNs."""
+    `api_url` may name a server that speaks like APNs."""
 
     team_id: str
     key_id: str
@@ -98,12 +98,11 @@ class ApnsSecret(Struct, frozen=True, forbid_unknown_fields=True):
     key: str
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "ApnsSecret()"
 
 
 class ApnsError(Struct, frozen=True):
-    """The body of APNs's answer when it has not taken a push."""
+    """The body of APNs's answer when it did not take a push."""
 
     reason: str = ""
 
@@ -142,7 +141,7 @@ class ApnsKind(ProviderKind):
         self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
     ) -> Provider:
         chosen = read_fields(fields, ApnsFields)
-        # Reading whom the system trusts takes long: once for all accounts.
+        # Reading the system's certificates takes long, so it is done once for all accounts.
         self._trust = self._trust or trusting_context()
         poster = Http2Poster(target_of(chosen.url), Guard(self._rules.allowed_networks), self._trust)
         tokens = ProviderTokens(chosen, SigningKey(read_fields(secret, ApnsSecret).key, "secret.key"), self._clock)
@@ -150,7 +149,7 @@ class ApnsKind(ProviderKind):
 
 
 class ProviderTokens:
-    """The token by which we are let in, which all processes sign alike."""
+    """The signed token of an account; all processes sign the same one."""
 
     def __init__(self, fields: ApnsFields, key: SigningKey, clock: Clock) -> None:
         self._fields = fields
@@ -161,7 +160,6 @@ class ProviderTokens:
 
     @property
     def current(self) -> str:
-        """The token of this slice of time."""
         slice_ = int(self._clock.now().timestamp()) // TOKEN_SECONDS
         if slice_ != self._slice:
             claims = {"iss": self._fields.team_id, "iat": slice_ * TOKEN_SECONDS}
@@ -171,7 +169,7 @@ class ProviderTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The texts that nobody is to read."""
+        """The texts that must not be shown."""
         return (self._token, *self._token.split("."), *self._key.hidden)
 
 
@@ -215,7 +213,7 @@ class ApnsProvider:
         }
         priority = self._fields.priority
         if push_type is ApnsPushType.BACKGROUND and priority in {None, 10}:
-            priority = 5  # at the usual one it would be refused
+            priority = 5  # APNs refuses the usual priority for a background push
         if priority is not None:
             headers["apns-priority"] = str(priority)
         if (seconds := self._fields.expiration_seconds) is not None:
@@ -233,7 +231,6 @@ def _check_delivery(chosen: ApnsFields) -> None:
 
 
 def _push_type_of(content: Content) -> ApnsPushType:
-    """The type of a payload, by what it shows."""
     aps = content.get("aps")
     known = aps if isinstance(aps, dict) else {}
     silent = known.get("content-available") == 1 and not _OF_THE_BACKGROUND & known.keys()

@@ -1,8 +1,8 @@
-"""Callbacks: what providers tell later of messages that they took.
+"""Callbacks: a provider's later news about messages that it took.
 
-Anybody on the Internet can call, so nothing is read before its signature is verified. A provider names a message by our
-own key, `<message>~<attempt>`, where it carries one, else by its own id. It may tell the same several times, in any
-order and days later: whoever folds the news into the ledger sees to that.
+Anyone on the Internet can call, so nothing is read before its signature is verified. A provider names a message by
+Carillon's key, `<message>~<attempt>`, if it carries one, else by its own id. It may repeat news, in any order and days
+later; the code that folds them into the ledger handles that.
 """
 
 from datetime import UTC, datetime
@@ -26,11 +26,11 @@ _OF_JSON = (msgspec.ValidationError, RecursionError)
 
 
 class NotSigned(Unauthorized):
-    """Nothing proves that the provider has sent this."""
+    """Nothing proves that the provider sent this."""
 
 
 class Unreadable(Invalid):
-    """It is not written as we know this provider to write. `is_json`: it is JSON, and of another shape."""
+    """The callback has an unknown form. `is_json`: it is JSON of another shape."""
 
     def __init__(self, reason: str, *, is_json: bool) -> None:
         super().__init__(reason)
@@ -38,8 +38,8 @@ class Unreadable(Invalid):
 
 
 class CallbackRequest(Struct, frozen=True):
-    """A request as it came. `url` is what the provider called, below our public URL; the names of `headers` are in
-    lower case; `message` is the key that stands in the URL, or `""`."""
+    """A request as it came. `url` is the provider's, below the public URL; names of `headers` are in lower case;
+    `message` is the key in the URL, or `""`."""
 
     url: str
     headers: dict[str, str]
@@ -48,9 +48,9 @@ class CallbackRequest(Struct, frozen=True):
 
 
 class CallbackNews(Struct, frozen=True, kw_only=True):
-    """The news of one message: our `key` (`""` where it does not know it), its own id, and where the message stands.
-    `at` is when that was so, where the provider says an instant that can be kept, and `recipient` whom it was for,
-    where it says so of one that did not reach them."""
+    """The news of one message: Carillon's `key` or `""`, the provider's id, and the state. `at` is the provider's
+    time of that state, if it is valid. `recipient` is the address that a failed message was for, if the provider
+    says so."""
 
     key: str = ""
     provider_id: str = ""
@@ -65,8 +65,7 @@ class CallbackNews(Struct, frozen=True, kw_only=True):
 
 
 class CallbackSuppression(Struct, frozen=True, kw_only=True):
-    """The provider sends nothing more to the recipient of one message, who has unsubscribed unless the `cause` says
-    otherwise. The other fields are those of `CallbackNews`."""
+    """The provider sends nothing more to the recipient of one message. The other fields are those of `CallbackNews`."""
 
     key: str = ""
     provider_id: str = ""
@@ -79,8 +78,8 @@ class CallbackSuppression(Struct, frozen=True, kw_only=True):
 
 
 class Callback(Struct, frozen=True, kw_only=True):
-    """The contents of a callback. `at` is when it was made; `None` for a kind that does not tell, or an instant that
-    cannot be. `confirm_url` is to be fetched: the provider asks whether we want its callbacks."""
+    """The contents of a callback. `at` is its time; `None` if it is missing or invalid. `confirm_url` must be
+    fetched: the provider asks whether its callbacks are wanted."""
 
     news: tuple[CallbackNews, ...] = ()
     suppressions: tuple[CallbackSuppression, ...] = ()
@@ -108,7 +107,7 @@ def tell_refusal(
 
 
 def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Shape:
-    """Decode a text that a provider has written. Raises `Unreadable`."""
+    """Decode a text of a provider. Raises `Unreadable`."""
     try:
         return decoder.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -116,7 +115,7 @@ def read_json(content: bytes | str, decoder: msgspec.json.Decoder[Shape]) -> Sha
 
 
 def read_epoch(seconds: Any) -> datetime | None:
-    """The instant so many seconds after the beginning of 1970; `None` where that is none."""
+    """The time at these seconds since 1970; `None` if there is none."""
     try:
         return datetime.fromtimestamp(float(seconds), UTC)
     except (TypeError, ValueError, OverflowError, OSError):
@@ -124,5 +123,5 @@ def read_epoch(seconds: Any) -> datetime | None:
 
 
 def _keep_if_possible(at: datetime | None) -> datetime | None:
-    """The instant, where it lies in the years that Carillon knows: in UTC, others may be none at all."""
+    """The time, if it lies in the years that Carillon knows: others may not exist in UTC."""
     return at if at is not None and EPOCH <= at <= LATEST else None

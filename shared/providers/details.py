@@ -1,5 +1,4 @@
-"""The words of a provider, as they may stand in a row, a log or an export: one short line, no secret, no whole
-address."""
+"""A provider's words made fit for rows, logs and exports: one short line, no secret, no whole address."""
 
 import json
 import re
@@ -16,8 +15,8 @@ _NUMBER = re.compile(r"(?<![\w+])\+?\d(?:[ ().-]?\d){4,}(\d\d)(?!\w)")
 
 
 def tell(text: str, to: str = "", secrets: Iterable[str] = ()) -> str:
-    """The beginning of what was said about a message to `to`. Secrets are hidden in every spelling that HTTP knows, and
-    mailboxes and phone numbers shown as `a…@example.com` and `…67`, whosever they are."""
+    """The beginning of a text about a message to `to`. Secrets are hidden in every spelling of HTTP; all mailboxes
+    and phone numbers become `a…@example.com` and `…67`."""
     for secret in filter(None, secrets):
         text = _replace(text, secret, HIDDEN)
     if to:
@@ -33,5 +32,5 @@ def _replace(text: str, hidden: str, shown: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """A beginning without its last word, of which half may be an address that no pattern knows any more."""
+    """The beginning without its last word, which may be half an address that no pattern matches any more."""
     return text if len(text) <= _READ_CHARACTERS else text[:_READ_CHARACTERS].rpartition(" ")[0]

@@ -1,8 +1,8 @@
-"""Pushes by Firebase Cloud Messaging, HTTP v1: one POST a message, to the registration token of an app's instance.
+"""Pushes by Firebase Cloud Messaging, HTTP v1: one POST per message, to the registration token of an app's instance.
 
-The template's body is the message without its target. If it has a notification, its tag on Android and its collapse id
-on Apple's devices are the message's id, unless the template has its own: so a repeat takes the place of the first. A
-`collapse_key` would not do, of which a device keeps four. FCM itself knows no idempotency key.
+The template's body is the message without its target. If it has a notification, the message's id becomes its tag on
+Android and its collapse id on Apple's devices, unless the template has its own: so a repetition replaces the first. A
+`collapse_key` does not work, because a device keeps only four. FCM has no idempotency key.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _OF_A_DEVICE = "device"
 
 
 class FcmFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account's own fields. `api_url` is for a private endpoint, and for what speaks like FCM."""
+    """An account's own fields. `api_url` may name a private endpoint, or a server that speaks like FCM."""
 
     api_url: str = "https://fcm.googleapis.com"
 
@@ -54,12 +54,11 @@ class FcmSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
     service_account: str
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "FcmSecret()"
 
 
 class FcmViolation(Struct, frozen=True):
-    """A field of ours that FCM cannot take."""
+    """A field of the request that FCM cannot take."""
 
     field: str = ""
     description: str = ""
@@ -73,8 +72,7 @@ class FcmQuota(Struct, frozen=True):
 
 
 class FcmErrorDetail(Struct, frozen=True, rename="camel"):
-    """One of several things that FCM says about an error: its own code, what is wrong with our fields, or which limits
-    were passed."""
+    """One detail of an error: FCM's code, faults of the request's fields, or limits that were passed."""
 
     error_code: str = ""
     field_violations: list[FcmViolation] = field(default_factory=list)
@@ -82,7 +80,7 @@ class FcmErrorDetail(Struct, frozen=True, rename="camel"):
 
 
 class FcmError(Struct, frozen=True):
-    """Why FCM has not taken a message; `status` is the code of all of Google's services."""
+    """Why FCM did not take a message; `status` is the common code of Google's services."""
 
     message: str = ""
     status: str = ""
@@ -90,12 +88,10 @@ class FcmError(Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """The error code of FCM, or else the one of all of Google's services."""
         return next((detail.error_code for detail in self.details if detail.error_code), self.status)
 
     @property
     def blames_the_token(self) -> bool:
-        """Whether the registration token is none."""
         fields = [violation.field for detail in self.details for violation in detail.field_violations]
         return "message.token" in fields or _OF_THE_TOKEN in self.message
 
@@ -203,13 +199,13 @@ class FcmProvider:
             token.proven = True
             return judged
         self._tokens.drop(token)
-        # One that let us in before has ended early; one that never did will not.
+        # A token that worked before has ended early; a token that never worked will not.
         detail = tell(f"HTTP 401: {error.message if error else ''}".rstrip(": "), to, hidden)
         return NotNow(detail) if token.proven else judged
 
 
 def _message(content: Content, to: str, message_id: str) -> dict[str, Any]:
-    """The message as FCM takes it: with its target, and named so that a repeat replaces it."""
+    """The message for FCM: with its target, and with ids that let a repetition replace it."""
     message = {**content, "token": to}
     android, apns = _object(content, "android"), _object(content, "apns")
     shown = _object(android, "notification")
@@ -220,7 +216,7 @@ def _message(content: Content, to: str, message_id: str) -> dict[str, Any]:
 
 
 def _data_of(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The data of a message, and those of a platform, which take their place there."""
+    """The data of a message, and those of the platforms, which replace it there."""
     for path, holder in (("", body), *((f"{part}.", _object(body, part)) for part in ("android", "webpush"))):
         if "data" in holder:
             yield f"{path}data", holder["data"]
@@ -254,10 +250,10 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
             return CallRefused(Reason.UNREGISTERED, detail)
         case "INVALID_ARGUMENT":
             return CallRefused(Reason.MALFORMED if error.blames_the_token else Reason.REFUSED, detail)
-        # Without a word of FCM's own, what was not found may be the project: that is no token's fault.
+        # Without an FCM code, the missing thing may be the project: the token is not at fault.
         case "NOT_FOUND":
             return CallRefused(Reason.REFUSED, detail)
-        # The token is another project's, or Apple's key for this one is missing: no word about who we are.
+        # The token belongs to another project, or Apple's key is missing there: the login is not at fault.
         case "SENDER_ID_MISMATCH" | "THIRD_PARTY_AUTH_ERROR":
             return CallRefused(Reason.REFUSED, detail)
         case "QUOTA_EXCEEDED" | "RESOURCE_EXHAUSTED":

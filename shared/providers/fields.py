@@ -1,4 +1,4 @@
-"""Fields of an account, read into a shape: what is missing, unknown or of another type is told by its name."""
+"""Fields of an account, read into a struct; an error names the missing, unknown or mistyped field."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ Shape = TypeVar("Shape")
 
 
 def read_fields(fields: Mapping[str, Any], shape: type[Shape], prefix: str = "") -> Shape:
-    """The fields as this struct. Raises `Invalid`, which names a field behind `prefix`, and shows no value but of a
+    """The fields as this struct. Raises `Invalid`, which names the field after `prefix`, and shows no value but of a
     choice."""
     try:
         return msgspec.convert(dict(fields), shape)

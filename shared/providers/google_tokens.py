@@ -1,8 +1,8 @@
-"""Access tokens for a service account of Google's (OAuth 2.0, RFC 7523): a token that we sign, for one that lets us in.
+"""Access tokens for a Google service account (OAuth 2.0, RFC 7523): a signed token is exchanged for an access token.
 
-One is asked for at a time, for all who need it. In the last fifth of its life the next one is asked for while it is
-still used; right before its end it is no longer. A failure to get one is told as the `Answer` to the message that
-waited: it was certainly not taken.
+One request at a time serves all callers. In the last fifth of a token's life the next one is requested while the old
+one is still used; right before its end the old one is no longer used. A failure becomes the `Answer` to the message
+that waited: it was certainly not taken.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shared.runtime.clock import Clock
 
 TOKEN_URI = "https://oauth2.googleapis.com/token"
 RENEWED_AT, ENDED_AT = 0.8, 0.95  # of its life
-PAUSE_SECONDS = 5.0  # between two attempts while the old one is still good
+PAUSE_SECONDS = 5.0  # between two attempts, while the old token is still good
 
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -39,30 +39,28 @@ class ServiceAccount(Struct, frozen=True):
     type: str = "service_account"
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "ServiceAccount()"
 
 
 class GrantedToken(Struct, frozen=True):
-    """Google's answer to a token that we signed."""
+    """Google's answer to a signed token."""
 
     access_token: str = ""
     expires_in: float = _LIFE_SECONDS
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "GrantedToken()"
 
 
 class GrantRefusal(Struct, frozen=True):
-    """Google's answer where it grants no token."""
+    """Google's answer if it grants no token."""
 
     error: str = ""
     error_description: str = ""
 
 
 class AccessToken(Struct):
-    """One that lets us in. Instants are in epoch seconds; `proven` says that it has let us in."""
+    """An access token. Times are in epoch seconds; `proven` means that the provider has accepted it once."""
 
     text: str
     renew_at: float
@@ -70,12 +68,11 @@ class AccessToken(Struct):
     proven: bool = False
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "AccessToken()"
 
 
 class NoAccess(CarillonError):
-    """There is no token; `answer` is what that means for a message."""
+    """There is no token; `answer` is the result for the message."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__("there is no access token")
@@ -112,11 +109,11 @@ class AccessTokens:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The texts that nobody is to read."""
+        """The texts that must not be shown."""
         return (self._token.text if self._token else "", *self._key.hidden)
 
     async def get(self) -> AccessToken:
-        """One that is good for a while. Raises `NoAccess`."""
+        """Return a token that is good for a while. Raises `NoAccess`."""
         token, now = self._token, self._clock.now().timestamp()
         if token is not None and now < token.renew_at:
             return token
@@ -131,7 +128,6 @@ class AccessTokens:
         return self._require_token()
 
     def drop(self, token: AccessToken) -> None:
-        """It lets nobody in any more."""
         if token is self._token:
             self._token = None
 
@@ -191,7 +187,7 @@ class AccessTokens:
 
 
 def _not_taken(answer: Answer) -> Answer:
-    """The answer to a message that waited for a token, by the answer about the token."""
+    """The answer to a message that waited for a token, from the answer about the token."""
     match answer:
         case LoginRefused() | CallRefused() | NotNow():
             return answer

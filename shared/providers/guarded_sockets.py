@@ -1,5 +1,5 @@
-"""Connections to a host that an account names, past the guard: the addresses that DNS gives are judged, and those that
-may be called are connected to, one after the other."""
+"""Connections to a host that an account names: the guard judges the addresses from DNS, and the allowed ones are
+tried in order."""
 
 import asyncio
 import os
@@ -13,11 +13,11 @@ CONNECT_SECONDS = 5.0  # for one address; a host may have several
 
 
 async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
-    """A connected socket.
+    """Return a connected socket.
 
     Raises:
         Blocked: the host must not be connected to.
-        OSError, TimeoutError: there is no connection to be had.
+        OSError, TimeoutError: no address could be connected to.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     objections = [guard.objection(str(info[4][0]), port) for info in found]
@@ -31,7 +31,7 @@ async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
 
 
 def describe_fault(fault: BaseException) -> str:
-    """The fault of a connection, to be read behind the server's name."""
+    """The fault of a connection, to be read after the server's name."""
     match fault:
         case ssl.SSLCertVerificationError():
             return f"cannot be trusted: {fault.verify_message}"
@@ -42,7 +42,7 @@ def describe_fault(fault: BaseException) -> str:
         case TimeoutError():
             return "did not answer in time"
         case OSError():
-            # The driver's own text tells the address behind the name.
+            # The driver's own text shows the address of the name.
             return f"cannot be connected to: {os.strerror(fault.errno) if fault.errno else 'no connection'}"
         case _:
             return f"cannot be spoken to: {fault}"

@@ -1,9 +1,9 @@
 """Any HTTP server: the template's JSON is the body of a POST, signed by the specification Standard Webhooks.
 
-`webhook-id` is the message's id, the same on every attempt, and `carillon-message` the id with its attempt, which a
-callback may name. A server that drops repeats by a header of its own is told the id there too (`idempotencyHeader`);
-only then is a repeat safe. 401 says that the server does not know us; 403 may be of the recipient,
-and is refused. A JSON answer may name the message by its field `id` or `messageId`.
+`webhook-id` is the message's id, the same on every attempt; `carillon-message` is the id with its attempt, which a
+callback may name. A server that drops repetitions by its own header also gets the id there (`idempotencyHeader`); only
+then is a repetition safe. 401 means that the server does not know the account; 403 may concern the recipient, and is a
+refusal. A JSON answer may name the message by its field `id` or `messageId`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,21 +41,18 @@ class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 
 class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The secrets that prove to the server that we call, and to us that it calls back; `authorization` is a header's
-    value. While one signing secret is replaced by another, calls are signed with both, and either may sign
-    callbacks."""
+    """Secrets that sign calls and callbacks; `authorization` is a header's value. While a signing secret is being
+    replaced, calls are signed with both, and either may sign callbacks."""
 
     signing_secret: str
     old_signing_secret: str | None = None
     authorization: str | None = None
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "HttpSecret()"
 
     @property
     def signing_secrets(self) -> tuple[str, ...]:
-        """The present one, and the old one if there is one."""
         return tuple(filter(None, (self.signing_secret, self.old_signing_secret)))
 
 
@@ -81,8 +78,7 @@ class HttpKind(ProviderKind):
         if hidden.authorization is not None and not _is_header_value(hidden.authorization):
             raise Invalid("a header's value is made of printable ASCII characters", field="secret.authorization")
 
-    def check_content(self, body: Mapping[str, Any]) -> None:
-        """Any JSON will do."""
+    def check_content(self, body: Mapping[str, Any]) -> None: ...
 
     def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
         return read_fields(fields, HttpFields).idempotency_header is not None
@@ -121,8 +117,7 @@ class HttpProvider:
 
         return await self._posts.post(self._fields.url, self._headers(key, body), body, before_bytes, judge)
 
-    async def close(self) -> None:
-        """The connections are the process's."""
+    async def close(self) -> None: ...
 
     def _headers(self, key: str, body: bytes) -> dict[str, str]:
         message_id = message_of(key)
@@ -147,7 +142,7 @@ def _check_whose_they_are(chosen: HttpFields) -> None:
 
 
 def _hidden_texts(fields: HttpFields, secret: HttpSecret) -> Iterator[str]:
-    """The texts that a server may repeat and nobody is to read: headers and paths hold keys often enough."""
+    """Texts that a server may repeat and that must not be shown: headers and paths often hold keys."""
     yield from secret.signing_secrets
     yield from (part for part in (secret.authorization or "").split() if len(part) >= _KEY_CHARACTERS)
     parts = urlsplit(fields.url)

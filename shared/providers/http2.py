@@ -2,10 +2,10 @@
 
     a connection with room, alive ──> before_bytes ──> head and body, in the same step ──> the answer
 
-As many requests are under way on a connection as its server allows: a new one tells that in its first frame, and APNs
-allows one until it has seen who we are. Another connection is made only where all there are have answered often and are
-full. A connection that has been silent for long is asked first whether it is still there. If a server that has answered
-before does not look at a request, the request begins once more, and `before_bytes` is asked again.
+A connection carries as many requests as its server allows: a server says so in its first frame, and APNs allows one
+until it has seen the token. Another connection is made only if all present ones have answered often and are full. A
+connection that was silent for long is pinged first. If a server that has answered before does not look at a request,
+the request begins once more, and `before_bytes` is asked again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _PROTOCOL = "h2"
 
 
 class Http2Target(Struct, frozen=True):
-    """Whom to connect to. `prefix` stands before each path."""
+    """The server to connect to. `prefix` comes before each path."""
 
     host: str
     port: int
@@ -49,7 +49,7 @@ def target_of(url: str) -> Http2Target:
 
 
 def trusting_context() -> ssl.SSLContext:
-    """Trusts whom the system trusts, and offers HTTP/2 alone."""
+    """A context with the system's certificates that offers only HTTP/2."""
     context = ssl.create_default_context()
     context.set_alpn_protocols([_PROTOCOL])
     return context
@@ -63,7 +63,7 @@ class Http2Poster:
         self._connections = Http2Connections(target, guard, trust)
 
     async def post(self, posting: Posting) -> PostedAnswer:
-        """See `shared.outgoing.Outgoing.post`. A body is at most `BODY_BYTES` long."""
+        """See `shared.outgoing.Outgoing.post`. The posting's body has at most `BODY_BYTES`."""
         departure = _Departure(posting, self._target)
         try:
             async with asyncio.timeout(posting.timeout_seconds):
@@ -87,8 +87,6 @@ class Http2Poster:
 
 
 class _Departure:
-    """One request, and how far it has come."""
-
     def __init__(self, posting: Posting, target: Http2Target) -> None:
         self._posting = posting
         self._target = target
@@ -96,14 +94,13 @@ class _Departure:
         self._request: Http2Request | None = None
 
     def begin(self, connection: Http2Connection) -> None:
-        """Let it leave. Raises `Withheld`."""
+        """Let the request leave. Raises `Withheld`."""
         if not self._posting.before_bytes():
             raise Withheld("the caller wants the request no more")
         self._connection = connection
         self._request = connection.begin(self._headers(), self._posting.body)
 
     def forget(self) -> None:
-        """It has not begun after all."""
         self._connection = self._request = None
 
     async def end(self) -> PostedAnswer:
@@ -111,7 +108,7 @@ class _Departure:
         return await self._request.end()
 
     def judge_silence(self, reason: str) -> PostedAnswer:
-        """The answer at a time-out, as far as it has come. Raises `NotConnected` or `Unreachable`."""
+        """The partial answer at a time-out. Raises `NotConnected` or `Unreachable`."""
         if self._request is None:
             raise NotConnected(f"{self._target.host} {reason}")
         if not self._request.answered:
@@ -119,7 +116,6 @@ class _Departure:
         return self._request.answer()
 
     def leave(self) -> None:
-        """Nobody waits for it any more."""
         if self._connection is not None and self._request is not None:
             self._connection.abandon(self._request)
 
@@ -151,11 +147,11 @@ class Http2Connections:
         self._closed = False
 
     async def find_room(self, size: int) -> Http2Connection:
-        """A connection on which a request with a body of this size can leave in this very step.
+        """A connection on which a body of this size can leave at once, in the caller's present step.
 
         Raises:
             Blocked: the server must not be connected to.
-            NotConnected: there is no connection to be had.
+            NotConnected: there is no connection.
         """
         if size > BODY_BYTES:
             raise NotConnected(f"is told no more than {BODY_BYTES:,} bytes")
@@ -181,7 +177,7 @@ class Http2Connections:
         self._note_change()
 
     async def _wait_for_change(self) -> None:
-        """Wait until there may be room. Raises why there is no connection."""
+        """Wait until there may be room. Raises the reason if there is no connection."""
         changed = self._changed
         if self._dialling is None and self._may_grow():
             self._fault = None
@@ -200,7 +196,6 @@ class Http2Connections:
         self._changed = asyncio.Event()
 
     async def _dial(self) -> None:
-        """Make one more connection, or note why there is none."""
         try:
             made = await self._connect()
             self._connections.append(made)

@@ -1,11 +1,10 @@
-"""One connection by HTTP/2, on which many requests are under way at a time.
+"""One HTTP/2 connection that carries many requests at a time.
 
-`h2` reads and writes the frames; httpx, which would bring a client, ends every request on a connection as soon as a
-GOAWAY comes, those included that the server goes on to answer, and repeats others by itself. `h2` too gives a
-connection up at its GOAWAY, so that one frame is read here:
+`h2` reads and writes the frames. httpx is not used: it ends every request at a GOAWAY, including those that the server
+still answers, and repeats others by itself. `h2` also gives up a connection at a GOAWAY, so that frame is read here:
 
-- A stream above its last id was never looked at: not taken. The others are still answered; until the end, they wait.
-- RST_STREAM with REFUSED_STREAM says the same of one stream. Any other reset leaves it open what became of it.
+- The server never looked at a stream above the last id: not taken. The other streams still get their answers.
+- RST_STREAM with REFUSED_STREAM says the same of one stream. Any other reset leaves its outcome open.
 
 A request leaves as a whole, in the step in which it begins: `has_room` says when that is possible.
 """
@@ -35,11 +34,11 @@ from shared.outgoing import NotConnected, PostedAnswer, Unreachable
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.sockets import is_closed_by_peer
 
-FRESH_SECONDS = 10.0  # after so long a silence the other side is asked whether it is there
+FRESH_SECONDS = 10.0  # after this silence the server is pinged
 PING_SECONDS = 2.0
 GOODBYE_SECONDS = 1.0
 PROVING_ANSWERS = 10  # a server that takes one at a time at first may soon take more
-REQUESTS = 2**29  # on one connection: half of the ids that there are
+REQUESTS = 2**29  # on one connection: half of all stream ids
 BODY_BYTES = 16_384  # of an answer, and the largest frame
 
 _FRAME_HEAD = 9
@@ -51,11 +50,11 @@ Headers = Sequence[tuple[str, str]]
 
 
 class Unseen(NotConnected):
-    """A server that has answered on this connection before has not looked at the request."""
+    """A server that has answered on this connection before did not look at the request."""
 
 
 class Http2Request:
-    """One request on its way. `end` raises why there is no answer."""
+    """One request on its way."""
 
     def __init__(self, stream_id: int) -> None:
         self.stream_id = stream_id
@@ -65,22 +64,21 @@ class Http2Request:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def end(self) -> PostedAnswer:
-        """The answer.
+        """Return the answer.
 
         Raises:
-            NotConnected: the server says that it has not looked at the request; `Unseen` if it has answered others.
-            Unreachable: it may have.
+            NotConnected: the server says that it did not look at the request; `Unseen` if it has answered others.
+            Unreachable: it may have looked at it.
         """
         await self._ended
         return self.answer()
 
     @property
     def answered(self) -> bool:
-        """Whether the status is known: that is the answer, even where the rest never comes."""
+        """Whether the status is known: that is the answer, even if the rest never comes."""
         return self._status > 0
 
     def answer(self) -> PostedAnswer:
-        """The answer, as far as it has come."""
         asked = retry_after_seconds(self._headers.get("retry-after"), self._headers.get("date"), int(time()))
         return PostedAnswer(self._status, asked, self._headers, bytes(self._body))
 
@@ -93,18 +91,17 @@ class Http2Request:
         self._body += data[: BODY_BYTES - len(self._body)]
 
     def finish(self, error: Exception | None = None) -> None:
-        """Nothing more will come."""
         if self._ended.done():
             return
         if error is None or self.answered:
             self._ended.set_result(None)
         else:
             self._ended.set_exception(error)
-            self._ended.exception()  # whoever has gone does not hear of it
+            self._ended.exception()  # marks the error as retrieved: the caller may be gone
 
 
 class Http2Connection(asyncio.Protocol):
-    """One connection to one server. `on_change` is called when there may be more or less room than before."""
+    """One connection to one server. It calls `on_change` when there may be more or less room than before."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
@@ -127,7 +124,7 @@ class Http2Connection(asyncio.Protocol):
     # Calls of its users.
 
     async def become_ready(self) -> None:
-        """Wait until the server has said how much it takes at a time. Raises `NotConnected`."""
+        """Wait for the server's settings. Raises `NotConnected`."""
         await self._ready
 
     @property
@@ -137,29 +134,28 @@ class Http2Connection(asyncio.Protocol):
         return not self._leaving and not closing and self._begun < REQUESTS
 
     def has_room(self, size: int) -> bool:
-        """Whether a request with a body of so many bytes could leave now, as a whole."""
+        """Whether a request with a body of `size` bytes could leave now, as a whole."""
         their = self._h2.remote_settings
         window = min(self._h2.outbound_flow_control_window, their.initial_window_size, their.max_frame_size)
         return self.open and self._writing and len(self._requests) < their.max_concurrent_streams and size <= window
 
     @property
     def full(self) -> bool:
-        """Whether it has as much as its server takes at a time, and that is not expected to become more."""
+        """Whether the server takes no more at a time, and is not expected to raise that limit."""
         known = self._answered >= PROVING_ANSWERS
         return known and len(self._requests) >= self._h2.remote_settings.max_concurrent_streams
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
         return self._ended.done()
 
     @property
     def fresh(self) -> bool:
-        """Whether it was alive a moment ago, and has not been closed since."""
+        """Whether the connection was alive a moment ago and has not been closed since."""
         return monotonic() - self._heard < FRESH_SECONDS and not is_closed_by_peer(self._transport)
 
     async def renew(self) -> None:
-        """Make it fresh, or end it."""
+        """Ping the server; end the connection if it does not answer."""
         if is_closed_by_peer(self._transport):
             self.cut()
             return
@@ -170,7 +166,7 @@ class Http2Connection(asyncio.Protocol):
             self.cut()
 
     def begin(self, headers: Headers, body: bytes) -> Http2Request:
-        """Have a request leave now; there is room for it."""
+        """Send a request; the caller has checked the room."""
         self._begun += 1
         try:
             stream_id = self._h2.get_next_available_stream_id()
@@ -184,7 +180,7 @@ class Http2Connection(asyncio.Protocol):
         return request
 
     def abandon(self, request: Http2Request) -> None:
-        """Nobody waits for this answer; where it is still to come, the server is told so."""
+        """Drop a request. The server is told if its answer is still to come."""
         if request.stream_id in self._requests:
             with suppress(ProtocolError):  # it may be ending already
                 self._h2.reset_stream(request.stream_id, ErrorCodes.CANCEL)
@@ -192,13 +188,12 @@ class Http2Connection(asyncio.Protocol):
             self._forget(request.stream_id)
 
     def cut(self) -> None:
-        """End it without a word."""
         self._leaving = True
         if self._transport is not None:
             self._transport.abort()
 
     async def close(self) -> None:
-        """End it politely, if that is quick."""
+        """End the connection politely, within `GOODBYE_SECONDS`."""
         self._leaving = True
         if self._transport is None:
             return
@@ -212,8 +207,8 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
-        # Bytes that do not leave at once wait here, not in the transport: a request's bytes leave when it begins.
-        # (TLS takes a limit of 0 for always too much.)
+        # Bytes that do not leave at once wait here, not in the transport: a request's bytes leave when it begins. (For
+        # TLS, a limit of 0 means that the buffer is always too full.)
         transport.set_write_buffer_limits(high=1)
         self._h2.initiate_connection()
         self._flush()
@@ -229,7 +224,7 @@ class Http2Connection(asyncio.Protocol):
                 for event in self._h2.receive_data(frame):
                     self._read(event)
         except (ProtocolError, ValueError):
-            # A request that the server has been told of stays in doubt, whatever nonsense comes back.
+            # A request that was sent stays in doubt, whatever the server answers.
             self._fault = "answers, but not in HTTP/2"
             self.cut()
             return
@@ -296,7 +291,7 @@ class Http2Connection(asyncio.Protocol):
                 pass
 
     def _read_goaway(self, frame: bytes) -> None:
-        """The server takes no more requests. It has looked at those up to an id, and answers them still."""
+        """The server takes no more requests. It still answers those up to the last id."""
         payload = frame[_FRAME_HEAD:]
         if len(payload) < 8:
             raise ProtocolError("a GOAWAY has a last id")

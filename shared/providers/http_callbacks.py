@@ -1,10 +1,10 @@
-"""The callbacks of a server of the kind `http`: JSON, signed as Standard Webhooks says.
+"""The callbacks of a server of the kind `http`: JSON, signed by the specification Standard Webhooks.
 
     {"message": "0190b5a2…~1", "state": "delivered", "at": "2026-12-24T14:00:00Z"}
 
-One of these, or a list of them. `message` is what `carillon-message` was, and `id` the server's own id; one of them is
-enough. `state` is `sent`, `delivered`, `read` or `failed`; with `failed` goes a `reason` of ours, and `detail` in the
-server's words.
+A body is one of these, or a list of them. `message` is the value of `carillon-message`, and `id` the server's own id;
+one of them is enough. `state` is `sent`, `delivered`, `read` or `failed`. With `failed`, `reason` is one of Carillon's,
+and `detail` is free text.
 """
 
 from datetime import datetime
@@ -51,7 +51,7 @@ def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
 
     Raises:
         NotSigned: it is signed with none of them.
-        Unreadable: it is not written as the module tells.
+        Unreadable: it does not have the form above.
     """
     try:
         timestamp = verify_webhook(request.headers, request.body, *secrets)

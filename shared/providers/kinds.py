@@ -1,4 +1,4 @@
-"""The kinds of providers. A new one is a module beside this one and a line here."""
+"""The kinds of providers. A new kind is a module beside this one and a line here."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from shared.providers.twilio import TwilioKind
 
 
 def kinds_of(rules: ProviderRules) -> Mapping[str, ProviderKind]:
-    """Every kind by its name, in the order in which they are offered."""
+    """Every kind by its name, in the order of the choice that users see."""
     kinds: tuple[ProviderKind, ...] = (
         ApnsKind(rules),
         FcmKind(rules),

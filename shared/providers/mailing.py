@@ -1,4 +1,4 @@
-"""The parts that all kinds of mail share: the template, the content, and the checks of senders and addresses."""
+"""The parts that all kinds of mail share: template, content, and checks of senders and addresses."""
 
 import re
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from shared.providers import Content
 from shared.providers.fields import read_fields
 
 OUR_HEADER = "X-Carillon-Message"
-"""Bears our key, so that a callback or a bounce can name it."""
+"""The header with Carillon's key, so that a callback or a bounce can name the message."""
 
-# The codes of RFC 3463 and its registry by which a server says that the recipient's address is wrong or closed.
+# The codes of RFC 3463 and its registry that mean: the recipient's address is wrong or closed.
 _DEAD_CODES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1"})
 _CODE = re.compile(r"(?<![\d.])[245]\.\d{1,3}\.\d{1,3}(?!\.?\d)")
 _DEAD_WORDS = re.compile(
@@ -25,14 +25,14 @@ _DEAD_WORDS = re.compile(
     r"|\b(unknown|no such) (user|recipient|address|mailbox)\b",
     re.IGNORECASE,
 )
-# A server that looks our own address up may repeat what it was told of that one, code and all; a mailbox that gets mail
-# too fast is alive.
+# A server that verifies the sender's address may repeat the answer about that one, code and all. A mailbox that gets
+# mail too fast is alive.
 _OF_OTHERS = re.compile(
     r"\b(sender|callout|callback|(mail|envelope|header)[ -]?from|return[ -]?(path|address)|reverse[ -]?path)\b"
     r"|\b(at a rate|too (fast|quickly))\b",
     re.IGNORECASE,
 )
-_URL = re.compile(r"https?://[!-;=?-~]+")  # of ASCII, on one line, and without angle brackets
+_URL = re.compile(r"https?://[!-;=?-~]+")  # ASCII, on one line, without angle brackets
 
 
 class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MailContent(Struct, frozen=True):
-    """A rendered mail. `headers` are those that go with its recipient's own link, where it has one."""
+    """A rendered mail. `headers` go with the recipient's own unsubscribe link, if there is one."""
 
     subject: str = ""
     text: str = ""
@@ -53,7 +53,7 @@ class MailContent(Struct, frozen=True):
 
 
 def check_template(body: Mapping[str, Any]) -> None:
-    """Raise `Invalid` unless mails can be made of this template's body."""
+    """Raise `Invalid` unless this template's body makes a mail."""
     template = read_fields(body, MailTemplate)
     if not template.subject.strip():
         raise Invalid(SUBJECT_RULE, field="subject")
@@ -64,7 +64,7 @@ def check_template(body: Mapping[str, Any]) -> None:
 
 
 def read_mail(content: Content) -> MailContent:
-    """The rendered body as a mail; what a template may not hold is left out."""
+    """The rendered body as a mail, with a printable subject."""
     return MailContent(
         subject=printable(str(content.get("subject", ""))),
         text=str(content.get("text", "")),
@@ -74,9 +74,9 @@ def read_mail(content: Content) -> MailContent:
 
 
 def is_dead_address(words: str, *, otherwise: bool = False) -> bool:
-    """Whether a server's refusal says that the recipient's address will never work. Its enhanced status code (RFC 3463)
-    decides, then its words, then `otherwise`. A full mailbox, a policy, or a fault of the sender says nothing of the
-    address: such a message may be sent again."""
+    """Whether a refusal says that the recipient's address will never work. The enhanced status code (RFC 3463)
+    decides, then the words, then `otherwise`. A full mailbox, a policy, or a fault of the sender says nothing about
+    the address: such a message may be sent again."""
     if _OF_OTHERS.search(words):
         return False
     if code := _CODE.search(words):
@@ -89,7 +89,7 @@ def _headers_of(url: str) -> dict[str, str]:
 
 
 def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:
-    """Raise `Invalid`, which names the account's field, unless mails can come from there under this name."""
+    """Raise `Invalid`, which names the account's field, unless mails can have this sender."""
     check_mailbox(sender, "from")
     check_name(from_name, "fromName")
     if reply_to is not None:
@@ -97,17 +97,17 @@ def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:
 
 
 def check_mailbox(address: str, field: str) -> None:
-    """Raise `Invalid` unless mails can come from here."""
+    """Raise `Invalid` unless mails can come from this address."""
     if not is_mailbox(address) or in_ascii(address) != address:
         raise Invalid("give an address in ASCII without a name, such as news@example.com", field=field)
 
 
 def check_name(name: str, field: str) -> None:
-    """Raise `Invalid` unless this can stand beside an address."""
+    """Raise `Invalid` unless this name can be written beside an address."""
     if printable(name) != name:
         raise Invalid("a name is one line of printable characters", field=field)
 
 
 def in_ascii(address: str) -> str | None:
-    """The address with its domain as DNS has it; `None` where it is none, or its name or domain cannot be told."""
+    """The address with its domain as in DNS; `None` if it is invalid or cannot be written in ASCII."""
     return address_in_ascii(address) if is_mailbox(address) else None

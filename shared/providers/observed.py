@@ -1,4 +1,4 @@
-"""Calls of provider accounts, counted and timed once, around whatever kind the account is of."""
+"""Counts and times the calls of provider accounts, for every kind."""
 
 import time
 from typing import assert_never
@@ -12,12 +12,12 @@ OUTCOMES = ("accepted", "refused", "not_now", "too_fast", "login_refused", _UNAN
 
 
 class ObservedProvider(Provider):
-    """An account of this kind whose calls are measured. A call that never began is none."""
+    """An account whose calls are measured. A call that never began does not count."""
 
     def __init__(self, provider: Provider, kind: str) -> None:
         self._provider = provider
         self._seconds = PROVIDER_CALL_SECONDS.labels(kind)
-        # A rise is seen only of what was there before it.
+        # Prometheus sees a rise only in a series that existed before.
         self._counts = {outcome: PROVIDER_CALLS.labels(kind, outcome) for outcome in OUTCOMES}
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:

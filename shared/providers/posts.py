@@ -1,4 +1,4 @@
-"""Providers that are called by HTTP: one POST a message, and what its answer means where a kind knows no better.
+"""Providers that are called by HTTP: one POST per message, and the default meaning of its answer.
 
 | answer | means |
 | --- | --- |
@@ -6,7 +6,7 @@
 | 401, 403 | login refused |
 | 429, and 503 with `Retry-After` | not now: too fast |
 | 503 | not now |
-| 408, 303, other 5xx | nobody can tell: a gateway may have passed the message on |
+| 408, 303, other 5xx | unanswered: a gateway may have passed the message on |
 | the rest | refused |
 """
 
@@ -42,10 +42,9 @@ Judge = Callable[[PostedAnswer], Answer]
 
 
 class Poster(Protocol):
-    """The maker of a POST: the process's HTTP client, or an account's own by HTTP/2."""
+    """Makes a POST: the process's HTTP client, or an account's own by HTTP/2."""
 
-    async def post(self, posting: Posting) -> PostedAnswer:
-        """See `shared.outgoing.Outgoing.post`."""
+    async def post(self, posting: Posting) -> PostedAnswer: ...
 
 
 class Posts:
@@ -58,7 +57,7 @@ class Posts:
     async def post(
         self, url: str, headers: dict[str, str], body: bytes, before_bytes: BeforeBytes, judge: Judge
     ) -> Answer:
-        """Make one POST, and have `judge` say what came back. Raises `NotCalled`."""
+        """Make one POST; `judge` translates its answer. Raises `NotCalled`."""
         posting = Posting(url, headers, body, self._call_seconds, before_bytes)
         try:
             return judge(await self._poster.post(posting))
@@ -69,12 +68,12 @@ class Posts:
         except Unreachable as error:
             return CallUnanswered(str(error))
         except Blocked as error:
-            # A decision, not an outage: trying again soon would change nothing.
+            # A decision, not an outage: another attempt would change nothing.
             return CallRefused(Reason.OTHER, str(error))
 
 
 def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provider_id: str = "") -> Answer:
-    """The meaning of the status alone, told with the beginning of the body."""
+    """The meaning of the status alone, with the beginning of the body as detail."""
     status = answer.status
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return CallAccepted(provider_id)
@@ -83,7 +82,7 @@ def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provid
         return LoginRefused(detail)
     if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
         retry_after = _retry_after(answer)
-        # A server that says how long it is away means all messages: attempts until then would be used up in vain.
+        # A server that says how long it is away means all messages: attempts until then would be wasted.
         too_fast = status == HTTPStatus.TOO_MANY_REQUESTS or retry_after is not None
         return NotNow(detail, too_fast=too_fast, retry_after=retry_after)
     if status in _UNCLEAR or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -92,7 +91,7 @@ def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provid
 
 
 def read_answer(answer: PostedAnswer, shape: type[Shape]) -> Shape:
-    """The JSON of the body, or the shape's defaults where it is none."""
+    """The body's JSON, or the shape's defaults if it cannot be read."""
     try:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -100,12 +99,12 @@ def read_answer(answer: PostedAnswer, shape: type[Shape]) -> Shape:
 
 
 def tell_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...]) -> str:
-    """The status and the beginning of the body, with nothing in it that must not be shown."""
+    """The status and the beginning of the body, without secrets and addresses."""
     return tell(f"HTTP {answer.status}: {text_of(answer)}".rstrip(": "), to, secrets)
 
 
 def text_of(answer: PostedAnswer) -> str:
-    """The beginning of the body, as far as it is text."""
+    """The beginning of the body; bytes that are no text are replaced."""
     return answer.body[:_TEXT_BYTES].decode(errors="replace")
 
 

@@ -1,15 +1,14 @@
-"""The provider that sends to nobody: it notes what it would have sent, a line of JSON each, and answers as the address
-asks it to.
+"""The provider that sends nothing: it writes each message as a line of JSON, and answers as the address asks.
 
 | the address has | the answer |
 | --- | --- |
 | `+bounce` | refused: a hard bounce |
 | `+slow` | accepted, after two seconds |
-| `+lost` | none: it was noted, and nobody learns of it |
+| `+lost` | none: the message was written, and the answer is lost |
 | anything else | accepted |
 
-It exists where the deployment names it a file: in embedded mode, and where a setting does. A line is appended by
-one write, so processes may share a file. A repeat is noted like any other and does no harm.
+It exists if the deployment names a file: in embedded mode, or by a setting. A line is appended by one write, so
+processes may share a file. A repetition is written like any other message and does no harm.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ SLOW_SECONDS = 2.0
 
 
 class SandboxFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """It has none."""
+    """The sandbox has no fields."""
 
 
 class SandboxKind(ProviderKind):
@@ -53,8 +52,7 @@ class SandboxKind(ProviderKind):
         read_fields(fields, SandboxFields)
         read_fields(secret, SandboxFields, "secret")
 
-    def check_content(self, body: Mapping[str, Any]) -> None:
-        """Anything will do."""
+    def check_content(self, body: Mapping[str, Any]) -> None: ...
 
     def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
         return True
@@ -66,7 +64,7 @@ class SandboxKind(ProviderKind):
 
 
 class SandboxProvider:
-    """Notes what arrives in one file."""
+    """Writes messages to one file."""
 
     def __init__(self, path: str, call_seconds: float, clock: Clock) -> None:
         self._path = path
@@ -88,8 +86,7 @@ class SandboxProvider:
             os.close(file)
         return await self._answer(to, key)
 
-    async def close(self) -> None:
-        """The file is open for one line at a time."""
+    async def close(self) -> None: ...
 
     def _line(self, content: Content, to: str, key: str) -> bytes:
         noted = {"at": self._clock.now(), "to": to, "key": key, "content": content}

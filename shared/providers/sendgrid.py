@@ -1,7 +1,7 @@
-"""Mail by SendGrid's API, version 3, or what speaks like it: one POST a message.
+"""Mail by SendGrid's API, version 3, or a server that speaks like it: one POST per message.
 
-Our message and attempt stand in `custom_args`, which its events bring back. It knows no idempotency key. If it asks for
-patience it tells the instant at which its limit begins anew, by its own clock.
+Carillon's key is in `custom_args`, which events repeat. SendGrid has no idempotency key. If it asks for patience, it
+says at which time its limit begins anew, by its own clock.
 """
 
 import re
@@ -34,7 +34,7 @@ from shared.providers.posts import Posts, judge_status, read_answer
 from shared.providers.sendgrid_events import check_event_key, read_sendgrid_events
 
 ARGUMENT = "carillon_message"
-"""The name of our key among `custom_args`."""
+"""The name of Carillon's key in `custom_args`."""
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _OF_THE_RECIPIENT = re.compile(r"personalizations\.\d+\.to(\.|$)")
@@ -43,7 +43,7 @@ _MOST_SECONDS = 3_600.0
 
 
 class SendGridFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account's own fields. `api_url` is for the European region, and for what speaks like SendGrid."""
+    """An account's own fields. `api_url` may name the European region, or a server that speaks like SendGrid."""
 
     sender: str = field(name="from")
     from_name: str = ""
@@ -52,25 +52,24 @@ class SendGridFields(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class SendGridSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """`event_key` is the public key by which its events are verified."""
+    """`event_key` is the public key that verifies events."""
 
     api_key: str
     event_key: str | None = None
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "SendGridSecret()"
 
 
 class SendGridFault(Struct, frozen=True):
-    """One of the errors in an answer; `field` is a path into what we sent."""
+    """An error in an answer; `field` is a path into the request."""
 
     message: str = ""
     field: str | None = None
 
 
 class SendGridFaults(Struct, frozen=True):
-    """The body of SendGrid's answer when it has not taken a mail."""
+    """The body of SendGrid's answer when it did not take a mail."""
 
     errors: list[SendGridFault] = field(default_factory=list)
 
@@ -132,8 +131,7 @@ class SendGridProvider:
 
         return await self._posts.post(self._url, self._headers, body, before_bytes, judge)
 
-    async def close(self) -> None:
-        """The connections are the process's."""
+    async def close(self) -> None: ...
 
 
 def _mail(mail: MailContent, address: str, key: str, fields: SendGridFields) -> dict[str, Any]:
@@ -172,7 +170,7 @@ def _refusal(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> CallRefu
 
 
 def _own_field(errors: Sequence[SendGridFault]) -> str:
-    """The account's field that one of the errors means, `""` for none."""
+    """The account's field that one of the errors means; `""` if none does."""
     parts = {(error.field or "").partition(".")[0] for error in errors}
     return next((name for part, name in _OWN_FIELDS.items() if part in parts), "")
 

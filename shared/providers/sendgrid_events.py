@@ -48,9 +48,8 @@ _REACHED = {
 _UNSUBSCRIPTIONS = frozenset({"unsubscribe", "group_unsubscribe"})
 _OF_THE_ADDRESS = "invalid address"
 _OF_ANYTHING = frozenset({"", "unclassified"})
-"""SendGrid's classifications of bounces that may be about a dead address; all others are about us or about the moment.
-https://www.twilio.com/docs/sendgrid/ui/analytics-and-reporting/bounce-and-block-classifications
-"""
+"""SendGrid's classifications of bounces that may mean a dead address; the others are about the sender or the moment.
+https://www.twilio.com/docs/sendgrid/ui/analytics-and-reporting/bounce-and-block-classifications"""
 
 _DROPPED = {
     "bounced address": Reason.SUPPRESSED,
@@ -62,7 +61,7 @@ _CAUSES = {"bounced address": SuppressionCause.BOUNCE, "spam reporting address":
 
 
 class SendGridEvent(Struct, frozen=True):
-    """One of the events of a post."""
+    """An event of a post."""
 
     event: str | None = None
     email: str | None = None
@@ -77,17 +76,16 @@ class SendGridEvent(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Our own key; `""` where the mail does not bear it."""
+        """Carillon's key; `""` if the mail has none."""
         return self.carillon_message or ""
 
     @property
     def provider_id(self) -> str:
-        """SendGrid's id as it told us when it took the mail; `""` where it tells none."""
+        """SendGrid's id as in its answer to the mail; `""` if the event has none."""
         return _BEHIND_THE_ID.sub("", self.sg_message_id or "")
 
     @property
     def why(self) -> str:
-        """The reason of a drop, in lower case."""
         return (self.reason or "").strip().lower()
 
 
@@ -97,7 +95,7 @@ _apart = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def check_event_key(text: str, field: str) -> None:
-    """Raise `Invalid` unless events can be verified by this."""
+    """Raise `Invalid` unless this key can verify events."""
     try:
         _read_public_key(text)
     except ValueError:
@@ -108,7 +106,7 @@ def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Cal
     """Read a signed post.
 
     Raises:
-        NotSigned: the signature is missing or wrong, or the account has no key to verify it by.
+        NotSigned: the signature is missing or wrong, or the account has no key to verify it.
         Unreadable: it is no list of events.
     """
     if event_key is None:
@@ -124,7 +122,7 @@ def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Cal
 
 
 def _read(body: bytes) -> Iterator[SendGridEvent]:
-    """The events. One that is written in a way that we do not know costs none of the others."""
+    """The events. An event of unknown form is skipped."""
     try:
         yield from read_json(body, _events)
     except Unreadable as error:
@@ -144,7 +142,7 @@ def _verify(event_key: str, signature: str, signed: bytes) -> None:
 
 @lru_cache
 def _read_public_key(text: str) -> ec.EllipticCurvePublicKey:
-    """Raises `ValueError`."""
+    """Raises `ValueError` for another kind of key."""
     key = load_der_public_key(base64.b64decode(text, validate=True))
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
         return key
@@ -152,7 +150,7 @@ def _read_public_key(text: str) -> ec.EllipticCurvePublicKey:
 
 
 def _news(event: SendGridEvent) -> CallbackNews | None:
-    """`None` for what says nothing of a message's state: that it was deferred, for instance."""
+    """`None` if the event does not change a message's state, as when it was deferred."""
     key, provider_id, at = event.key, event.provider_id, read_epoch(event.timestamp)
     if event.event in _REACHED:
         return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[event.event], at=at)
@@ -166,8 +164,8 @@ def _news(event: SendGridEvent) -> CallbackNews | None:
 
 
 def _suppression(event: SendGridEvent) -> CallbackSuppression | None:
-    """That of an unsubscription, or of a drop over what SendGrid was told of the address before; `None` for others. The
-    drop over an unsubscription is news that suppress by themselves."""
+    """The suppression of an unsubscription, or of a drop because of an earlier bounce or complaint; `None` for other
+    events. A drop because of an unsubscription is news that suppresses by itself."""
     drop = _CAUSES.get(event.why) if event.event == "dropped" else None
     cause = SuppressionCause.UNSUBSCRIBE if event.event in _UNSUBSCRIPTIONS else drop
     if cause is None:

@@ -1,8 +1,8 @@
 """Mail by Amazon SES, over its SMTP interface: the kind `smtp` with SES's own headers and replies.
 
-Our key stands in a header and in a message tag, so that an event of SES names it either way. A tag's value is made of
-letters, digits, `_` and `-` alone, hence `ses_tags`. SES says in words what its codes do not: an account that may not
-send at all is told as a refused login, since no message of it will pass before somebody has done something about it.
+Carillon's key is in a header and in a message tag, so that any event of SES names it. A tag's value may only contain
+letters, digits, `_` and `-`, hence `ses_tags`. SES says some things only in words: an account that may not send at all
+counts as a refused login, because no message passes until an operator acts.
 """
 
 import re
@@ -42,7 +42,7 @@ _NO_ADDRESS = re.compile(
 
 
 class SesFields(SmtpFields, frozen=True):
-    """An account's own fields. `host` is the SMTP endpoint of a region; events come from `topic_arns` only."""
+    """An account's own fields. `host` is the SMTP endpoint of a region; events come only from `topic_arns`."""
 
     configuration_set: str | None = None
     topic_arns: tuple[str, ...] = ()
@@ -93,5 +93,5 @@ def _judge(reply: SmtpReply) -> Answer:
         return judged
     if _BARRED.search(reply.words):
         return LoginRefused(reply.detail)
-    # SES asks no server of the recipient before it takes a mail, so it knows only how an address is written.
+    # SES asks no server before it takes a mail, so it judges only how an address is written.
     return CallRefused(Reason.MALFORMED if _NO_ADDRESS.search(reply.words) else Reason.REFUSED, reply.detail)

@@ -1,6 +1,6 @@
-"""The callbacks of Amazon SES: events by way of SNS, as its event destinations and its feedback topics write them.
+"""The callbacks of Amazon SES: events through SNS, as its event destinations and its feedback topics write them.
 
-Our key stands in a tag of the mail, and in a header of ours where SES is told to include headers.
+Carillon's key is in a tag of the mail, and in a header if SES is told to include headers.
 https://docs.aws.amazon.com/ses/latest/dg/event-publishing-retrieving-sns-contents.html
 """
 
@@ -34,14 +34,14 @@ _REACHED = {
     "Open": MessageState.READ,
     "Click": MessageState.READ,
 }
-# Feedback types of RFC 5965 that are no complaint of the recipient.
+# Feedback types of RFC 5965 that are not a complaint of the recipient.
 _NO_COMPLAINT = frozenset({"not-spam", "auth-failure"})
-# An address that SES itself had suppressed: it has not tried this time.
+# SES itself had suppressed the address, and did not try this time.
 _SUPPRESSED = frozenset({"Suppressed", "OnAccountSuppressionList", "OnTenantSuppressionList"})
 
 
 class SesRecipient(Struct, frozen=True, rename="camel"):
-    """The recipient of whom an event tells."""
+    """A recipient in an event."""
 
     email_address: str = ""
     status: str | None = None
@@ -70,7 +70,7 @@ class SesDetails(Struct, frozen=True, rename="camel"):
 
 
 class SesEvent(Struct, frozen=True, rename="camel"):
-    """An event; its details stand under the name of its type."""
+    """An event; its details are in the field of its type."""
 
     event_type: str = ""
     notification_type: str = ""
@@ -84,12 +84,12 @@ class SesEvent(Struct, frozen=True, rename="camel"):
 
     @property
     def type(self) -> str:
-        """The kind of event, by either of its two names."""
+        """The kind of event; event destinations and feedback topics name it differently."""
         return self.event_type or self.notification_type
 
     @property
     def details(self) -> SesDetails:
-        """The details under the name of the type; empty ones where there are none."""
+        """The details of the event's type; empty ones if there are none."""
         found = getattr(self, self.type.lower(), None)
         return found if isinstance(found, SesDetails) else SesDetails()
 
@@ -100,10 +100,10 @@ _event = msgspec.json.Decoder(SesEvent)
 async def read_ses_callback(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> Callback:
-    """Read a callback of SES by one of these topics.
+    """Read a callback of SES from one of these topics.
 
     Raises:
-        NotSigned: none of the topics has posted this.
+        NotSigned: none of the topics posted this.
         Unreadable: it is no event of SES.
         Unavailable: SNS's certificate cannot be read now.
     """
@@ -128,7 +128,7 @@ def _read_event(envelope: SnsEnvelope) -> SesEvent | None:
 
 
 def _read_news(event: SesEvent, envelope: SnsEnvelope) -> CallbackNews | None:
-    """`None` for what says nothing of a mail's state: that it is delayed, for instance."""
+    """`None` if the event does not change a mail's state, as when it is delayed."""
     key, provider_id, at = _key(event.mail), event.mail.message_id, event.details.timestamp or envelope.timestamp
     if event.type in _REACHED:
         return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[event.type], at=at)
@@ -140,7 +140,7 @@ def _read_news(event: SesEvent, envelope: SnsEnvelope) -> CallbackNews | None:
 
 
 def _suppression(event: SesEvent, news: CallbackNews) -> CallbackSuppression:
-    """SES keeps the address on a list of its own, over a bounce or a complaint of the past."""
+    """SES keeps the address on its own list because of a past bounce or complaint."""
     cause = SuppressionCause.COMPLAINT if event.type == "Complaint" else SuppressionCause.BOUNCE
     return CallbackSuppression(
         key=news.key, provider_id=news.provider_id, at=news.at, recipient=news.recipient, cause=cause
@@ -148,7 +148,7 @@ def _suppression(event: SesEvent, news: CallbackNews) -> CallbackSuppression:
 
 
 def _key(mail: SesMail) -> str:
-    """Our key as the mail bears it; `""` where it does not."""
+    """Carillon's key in the mail; `""` if it has none."""
     for tag in mail.tags.get(TAG, ()):
         return key_of_tag(tag)
     named = {str(header.get("name", "")).lower(): str(header.get("value", "")) for header in mail.headers}
@@ -188,7 +188,6 @@ def _reason_of_bounce(details: SesDetails) -> Reason:
 
 
 def _recipient(event: SesEvent) -> str:
-    """Whom the mail was for: each of ours is for one."""
     bounced = [each.email_address for each in event.details.bounced_recipients]
     return next(filter(None, (*bounced, *event.mail.destination)), "")
 

@@ -1,6 +1,6 @@
-"""Tokens that we sign to be let in (JSON Web Tokens, RFC 7519): RS256 for Google, ES256 for Apple.
+"""Signed login tokens (JSON Web Tokens, RFC 7519): RS256 for Google, ES256 for Apple.
 
-The same claims give the same token, for ES256 too (RFC 6979): so all processes of a deployment can use one.
+The same claims give the same token, also with ES256 (RFC 6979), so all processes of a deployment can use one.
 """
 
 import base64
@@ -22,19 +22,17 @@ _SHORTEST_LINE = 16
 
 
 class SigningKey:
-    """A private key in PEM. Raises `Invalid`, which names the field and shows nothing of it."""
+    """A private key in PEM. Raises `Invalid`, which names the field and shows nothing of the key."""
 
     def __init__(self, pem: str, field: str) -> None:
         self._key = _read_key(pem, field)
         self.hidden = tuple(_texts_of(pem))
-        """The texts by which a part of the key could be told."""
+        """Texts that would reveal a part of the key."""
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "SigningKey()"
 
     def sign(self, claims: Mapping[str, Any], **header: str) -> str:
-        """A token with these claims."""
         algorithm = "RS256" if isinstance(self._key, rsa.RSAPrivateKey) else "ES256"
         content = b".".join(
             _base64(msgspec.json.encode(part)) for part in ({"alg": algorithm, "typ": "JWT", **header}, claims)
@@ -63,7 +61,7 @@ def check_p256_key(pem: str, field: str) -> None:
 
 def _read_key(pem: str, field: str) -> rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey:
     try:
-        # Shells and forms make two characters of an end of a line.
+        # Shells and forms may write a line end as two characters.
         key = load_pem_private_key(pem.replace("\\n", "\n").encode(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None

@@ -4,12 +4,11 @@
               ↑                                     │
               └── once, if the server ends a connection that has had mails before
 
-A server has a mail when it has answered the end of its data, and not before. So whatever breaks before the data is
-"not now", certainly; behind the beginning of the data nobody can tell. There any 2xx says that the server has the mail,
-and only 4xx and 5xx that it has not: what is no such reply tells nothing. A refusal (5xx to RCPT or to the mail) is a
-hard bounce only if the server says that the address is dead (`is_dead_address`), since servers also refuse the sender
-there. A refusal before MAIL is about us: "login refused" at AUTH, else "not now". A server that asks for fewer mails
-says so in words only.
+A server has a mail only after it has answered the end of its data. So a failure before the data is certainly "not now";
+after the data has begun, the outcome is open. There, any 2xx means that the server has the mail, only 4xx and 5xx that
+it has not, and any other reply says nothing. A refusal (5xx to RCPT or to the mail) is a hard bounce only if the server
+says that the address is dead (`is_dead_address`), because servers also refuse the sender there. A refusal before MAIL
+is about the account: "login refused" at AUTH, else "not now". A server asks for fewer mails only in words.
 """
 
 import asyncio
@@ -58,7 +57,7 @@ from shared.providers.smtp_connections import Goodbye, SmtpConnection, SmtpConne
 
 _WANTS_TLS = re.compile(r"tls|encrypt|secure (connection|channel)", re.IGNORECASE)
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
-# A reply to the recipient is about that one alone, unless the server closes the connection or says that it means us.
+# A reply to RCPT is about the recipient, unless the server closes the connection or means the account.
 _OF_US = re.compile(r"^4\.[347]\.")
 _OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
 _CLOSING, _THROTTLING = 421, 454
@@ -75,7 +74,7 @@ class SmtpTls(StrEnum):
 
     REQUIRED = "required"  # STARTTLS
     IMPLICIT = "implicit"  # from the first byte on
-    OFFERED = "offered"  # STARTTLS where the server has it
+    OFFERED = "offered"  # STARTTLS if the server has it
     NEVER = "never"
 
 
@@ -100,14 +99,12 @@ class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
     password: str = ""
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "SmtpSecret()"
 
 
 class SmtpReply(Struct, frozen=True):
-    """The reply of a server that does not take a mail, with one line of it that may be shown. `of_recipient` tells that
-    it is about the recipient alone, `of_greeting` that no mail could begin, `of_mail` that the server has got it
-    all."""
+    """The reply of a server that does not take a mail; `detail` may be shown. `of_recipient`: it is about the
+    recipient alone. `of_greeting`: no mail could begin. `of_mail`: the server has received the whole mail."""
 
     code: int
     words: str
@@ -118,19 +115,20 @@ class SmtpReply(Struct, frozen=True):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the server may have taken the mail for all that it says."""
+        """Whether the server may have taken the mail."""
         return self.of_mail and self.code not in _REFUSALS
 
     @property
     def is_too_fast(self) -> bool:
-        """Whether the account's mails come too fast. A mailbox that gets too many holds up nobody else."""
+        """Whether the account's mails come too fast. A single mailbox that gets too many holds up no other
+        recipient."""
         of_us = not self.of_recipient or self.code in {_CLOSING, _THROTTLING} or _OF_US.match(self.words)
         of_a_mailbox = _OF_A_MAILBOX.match(self.words)
         return bool(of_us and not of_a_mailbox and _TOO_FAST.search(self.words))
 
 
 class SmtpManner(Struct, frozen=True):
-    """The manner of one server: the headers that bear our key, and the meaning of its replies."""
+    """The manner of one server: the headers with Carillon's key, and the meaning of its replies."""
 
     headers: Callable[[str], Mapping[str, str]]
     judge: Callable[[SmtpReply], Answer]
@@ -149,7 +147,7 @@ class SmtpKind(ProviderKind):
         self._trust: ssl.SSLContext | None = None
 
     def manner(self, fields: Mapping[str, Any]) -> SmtpManner:
-        """How the server of such an account is spoken to."""
+        """The headers and replies of such an account's server."""
         return SmtpManner(headers=name_message, judge=judge_reply)
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
@@ -168,7 +166,7 @@ class SmtpKind(ProviderKind):
     ) -> Provider:
         chosen = read_fields(fields, self.shape)
         password = read_fields(secret, SmtpSecret).password
-        # Reading whom the system trusts takes as long as some mails: once for all accounts.
+        # Reading the system's certificates takes as long as some mails, so it is done once for all accounts.
         self._trust = self._trust or ssl.create_default_context()
         target = SmtpTarget(
             host=chosen.host,
@@ -206,7 +204,7 @@ class SmtpProvider:
     ) -> None:
         self._fields = fields
         self._manner = manner
-        # A server may repeat a login as it was said, too: by AUTH PLAIN or by AUTH LOGIN.
+        # A server may also repeat a login as it was sent, by AUTH PLAIN or by AUTH LOGIN.
         self._hidden = (password, _in_base64(f"\0{fields.user}\0{password}"), _in_base64(password)) if password else ()
         self._connections = connections
         self._call_seconds = call_seconds
@@ -264,12 +262,12 @@ class SmtpProvider:
 
 
 def name_message(key: str) -> dict[str, str]:
-    """The header that bears our key."""
+    """The header with Carillon's key."""
     return {OUR_HEADER: key}
 
 
 def judge_reply(reply: SmtpReply) -> Answer:
-    """The meaning of a reply by its code, where a server is known no better."""
+    """The meaning of a reply by its code; kinds with a better knowledge of their server replace it."""
     if reply.code in LOGIN_REPLIES:
         return LoginRefused(reply.detail)
     if not 500 <= reply.code <= 599 or reply.of_greeting:
@@ -279,17 +277,13 @@ def judge_reply(reply: SmtpReply) -> Answer:
 
 
 class _Step(IntEnum):
-    """How far a mail has come."""
-
     CONNECTING = 0
     BEGUN = 1
     DATA_BEGUN = 2
-    HANDED_OVER = 3  # the server's next word is about it
+    HANDED_OVER = 3  # the server's next reply is about the mail
 
 
 class _Delivery:
-    """One mail on its way."""
-
     def __init__(self, sender: str, address: str, mail: bytes, before_bytes: BeforeBytes) -> None:
         self._sender = sender
         self._address = address
@@ -298,7 +292,7 @@ class _Delivery:
         self.step = _Step.CONNECTING
 
     async def make(self, connections: SmtpConnections) -> str:
-        """Deliver it, and return the server's last words. Raises `NotCalled`, and the driver's errors."""
+        """Deliver the mail; return the server's last words. Raises `NotCalled` and the driver's errors."""
         try:
             async with connections.lend() as connection:
                 return await self._speak(connection)
@@ -322,12 +316,11 @@ class _Delivery:
         return reply.message
 
     def judge_loss(self, reason: str) -> Answer:
-        """The answer where the connection is lost."""
         return CallUnanswered(reason) if self.step >= _Step.DATA_BEGUN else NotNow(reason)
 
 
 def _advise(fault: BaseException) -> NotNow | None:
-    """The answer if the account's own fields keep a connection from being made; `None` for any other fault."""
+    """The answer if the account's own fields prevent a connection; `None` for any other fault."""
     if "STARTTLS extension not supported" in str(fault):
         return NotNow(_NO_STARTTLS, field="tls")
     if "AUTH extension is not supported" in str(fault):
@@ -337,7 +330,7 @@ def _advise(fault: BaseException) -> NotNow | None:
 
 
 def _fault(error: Exception) -> str:
-    """The fault of a connection, to be read behind the server's name."""
+    """The fault of a connection, to be read after the server's name."""
     fault = error.__cause__ or error
     broken = isinstance(fault, aiosmtplib.SMTPServerDisconnected | aiosmtplib.SMTPConnectError)
     if broken and not isinstance(fault, TimeoutError):
@@ -354,7 +347,7 @@ def _start_tls(tls: SmtpTls) -> bool | None:
 
 
 def _queue_name(words: str) -> str:
-    """The name by which many servers call a mail that they have queued, as in `2.0.0 Ok: queued as 4F2B1`."""
+    """The name of a queued mail that many servers return, as in `2.0.0 Ok: queued as 4F2B1`."""
     found = re.search(r"queued as ([\w.-]{1,100})|\bOk:? ([\w.-]{10,100})$", words, re.IGNORECASE)
     return (found[1] or found[2]) if found else ""
 

@@ -1,9 +1,9 @@
-"""The connections of one account at one mail server: made when they are needed, greeted, logged in, and kept.
+"""The connections of one account to one mail server: opened when needed, greeted, logged in, and kept.
 
-A connection that was used within the last seconds is lent as it is; one that was idle for longer, or whose last mail
-was refused, is asked first whether it is still good. A server may end a connection between mails, or by a 421 at any
-command (RFC 5321, 3.8). On a connection that has had a mail before, that is a `Goodbye`: it says nothing of the next
-mail, which may go by a new connection at once. The sender bounds the number of connections.
+A connection that was used within the last seconds is lent as it is. One that was idle for longer, or whose last mail
+was refused, is checked first. A server may end a connection between mails, or by a 421 at any command (RFC 5321, 3.8).
+If the connection has had a mail before, that is a `Goodbye`: it says nothing about the next mail, which may go by a new
+connection at once. The sender limits the number of connections.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from shared.providers.guarded_sockets import connect_socket
 
 FRESH_SECONDS = 5.0
 IDLE_SECONDS = 60.0
-MAILS = 100  # on one connection: many servers end it at about as many
+MAILS = 100  # on one connection: many servers end it at about this number
 QUIT_SECONDS = 1.0
 
 _CLOSING = 421
@@ -36,7 +36,7 @@ _FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
 
 
 class SmtpTarget(Struct, frozen=True):
-    """Whom to connect to, and as whom. `start_tls` is `None` where it is used if the server has it."""
+    """The server and the login. `start_tls` is `None` if STARTTLS is used when the server has it."""
 
     host: str
     port: int
@@ -46,16 +46,15 @@ class SmtpTarget(Struct, frozen=True):
     password: str
 
     def __repr__(self) -> str:
-        """No password."""
         return f"SmtpTarget({self.host!r}, {self.port})"
 
 
 class Goodbye(Exception):
-    """The server has ended a connection that has had mails before, and has not taken the last one."""
+    """The server ended a connection that has had mails before, and did not take the last one."""
 
 
 class SmtpConnection:
-    """A connection that is ready for a mail. It is clean while no mail has begun on it that has not ended well."""
+    """A connection that is ready for a mail. `_clean` is true until a mail begins, and again after it ends well."""
 
     def __init__(self, client: aiosmtplib.SMTP) -> None:
         self._client = client
@@ -65,23 +64,22 @@ class SmtpConnection:
         self._used = monotonic()
 
     def begin(self) -> aiosmtplib.SMTP:
-        """Begin the next mail; gives the client that sends it."""
         self._clean = self._handed_over = False
         self._mails += 1
         return self._client
 
     async def begin_data(self) -> None:
-        """Have the server wait for the mail. Raises `aiosmtplib.SMTPDataError` where it does not."""
+        """Send DATA. Raises `aiosmtplib.SMTPDataError` if the server does not wait for the mail."""
         reply = await self._client.execute_command(b"DATA")
         if reply.code != _GO_ON:
             raise aiosmtplib.SMTPDataError(reply.code, reply.message)
 
     async def hand_over(self, mail: bytes) -> aiosmtplib.SMTPResponse:
-        """Hand the mail over, for which the server waits; returns how it says that it has it. The driver does both
-        steps at once, and does not tell to which of them a server's word is.
+        """Send the mail after DATA; return the server's confirmation. The driver sends both in one call, and does not
+        say which of them a reply is about.
 
         Raises:
-            aiosmtplib.SMTPResponseException: the server says something else.
+            aiosmtplib.SMTPResponseException: the server answers otherwise.
         """
         protocol = self._client.protocol
         if protocol is None:
@@ -94,12 +92,11 @@ class SmtpConnection:
         return reply
 
     def end(self) -> None:
-        """The server has the mail."""
         self._clean = True
         self._used = monotonic()
 
     def is_goodbye(self, error: Exception) -> bool:
-        """Whether it has had mails before this one, which certainly was not taken."""
+        """Whether the connection has had mails before this one, which was certainly not taken."""
         if isinstance(error, aiosmtplib.SMTPResponseException):
             lost = error.code == _CLOSING
         else:
@@ -115,7 +112,7 @@ class SmtpConnection:
         return monotonic() - self._used > IDLE_SECONDS
 
     async def renew(self) -> bool:
-        """Make it ready for another mail; whether that is possible."""
+        """Make the connection ready for another mail; return whether that worked."""
         if self.old or not self.keepable or is_closed_by_peer(self._client.transport):
             return False
         if self._clean and monotonic() - self._used < FRESH_SECONDS:
@@ -127,18 +124,17 @@ class SmtpConnection:
         return False
 
     def cut(self) -> None:
-        """End it without a word."""
         self._client.close()
 
     async def quit(self) -> None:
-        """End it politely, if that is quick."""
+        """End the connection politely, within `QUIT_SECONDS`."""
         with suppress(*_FAILURES):
             await self._client.quit(timeout=QUIT_SECONDS)
         self._client.close()
 
 
 class SmtpConnections:
-    """Lends connections, each to one mail at a time."""
+    """Lends each connection to one mail at a time."""
 
     def __init__(self, target: SmtpTarget, guard: Guard, trust: ssl.SSLContext, timeout_seconds: float) -> None:
         self._target = target
@@ -150,12 +146,12 @@ class SmtpConnections:
 
     @asynccontextmanager
     async def lend(self, *, new: bool = False) -> AsyncIterator[SmtpConnection]:
-        """A connection for one mail.
+        """Lend a connection for one mail.
 
         Raises:
             Blocked: the server must not be connected to.
-            Goodbye: the server has ended it, and has not taken the mail. A `new` one does not say so.
-            aiosmtplib.SMTPException, OSError: there is no connection to be had.
+            Goodbye: the server ended the connection and did not take the mail. A `new` connection does not raise it.
+            aiosmtplib.SMTPException, OSError: there is no connection.
         """
         connection = SmtpConnection(await self._connect()) if new else await self._take()
         try:
@@ -216,12 +212,12 @@ class SmtpConnections:
 
 
 def _as_data(mail: bytes) -> bytes:
-    """The mail as it follows `DATA`: a dot alone in a line ends it, so those of its own are doubled."""
+    """The mail as it follows `DATA`: a dot alone on a line ends it, so dots at the beginning of lines are doubled."""
     data = _DOT.sub(b"..", _LINE_END.sub(b"\r\n", mail))
     return data + (b".\r\n" if data.endswith(b"\r\n") else b"\r\n.\r\n")
 
 
 def _own_name() -> str:
-    """The name that we greet with: a full one or, as RFC 5321 has it for those without, an address."""
+    """The name in the greeting: a full host name or, as RFC 5321 says for hosts without one, an address."""
     name = socket.gethostname()
     return name if "." in name else "[127.0.0.1]"

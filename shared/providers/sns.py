@@ -1,9 +1,9 @@
-"""Amazon SNS: what a topic posts to us, and by what it proves that it does.
+"""Amazon SNS: posts of topics, and the proof that SNS sent them.
 
-Everything is checked before anything is fetched: the topic must be one that the credential lists, and the certificate
-must lie on the SNS host of that topic's region, under the name that SNS gives its certificates. A certificate never
-changes under its URL, so it is fetched once; failures are remembered for a while, and few are fetched at once. So
-whoever posts forged notifications cannot have us call anybody else, nor call Amazon often.
+Everything is checked before anything is fetched: the credential must list the topic, and the certificate must lie on
+the SNS host of the topic's region, under SNS's name for certificates. A certificate never changes under its URL, so it
+is fetched once; failures are remembered for a while, and few are fetched at once. So a forger cannot make Carillon call
+another host, or call Amazon often.
 https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html
 """
 
@@ -31,7 +31,7 @@ from shared.outgoing import Blocked, Outgoing, Posting, Unreachable
 from shared.providers.callbacks import CallbackRequest, NotSigned, Unreadable, read_json
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Reads a public file by its URL. Raises `Unavailable`."""
+"""Reads a public file by its URL."""
 
 NOTIFICATION = "Notification"
 SUBSCRIPTION = "SubscriptionConfirmation"
@@ -49,7 +49,7 @@ DOMAINS = {
     "aws-cn": "amazonaws.com.cn",
     "aws-eusc": "amazonaws.eu",
 }
-"""The domain of each partition of AWS whose topics can be verified."""
+"""The domain of each AWS partition whose topics can be verified."""
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-[0-9]{1,2}")
 _CERTIFICATE = re.compile(r"/SimpleNotificationService-[0-9a-f]{32}\.pem")
@@ -82,7 +82,7 @@ _fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class SnsCertificates:
-    """The certificates that SNS signs with, each fetched once."""
+    """The certificates that SNS signs with; each is fetched once."""
 
     def __init__(self, *, monotonic: Callable[[], float] = monotonic) -> None:
         self._monotonic = monotonic
@@ -91,7 +91,7 @@ class SnsCertificates:
         self._fetching: dict[str, asyncio.Task[rsa.RSAPublicKey]] = {}
 
     async def get(self, url: str, fetch: Fetch) -> rsa.RSAPublicKey:
-        """The public key of the certificate at this URL, whose host was checked. Raises `Unavailable`."""
+        """The public key of the certificate at this URL, whose host the caller has checked."""
         if (key := self._keys.get(url)) is not None:
             return key
         if self._monotonic() - self._failed_at.get(url, float("-inf")) < _FAILED_SECONDS:
@@ -100,7 +100,7 @@ class SnsCertificates:
             if len(self._fetching) >= _FETCHED_AT_ONCE:
                 raise Unavailable("other certificates of SNS are being fetched")
             self._fetching[url] = asyncio.create_task(self._fetch(url, fetch))
-        # A caller that gives up waiting does not cancel the fetch for the others.
+        # The fetch goes on for other callers if one gives up waiting.
         return await asyncio.shield(self._fetching[url])
 
     async def _fetch(self, url: str, fetch: Fetch) -> rsa.RSAPublicKey:
@@ -117,10 +117,10 @@ class SnsCertificates:
 async def verify_notification(
     request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
 ) -> SnsEnvelope:
-    """Verify a post of one of these topics, and read it.
+    """Verify and read a post of one of these topics.
 
     Raises:
-        NotSigned: none of them has posted this.
+        NotSigned: none of the topics posted this.
         Unavailable: the certificate cannot be read now.
     """
     envelope, fields = _read(request.body)
@@ -140,7 +140,7 @@ async def verify_notification(
 
 
 def sns_fetch(outgoing: Outgoing) -> Fetch:
-    """Reads files with our HTTP client."""
+    """Reads files with the process's HTTP client."""
 
     async def fetch(url: str) -> bytes:
         try:
@@ -155,7 +155,7 @@ def sns_fetch(outgoing: Outgoing) -> Fetch:
 
 
 def is_sns_host(host: str, topic: str) -> bool:
-    """Whether this is the host of SNS in the region of the topic."""
+    """Whether this is the SNS host in the topic's region."""
     if topic.count(":") != _COLONS_OF_A_TOPIC:
         return False
     _, partition, _, region, *_ = topic.split(":")
@@ -164,7 +164,7 @@ def is_sns_host(host: str, topic: str) -> bool:
 
 
 def _read(body: bytes) -> tuple[SnsEnvelope, dict[str, Any]]:
-    """The post, and its fields as they are signed."""
+    """The post, and its fields as SNS signs them."""
     try:
         envelope, fields = read_json(body, _envelope), read_json(body, _fields)
     except Unreadable:
@@ -181,7 +181,7 @@ def _check_certificate_url(envelope: SnsEnvelope) -> None:
 
 
 def _check_subscribe_url(envelope: SnsEnvelope) -> None:
-    """SNS has signed the URL, and yet nothing else is called."""
+    """SNS has signed the URL, but only its own host may be called."""
     parts = _split(envelope.subscribe_url, envelope.topic_arn)
     asked = parse_qs(parts.query) if parts else {}
     if asked.get("Action") != ["ConfirmSubscription"] or asked.get("TopicArn") != [envelope.topic_arn]:
@@ -189,12 +189,12 @@ def _check_subscribe_url(envelope: SnsEnvelope) -> None:
 
 
 def _split(url: str, topic: str) -> SplitResult | None:
-    """The parts of a URL on the topic's SNS host; `None` where it leads anywhere else."""
+    """The parts of a URL on the topic's SNS host; `None` if it leads elsewhere."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return None
-    # The whole authority is compared, so that there is no port, no user and no other case in it.
+    # The whole authority is compared, so it contains no port, no user and no other case.
     leads_there = parts.scheme == "https" and is_sns_host(parts.netloc, topic) and url.isascii() and url.isprintable()
     return parts if leads_there and not parts.fragment else None
 

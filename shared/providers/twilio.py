@@ -1,11 +1,11 @@
-"""SMS and WhatsApp by Twilio's API of 2010-04-01, or what speaks like it: one form a message.
+"""SMS and WhatsApp by Twilio's API of 2010-04-01, or a server that speaks like it: one form per message.
 
 A sender `whatsapp:+…` sends by WhatsApp, and Twilio wants the same scheme before the recipient. More than 24 hours
-after a recipient has written, WhatsApp takes approved templates alone: `ContentSid`, with `ContentVariables` as JSON.
+after a recipient has written, WhatsApp takes only approved templates: `ContentSid`, with `ContentVariables` as JSON.
 https://www.twilio.com/docs/content/send-templates-created-with-the-content-template-builder
 
-Its callbacks come to a URL that names our message and attempt, so that one which overtakes the answer is known. Twilio
-knows no idempotency key. Its own error codes say more than the status does; those that it may add are plain refusals.
+Callbacks come to a URL with the message and attempt, so that a callback that overtakes the answer is known. Twilio has
+no idempotency key. Its error codes say more than the status; unknown codes are plain refusals.
 """
 
 import base64
@@ -39,7 +39,7 @@ _CONTENT = re.compile(r"HX[0-9a-fA-F]{32}")
 _VARIABLE = re.compile(r"\S{1,16}")
 _VARIABLES = 100
 _WHATSAPP = "whatsapp:"
-_LOOPBACK = re.compile(r"https?://(127\.|localhost\b|\[::1\])")  # Twilio refuses a message with such an address
+_LOOPBACK = re.compile(r"https?://(127\.|localhost\b|\[::1\])")  # Twilio refuses a message with such a callback URL
 
 # https://www.twilio.com/docs/api/errors: those of a request for one message, and of a channel such as WhatsApp.
 _OF_THE_MESSAGE = frozenset({*range(21_000, 22_000), *range(63_000, 64_000)})
@@ -51,8 +51,8 @@ _TOO_FAST = frozenset({21_611, 63_018})  # the sender's queue is full; more than
 
 
 class TwilioFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account's own fields: `from` or a messaging service. `api_url` is for other regions, and for what speaks like
-    Twilio."""
+    """An account's own fields: `from` or a messaging service. `api_url` may name another region, or a server that
+    speaks like Twilio."""
 
     account_sid: str
     sender: str | None = field(default=None, name="from")
@@ -61,12 +61,11 @@ class TwilioFields(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class TwilioSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """It signs us in, and Twilio's callbacks are signed with it."""
+    """The token logs the account in, and signs Twilio's callbacks."""
 
     auth_token: str
 
     def __repr__(self) -> str:
-        """Nothing of it."""
         return "TwilioSecret()"
 
 
@@ -79,14 +78,14 @@ class TwilioContent(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class TwilioError(Struct, frozen=True):
-    """The body of Twilio's answer when it has not taken a message."""
+    """The body of Twilio's answer when it did not take a message."""
 
     code: int | None = None
     message: str = ""
 
 
 class TwilioMessage(Struct, frozen=True):
-    """The body of Twilio's answer when it has taken a message."""
+    """The body of Twilio's answer when it took a message."""
 
     sid: str = ""
 
@@ -151,7 +150,7 @@ class TwilioProvider:
         self._credential = credential
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
-        number = to.rpartition(":")[2]  # a test message's recipient stands as it was written
+        number = to.rpartition(":")[2]  # a test message's recipient is as the user wrote it
         form = {"To": f"{self._scheme}{number}", **_say(content), **self._sender}
         callback = self._rules.callback_url(self._credential, key)
         if callback is not None and not _LOOPBACK.match(callback):
@@ -162,8 +161,7 @@ class TwilioProvider:
 
         return await self._posts.post(self._url, self._headers, urlencode(form).encode(), before_bytes, judge)
 
-    async def close(self) -> None:
-        """The connections are the process's."""
+    async def close(self) -> None: ...
 
 
 def _check_sender(chosen: TwilioFields) -> None:
@@ -190,7 +188,6 @@ def _check_content_template(content: TwilioContent) -> None:
 
 
 def _say(content: Content) -> dict[str, str]:
-    """The fields of the form that hold what the message says."""
     sid, variables = content.get("contentSid"), content.get("contentVariables")
     if not sid:
         return {"Body": str(content.get("text", ""))}

@@ -1,7 +1,7 @@
 """The callbacks of Twilio, each about one message: a form, signed over the URL that was called.
 
-The signature is the base64 HMAC-SHA1, under the account's token, of the URL and all fields of the form in the order of
-their names. Twilio has been seen to sign URLs with and without their port, so either will do.
+The signature is the base64 HMAC-SHA1, with the account's token, of the URL and all fields of the form in the order of
+their names. Twilio has been seen to sign URLs with and without their port, so both are accepted.
 https://www.twilio.com/docs/usage/security
 """
 
@@ -30,7 +30,7 @@ _PORTS = {"http": 80, "https": 443}
 _REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
 _LOST = frozenset({"undelivered", "failed", "canceled"})
 
-# https://www.twilio.com/docs/api/errors: those that say more of a message than that it was refused or not delivered.
+# https://www.twilio.com/docs/api/errors: the codes that say more than "refused" or "not delivered".
 REASONS = {
     "21211": Reason.MALFORMED,  # no valid number
     "21217": Reason.MALFORMED,  # seems to be no valid number
@@ -41,7 +41,7 @@ REASONS = {
     "21614": Reason.MALFORMED,  # no mobile number
     "30003": Reason.SOFT_BOUNCE,  # the handset is switched off or out of reach
     "30004": Reason.REFUSED,  # blocked
-    "30005": Reason.UNREGISTERED,  # the number is nobody's
+    "30005": Reason.UNREGISTERED,  # the number is not assigned
     "30006": Reason.UNDELIVERED,  # a landline, or a carrier out of reach
     "30007": Reason.REFUSED,  # filtered
     "30034": Reason.REFUSED,  # from a number that is not registered
@@ -57,8 +57,8 @@ REASONS = {
 
 
 def read_twilio_callback(request: CallbackRequest, token: str) -> Callback:
-    """Read a signed request; it tells of one message, and no time. A message from a recipient counts where Twilio says
-    that it opts out. Raises `NotSigned`."""
+    """Read a signed request about one message; it has no time. A message from a recipient counts if Twilio says that
+    it opts out. Raises `NotSigned`."""
     form = _read_form(request.body)
     shown = request.headers.get(_SIGNATURE, "").encode()
     if not any(hmac.compare_digest(shown, _sign(url, form, token)) for url in _spellings(request.url)):
@@ -83,7 +83,6 @@ def _sign(url: str, form: Iterable[tuple[str, str]], token: str) -> bytes:
 
 
 def _spellings(url: str) -> list[str]:
-    """The URL with its port and without."""
     parts = urlsplit(url)
     host = parts.netloc.removesuffix(f":{parts.port}") if parts.port else parts.netloc
     port = parts.port or _PORTS.get(parts.scheme)
@@ -91,7 +90,7 @@ def _spellings(url: str) -> list[str]:
 
 
 def _news(fields: Mapping[str, str], key: str, token: str) -> CallbackNews | None:
-    """`None` for what changes nothing: that it is queued, for instance."""
+    """`None` if the state does not change, as when the message is queued."""
     status = fields.get("MessageStatus", "").lower()
     provider_id = fields.get("MessageSid", "")
     if status in _REACHED:

@@ -1,6 +1,5 @@
-"""The things that every process needs around its work: settings, life cycle, periodic loops, health, logs, metrics and
-fault points.
+"""Infrastructure of every process: settings, life cycle, periodic loops, health, logs, metrics and fault points.
 
-Infrastructure only: nothing here knows jobs or batches. Capabilities may use fault points, metrics and logs; the rest
-is for services and for the modules that compose them.
+Nothing here knows jobs or batches. Capabilities may use fault points, metrics and logs; the rest is for services and
+for the modules that compose them.
 """

@@ -1,4 +1,4 @@
-"""Labels of metrics whose values users choose: so many are told apart, and all others are one."""
+"""Labels of metrics whose values users choose: a limited number is told apart, all others become `other`."""
 
 OTHER = "other"
 MOST_LABELS = 1_000
@@ -12,7 +12,6 @@ class BoundedLabels:
         self._known: set[str] = set()
 
     def __call__(self, value: str) -> str:
-        """The value as the label has it."""
         if value not in self._known:
             if len(self._known) >= self._most:
                 return OTHER

@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 def is_unavailable(error: Exception) -> bool:
-    """Whether the error is that a server is away, whichever caller asks it."""
+    """Whether a server is away; the error is then the same for every caller."""
     return isinstance(error, Unavailable)
 
 
 class CachedByKey(Generic[T]):
-    """Results by key, at most `seconds` old. A key names all on which its result depends.
+    """Results by key, at most `seconds` old. A key names everything that its result depends on.
 
     Callers that come during a read wait for it and share the next one, and its error if `shares` says so. After another
-    error each caller reads again. No caller may change a result.
+    error, each caller reads again. No caller may change a result.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class CachedByKey(Generic[T]):
         self._kept: LRUCache[Hashable, _Kept[T]] = LRUCache(most)
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
-        """A result of `read`, at most `seconds` old. With 0 its read began after this call."""
+        """Return a result of `read`, at most `seconds` old. With 0 its read began after this call."""
         seconds = self._seconds if seconds is None else seconds
         asked, kept = next(self._turns), self._kept.setdefault(key, _Kept())
         if self._is_fresh(kept, seconds):
@@ -90,5 +90,4 @@ class Cached(Generic[T]):
         self._kept = CachedByKey[T](seconds=seconds, most=1, monotonic=monotonic)
 
     async def get(self) -> T:
-        """The result. Raises what `read` raises."""
         return await self._kept.get("", self._read)

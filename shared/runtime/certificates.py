@@ -1,8 +1,8 @@
-"""When certificates end, for `/metrics`: those in our files as soon as they are read, a server's whenever it shows it.
+"""The end of certificates for `/metrics`: of files when they are read, of servers when they show theirs.
 
-The standard library decodes a certificate only for the one who has verified it, never one's own. So its dates are read
-here from its DER: of an X.509 certificate they are the fifth entry of its first, or the fourth where it names no
-version.
+The standard library decodes a certificate only for the side that verified it, never the process's own. So this module
+reads the dates from DER: in an X.509 certificate they are the fifth entry of the first one, or the fourth if that has
+no version.
 """
 
 import re
@@ -19,32 +19,31 @@ _VERSION, _SHORT_TIME = 0xA0, 0x17
 
 
 def note_file(path: str, of: str) -> None:
-    """Note when the first certificate in a file ends that some setting names: it is the file's own one. A file without
-    a readable certificate is left to the code that uses it."""
+    """Note the end of the first certificate in a setting's file, which is the file's own. A file without a readable
+    certificate is left to the code that uses it."""
     found = _PEM.search(Path(path).read_text("utf-8", errors="replace"))
     if found is not None:
         CERTIFICATE_EXPIRY.labels(of).set(read_end(ssl.PEM_cert_to_DER_cert(found[0])).timestamp())
 
 
 def note_shown(shown: Any, of: str | None) -> None:
-    """Note when the certificate ends that the server of this name has shown, as `getpeercert` tells it."""
+    """Note the end of the certificate that this server showed, in the form of `getpeercert`."""
     if shown and of:
         CERTIFICATE_EXPIRY.labels(of).set(ssl.cert_time_to_seconds(shown["notAfter"]))
 
 
 def read_end(certificate: bytes) -> datetime:
-    """The last moment at which a certificate in DER is good."""
+    """The last moment at which a certificate in DER is valid."""
     [(_, whole)] = _entries(certificate)
     _, content = next(_entries(whole))
     entries = [entry for entry in _entries(content) if entry[0] != _VERSION]
     _, (kind, text) = _entries(entries[3][1])
-    # A short year is 1950 to 2049; strptime would take 50 to 68 for the years after 2049.
+    # A short year is 1950 to 2049; strptime would read 50 to 68 as 2050 to 2068.
     century = b"" if kind != _SHORT_TIME else b"19" if text >= b"50" else b"20"
     return datetime.strptime((century + text).decode(), "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _entries(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The tag and the content of each entry."""
     place = 0
     while place < len(content):
         tag, length, place = content[place], content[place + 1], place + 2

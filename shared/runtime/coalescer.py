@@ -1,8 +1,8 @@
-"""Coalescing: what many ask for at the same time costs one round trip, which costs little more than one of them.
+"""Coalescing: concurrent calls share one round trip, which costs little more than one of them.
 
-Nobody waits for others to come: whoever is first begins at once, and those who come meanwhile go together next. But
-where many come at a time, those who were answered together ask again together, one by one over a moment: the first of
-them would go alone, and the others in the next round. A coalescer may wait for that moment (`linger_seconds`).
+The first caller begins at once; callers that come meanwhile go together in the next round. But callers who were
+answered together ask again one by one over a moment: the first would go alone, the others a round later.
+`linger_seconds` makes a coalescer wait for that moment.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 
 LINGER_SECONDS = 0.001
-"""The least that the loop's timers know. For it, a quarter to a half more go together on the way of a publish."""
-_SEVERAL = 4  # a caller or two who ask again and again never wait
+"""The shortest time of the loop's timers. With it, a quarter to a half more calls share a publish."""
+_SEVERAL = 4  # one or two callers that ask again and again never wait
 
 
 def _one(_: object) -> int:
@@ -23,9 +23,11 @@ def _one(_: object) -> int:
 
 
 class Coalescer(Generic[Asked, Answered]):
-    """Coalesces concurrent calls into one call of `work`, for `most` of them at a time, one call after the other.
-    `work` answers each, in their order; an error that it raises is everybody's. If calls differ in `size`, these add up
-    to `most`, unless one call alone is larger."""
+    """Turns concurrent calls into one call of `work` for at most `most` of them, one call after the other.
+
+    `work` answers each in order; an error goes to every caller. If calls differ in `size`, their sum is at most `most`,
+    unless one call alone is larger.
+    """
 
     def __init__(
         self,
@@ -45,19 +47,17 @@ class Coalescer(Generic[Asked, Answered]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits here, or `work` is under way."""
         return self._round is not None
 
     async def __call__(self, asked: Asked) -> Answered:
-        """The answer for this one. Raises what `work` raises."""
         return await self.ask(asked)
 
     def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
-        """The same, to be awaited later. One that is done before its turn is not asked any more."""
+        """Return the answer as a future. A call whose future is done before its turn is dropped."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))
         if self._round is None:
-            # In an empty context: what the first caller has bound to its log lines is not for the others.
+            # In an empty context: the first caller's bound log fields are not for the others.
             self._round = asyncio.create_task(self._rounds(), context=Context())
         return future
 
@@ -75,7 +75,6 @@ class Coalescer(Generic[Asked, Answered]):
             self._round = None
 
     def _count_next(self) -> int:
-        """How many of those who wait go together next."""
         total = 0
         for count, (asked, _) in enumerate(self._waiting):
             total += self._size(asked)
@@ -86,7 +85,7 @@ class Coalescer(Generic[Asked, Answered]):
     async def _answer(self, calls: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
         try:
             answers = await self._work([asked for asked, _ in calls])
-        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+        except Exception as error:  # noqa: BLE001 - the error goes to the waiting callers
             for _, future in calls:
                 if not future.done():
                     future.set_exception(error)

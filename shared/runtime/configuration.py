@@ -1,9 +1,9 @@
-"""Reads the settings, and writes them down as their own manual.
+"""Reads the settings, and prints them as their own manual.
 
-In rising order: the defaults, a TOML file, the environment. The file is named by `--config` or `CARILLON_CONFIG`; a
-variable is `CARILLON_<SECTION>_<FIELD>`, and a list in one is separated by commas. With `_FILE` behind its name it
-names a file that holds the value, as orchestrators hand secrets over. Whatever is unknown or out of range is an error
-that names the setting and where it came from; a URL is never repeated in one, since it may hold a password.
+The order of precedence rises from the defaults over a TOML file to the environment. `--config` or `CARILLON_CONFIG`
+names the file. A variable is `CARILLON_<SECTION>_<FIELD>`; commas separate a list. A variable with `_FILE` at its end
+names a file with the value, as orchestrators provide secrets. An unknown or invalid value is an error that names the
+setting and its origin; a URL is never repeated, because it may hold a password.
 """
 
 import json
@@ -30,22 +30,20 @@ OTHER_VARIABLES = OF_COMMAND_LINE | {CONFIG, "CARILLON_FAULT", "CARILLON_FAULT_F
 TEST_PREFIX = "CARILLON_TEST_"
 WIDTH = 110
 EXAMPLE = "CHANGE-ME"
-"""The text that stands in examples in the place of a value that nobody else may know."""
+"""The text in examples that a user must replace by a secret value."""
 
 
 class Misconfigured(CarillonError):
-    """Settings that cannot be used; the text has one line for each fault."""
+    """Settings that cannot be used; the text has one line per fault."""
 
 
 class _Given(Struct, frozen=True):
-    """A value that somebody chose, and where."""
-
     value: Any
     origin: str
 
 
 class SettingValue(Struct, frozen=True, kw_only=True):
-    """A setting as people are shown it: values as TOML, without secrets."""
+    """A setting for display: values as TOML, without secrets."""
 
     name: str
     value: str
@@ -62,8 +60,8 @@ _HINTS: dict[str, dict[str, Any]] = {
 def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings:
     """The settings of a process.
 
-    Raises: Misconfigured: the file cannot be read, or a key, a variable or a value in it is wrong. All faults are told
-    at once.
+    Raises:
+        Misconfigured: the file cannot be read, or a key, a variable or a value is wrong. The error lists all faults.
     """
     faults: list[str] = []
     given = _from_environment(environ, faults)
@@ -106,7 +104,7 @@ def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str
 
 
 def _from_value_file(key: str, variable: str, environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
-    """The value in the file that the variable names; a line's end behind it does not count."""
+    """The value in the file that the variable names, without a line end."""
     if _variable(key) in environ:
         faults.append(f"{variable} and {_variable(key)} in the environment: one of them at most")
         return {}
@@ -149,7 +147,7 @@ def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults
                 continue
             try:
                 values[field] = msgspec.convert(_number_of(chosen.value, hint), hint, strict=False)
-            except ValueError as error:  # msgspec's is one, too
+            except ValueError as error:  # msgspec's error is a ValueError, too
                 what, _ = read_mistake(str(error), hint, subject="it")
                 faults.append(f"{name}.{field} ({chosen.origin}): {what}")
     try:
@@ -172,8 +170,8 @@ def _from_text(key: str, text: str) -> Any:
 
 
 def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
-    """The settings (the defaults, if none are given) as annotated TOML that `load` reads back; without those that few
-    deployments change unless these, too, are wanted (`rare`).
+    """The settings (default: the defaults) as annotated TOML that `load` reads back. `rare` includes those that few
+    deployments change.
 
     Passwords in URLs are written as they are: the result is a file to use, not a log.
     """
@@ -232,7 +230,7 @@ def _is_rare(hint: Any) -> bool:
 
 
 def _bounds(hint: Any) -> str:
-    """The values that a setting may have, where the type says so: ` From 0 to 65535.` or ` One of ms, seconds.`"""
+    """The valid values of a setting, if its type limits them: ` From 0 to 65535.` or ` One of ms, seconds.`"""
     plain = _plain(hint)
     if get_origin(plain) is Literal:
         return f" One of {', '.join(get_args(plain))}."
@@ -243,7 +241,7 @@ def _bounds(hint: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it. JSON strings are TOML strings, but for DEL, which TOML wants escaped."""
+    """A value as TOML. JSON strings are TOML strings, except that TOML wants DEL escaped."""
     if isinstance(value, tuple):
         return f"[{', '.join(_toml(entry) for entry in value)}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Something bounded that many wait for, shared out fairly between owners (`shared/domain/shares.py`)."""
+"""A limited resource that owners share fairly (`shared/domain/shares.py`)."""
 
 import asyncio
 from collections import deque
@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from shared.domain.shares import Shares
 
 THREE_QUARTERS = 3.0
-"""The greed with which one owner alone gets three quarters of it."""
+"""The greed with which one owner alone gets three quarters."""
 
 _Waiting = tuple[int, asyncio.Future[None]]
 
 
 class FairBudget:
-    """Shares out `total`. `held` is shared out now, and `most_held` was at a time.
+    """Shares out `total`. `held` is the amount in use, `most_held` its maximum.
 
-    Owners who wait take turns, and each is served in the order in which it asked. An owner that has its share waits for
-    its own part to come back, and holds up nobody. Behind an owner that has less, and finds no room, all wait, or it
-    would never find any. A size above `total` fits only while nothing else is held.
+    Waiting owners take turns, and each owner's calls are served in order. An owner with its full share waits for its
+    own part, and holds up no other. If an owner with less than its share finds no room, all wait behind it, or it would
+    never find any. A size above `total` fits only while nothing else is held.
     """
 
     def __init__(self, total: int, *, greed: float = THREE_QUARTERS) -> None:
@@ -31,11 +31,10 @@ class FairBudget:
         return len(self.shares)
 
     def has_room(self, owner: str, size: int) -> bool:
-        """Whether so much can be had without waiting."""
+        """Whether `take` would not wait."""
         return owner not in self._waiting and self._next is None and self.shares.admits(owner) and self._fits(size)
 
     async def take(self, owner: str, size: int = 1) -> None:
-        """Wait until there is room for this owner, and take it."""
         if self.has_room(owner, size):
             self._hold(owner, size)
             return
@@ -48,13 +47,11 @@ class FairBudget:
             raise
 
     def give_back(self, owner: str, size: int = 1) -> None:
-        """Let others have so much."""
         self.shares.give_back(owner, size)
         self._admit_waiting()
 
     @asynccontextmanager
     async def one(self, owner: str) -> AsyncIterator[None]:
-        """One of it, held while this is entered."""
         await self.take(owner)
         try:
             yield
@@ -73,13 +70,12 @@ class FairBudget:
 
     @property
     def _next(self) -> str | None:
-        """Whose turn it is: the first owner who waits and may have more."""
         return next((owner for owner in self._waiting if self.shares.admits(owner)), None)
 
     def _admit_waiting(self) -> None:
         while (owner := self._next) is not None and self._fits(self._waiting[owner][0][0]):
             waiting = self._waiting.pop(owner)
-            self._waiting[owner] = waiting  # behind the others
+            self._waiting[owner] = waiting  # to the end of the line
             size, future = waiting.popleft()
             self._forget_idle(owner)
             if not future.done():

@@ -1,17 +1,16 @@
-"""Fault points: the lines at which a death matters, each with a name.
+"""Fault points: the named lines at which a crash matters.
 
 A point does nothing unless the process was started with it armed. `CARILLON_FAULT` arms points, separated by commas:
 
     send.before_take=kill                SIGKILL to this process
-    send.after_commit=stop               SIGSTOP to this process; it goes on when it is continued
-    api.after_job_insert=delay:2.5       waits so many seconds
+    send.after_commit=stop               SIGSTOP to this process, until it is continued
+    api.after_job_insert=delay:2.5       waits 2.5 seconds
     stream.marker_read=raise             raises `FaultInjected`, which capabilities translate like any lost connection
     stream.commit_reply=hang             waits for ever (until cancelled)
     send.after_take@3=kill               the third time that the point is reached; without @ the first time
 
-Each fires once. Before it does, its point's name is written to stderr and, where `CARILLON_FAULT_FILE` names a file,
-appended to that file and flushed to the disk, so that a test waits for the line instead of guessing. `POINTS` lists
-what can be armed.
+Each fires once. Before that, it writes its point's name to stderr and, if `CARILLON_FAULT_FILE` names a file, appends
+it there and flushes it to the disk, so that a test can wait for the line. `POINTS` lists all points.
 """
 
 import asyncio
@@ -123,11 +122,11 @@ POINTS: dict[str, str] = {
 
 
 class FaultInjected(ConnectionError):
-    """The error that an armed `raise` raises: a lost connection, as a driver would report it."""
+    """A lost connection, as a driver would report it."""
 
 
 class Action(StrEnum):
-    """The possible actions at an armed point."""
+    """The actions of an armed point."""
 
     KILL = "kill"
     STOP = "stop"
@@ -146,8 +145,6 @@ class Fault(Struct, frozen=True):
 
 
 class _Trap:
-    """The faults armed at one point, and how often it has been reached."""
-
     def __init__(self) -> None:
         self.reached = 0
         self.faults: dict[int, Fault] = {}
@@ -163,12 +160,12 @@ class _Trap:
 
 _quiet = False
 
-# Every known point is a key, so that one lookup finds the trap and refuses a name that is not in the list.
+# Every known point is a key, so one lookup finds the trap and refuses an unknown name.
 _traps: dict[str, _Trap | None] = dict.fromkeys(POINTS)
 
 
 async def fault(point: str) -> None:
-    """Do nothing, or what `point` is armed with. Raises `LookupError` for a point that `POINTS` does not list."""
+    """Do what `point` is armed with, or nothing. Raises `LookupError` for a point that `POINTS` does not list."""
     try:
         trap = _traps[point]
     except KeyError:
@@ -178,8 +175,8 @@ async def fault(point: str) -> None:
 
 
 def arm(spec: str, *, quietly: bool = False) -> None:
-    """Replace what is armed by `spec`, the text of `CARILLON_FAULT`; an empty one disarms. `quietly`: nothing is
-    written when it fires. Raises `ValueError`."""
+    """Replace all faults by `spec`, the text of `CARILLON_FAULT`; an empty text disarms. `quietly`: write nothing
+    when a fault fires. Raises `ValueError`."""
     global _quiet
     faults, _quiet = parse(spec), quietly
     _traps.update(dict.fromkeys(POINTS))
@@ -190,12 +187,12 @@ def arm(spec: str, *, quietly: bool = False) -> None:
 
 
 def are_armed() -> bool:
-    """Whether something is armed that has not fired yet."""
+    """Whether a fault is armed that has not fired yet."""
     return any(trap is not None and trap.faults for trap in _traps.values())
 
 
 def parse(spec: str) -> list[Fault]:
-    """The faults that the text of `CARILLON_FAULT` describes. Raises `ValueError`, which names the entry."""
+    """The faults in the text of `CARILLON_FAULT`. Raises `ValueError`, which names the entry."""
     return [_parse_one(entry.strip()) for entry in spec.split(",") if entry.strip()]
 
 
@@ -231,14 +228,14 @@ async def _fire(armed: Fault) -> None:
         case Action.KILL:
             signal.raise_signal(signal.SIGKILL)
         case Action.STOP:
-            # To this thread, not the process: so no further line of this thread runs before the stop.
+            # To this thread, not the process, so that no further line of this thread runs before the stop.
             signal.raise_signal(signal.SIGSTOP)
         case Action.DELAY:
             await asyncio.sleep(armed.seconds)
         case Action.RAISE:
             raise FaultInjected(f"fault point {armed.point}")
         case Action.HANG:
-            while True:  # a timer keeps the task referenced; a bare future would let the collector take it
+            while True:  # a timer keeps the task referenced; a bare future could be collected
                 await asyncio.sleep(3600)
         case _:
             assert_never(armed.action)

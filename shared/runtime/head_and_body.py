@@ -1,7 +1,6 @@
-"""Answers in one piece: the head of an HTTP answer goes out with the first part of its body.
+"""Sends the head of an HTTP answer together with the first part of its body.
 
-uvicorn writes them one after the other, and each write is a system call and a packet. To write is the most expensive
-part of a short answer.
+uvicorn writes them separately, and each write is a system call and a packet: the most expensive part of a short answer.
 """
 
 import asyncio
@@ -14,9 +13,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
 class HeadAndBody:
-    """Stands before the transport of one answer, and keeps the head back until a part of the body comes, or the end.
+    """Wraps the transport of one answer, and keeps the head back until a part of the body comes, or the end.
 
-    It does not keep the answer alive: requests, with their bodies, are freed without the garbage collector.
+    It does not keep the answer alive: requests and their bodies are freed without the garbage collector.
     """
 
     def __init__(self, transport: asyncio.Transport, cycle: "weakref.ref[RequestResponseCycle]") -> None:
@@ -26,13 +25,12 @@ class HeadAndBody:
 
     @classmethod
     def join(cls, cycle: RequestResponseCycle) -> None:
-        """Have this answer written in one piece."""
         joined = cls(cycle.transport, weakref.ref(cycle))
         cycle.transport = cast("asyncio.Transport", joined)
         cycle.on_response = partial(joined.end, cycle.on_response)
 
     def write(self, data: bytes) -> None:
-        """Keep the head; write everything else. Data before the head is no answer yet: `100 Continue`."""
+        """Keep the head; write everything else. Data before the head is not the answer yet: `100 Continue`."""
         if self._head:
             self._transport.writelines([self._head, data] if data else [self._head])
             self._head = b""
@@ -42,17 +40,14 @@ class HeadAndBody:
             self._transport.write(data)
 
     def end(self, on_response: Callable[[], None]) -> None:
-        """The answer is complete, with a body or without."""
         self._flush()
         on_response()
 
     def close(self) -> None:
-        """Close the connection behind what was written."""
         self._flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, or will be."""
         return self._transport.is_closing()
 
     def _has_started(self) -> bool:

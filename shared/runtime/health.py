@@ -1,10 +1,9 @@
-"""The pages that orchestrators ask a process for, on a port of its own: /livez, /readyz and /metrics.
+"""The pages for orchestrators, on a separate port: /livez, /readyz and /metrics.
 
-- `/livez` fails when a component has died: only a restart helps. (An event loop that stands still does not answer at
-  all.)
-- `/readyz` fails while the process starts or drains, or when the check of a server that it can do nothing without fails
-  or does not answer in time. The body names each failing check, those of servers that only some of its work needs, too.
-  One look serves everybody who asks within a second.
+- `/livez` fails when a component has died: only a restart helps. (A blocked event loop does not answer at all.)
+- `/readyz` fails while the process starts or drains, or when the check of an indispensable server fails or is late. The
+  body names each failing check, including those of servers that only some work needs. One look serves all requests
+  within a second.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ class Phase(StrEnum):
 
 
 class ProcessHealth:
-    """The health of this process; shared by all services in it."""
+    """The health of this process, shared by all its services."""
 
     def __init__(
         self,
@@ -57,8 +56,8 @@ class ProcessHealth:
         self._looking = asyncio.Lock()
 
     def add(self, name: str, check: Check, *, needed: bool = True) -> None:
-        """Look whether this check returns without an error, as `ping` of every capability does; if it is `needed`, the
-        process is ready only then. A check that one service of the process needs is needed by the process."""
+        """Add a check that raises on failure, such as a capability's `ping`. A failing `needed` check makes the
+        process not ready. A check that one service needs is needed by the process."""
         self._checks[name] = check
         if needed:
             self._needed.add(name)
@@ -69,15 +68,13 @@ class ProcessHealth:
 
     @property
     def dead(self) -> dict[str, str]:
-        """The components that have died, with the reason."""
         return dict(self._dead)
 
     def is_ready(self, failing: Collection[str]) -> bool:
-        """Whether the process can work although these checks fail."""
         return self.phase is Phase.SERVING and self._needed.isdisjoint(failing)
 
     async def find_failing(self) -> dict[str, str]:
-        """The checks that fail, with the reason; at most `fresh_seconds` old."""
+        """The failing checks and their reasons, at most `fresh_seconds` old."""
         async with self._looking:
             if self._monotonic() - self._looked_at >= self._fresh:
                 self._failing = await self._look()
@@ -86,7 +83,7 @@ class ProcessHealth:
 
     async def _look(self) -> dict[str, str]:
         for name, check in self._checks.items():
-            # One that still hangs from the last time is not asked again: they would pile up.
+            # A check that still hangs from the last look is not started again: they would pile up.
             if name not in self._running or self._running[name].done():
                 self._running[name] = asyncio.create_task(_ask(check), name=f"check {name}")
         if self._running:
@@ -130,7 +127,7 @@ def _tell(good: bool, content: dict[str, object]) -> PlainPage:
 
 
 def server(health: ProcessHealth, settings: HealthSettings) -> HttpServer:
-    """The component that serves the pages; the first in the list of a process."""
+    """The component that serves the pages; it must be the first in the list of a process."""
     limits = Limits(connections=settings.max_connections)
     certificate = server_context(settings.certificate_file, settings.key_file, section="health")
     app, host, port = pages(health), settings.host, settings.port

@@ -1,17 +1,17 @@
-"""HTTP/1.1 for callers who may mean harm: uvicorn's protocol, with a bound on all that a peer can make us hold.
+"""HTTP/1.1 for hostile callers: uvicorn's protocol, with limits on everything that a peer can make the server hold.
 
-| what a peer does | what happens |
+| the peer | the server |
 | --- | --- |
-| sends 64 KiB or over 100 fields before its body, between two chunks of it or behind it | 431 |
-| takes over 10 s for a head | 408; closed without a word if not a byte of it came |
-| sends less than 16 KiB of its body in 30 s | 408 |
-| takes less than 16 KiB of its answer in 30 s | cut off |
-| leaves answers unread, over 64 MiB of them in this server | who keeps us waiting longest is cut off |
-| pipelines over 16 requests | cut off |
-| connects while all connections are taken | who keeps us waiting longest is cut off; while nobody does: 503 |
+| sends 64 KiB or over 100 fields before, within or after a body | answers 431 |
+| takes over 10 s for a head | answers 408; only closes if no byte of the head came |
+| sends less than 16 KiB of a body in 30 s | answers 408 |
+| takes less than 16 KiB of an answer in 30 s | cuts the peer off |
+| leaves answers unread, over 64 MiB of them in this server | cuts off the peer that it has waited for longest |
+| pipelines over 16 requests | cuts the peer off |
+| connects while all connections are taken | cuts off the peer that it has waited for longest; without one: 503 |
 
-Time counts only while we wait for the peer, never while the peer waits for us. A peer that is refused may go on sending
-for a second or two, unheard, so that it comes to read why.
+Time counts only while the server waits for the peer. A refused peer may go on sending for a second or two, unread, so
+that it gets to read the answer.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LINGER_SECONDS = 1.0
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of the peers of one server. A peer must make `progress_bytes` of progress in `stall_seconds`."""
+    """The limits of one server's peers. A peer must make `progress_bytes` of progress in `stall_seconds`."""
 
     connections: int = 512
     head_bytes: int = 64 * 2**10
@@ -43,7 +43,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class OpenConnections:
-    """The open connections of one server: lets new ones in, and ends those that keep us waiting for too long."""
+    """The open connections of one server: admits new ones, and ends those that the server waits for too long."""
 
     def __init__(self, server: str, limits: Limits) -> None:
         self.server = server
@@ -51,30 +51,30 @@ class OpenConnections:
         self._open: set[BoundedHttp] = set()
 
     def admit(self, connection: "BoundedHttp") -> bool:
-        """Whether there is room for one more. If there was none, the slowest of the others loses its own."""
+        """Admit one more connection if there is room, or after cutting off the slowest one."""
         if len(self._open) >= self.limits.connections and self._cut_off_slowest(self._open) is None:
             return False
         self._open.add(connection)
         return True
 
     def remove(self, connection: "BoundedHttp") -> None:
-        """Forget one that is closed; twice is fine."""
+        """Forget a closed connection; a second call does nothing."""
         self._open.discard(connection)
 
     def limit_unread(self) -> None:
-        """Cut off the slowest readers until the answers that the others have not read fit into memory."""
+        """Cut off the slowest readers until the unread answers of the others fit into memory."""
         unread = {connection: size for connection in self._open if (size := connection.unread_bytes())}
         while sum(unread.values()) > self.limits.unread_bytes:
             slowest = self._cut_off_slowest(unread)
             unread = {connection: size for connection, size in unread.items() if connection is not slowest}
 
     def end_overdue(self, now: float) -> None:
-        """End those that have had the time they are given; to be called every second or so."""
+        """End the connections whose time is over; called every second."""
         for connection in list(self._open):
             connection.end_if_overdue(now)
 
     def count(self, reason: str) -> None:
-        """Count a connection that was ended: by its status, or as cut off."""
+        """Count a connection that was ended; `reason` is its status, or `cut_off`."""
         HTTP_REFUSALS.labels(self.server, reason).inc()
 
     @staticmethod
@@ -88,7 +88,7 @@ class OpenConnections:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection. `waiting_since` (of the loop's time) is when we began to wait for the peer."""
+    """One connection. At `waiting_since` (the loop's time) the server began to wait for the peer."""
 
     def __init__(self, connections: OpenConnections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -97,10 +97,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._limits = connections.limits
         self._refusal = HTTPStatus.BAD_REQUEST
         self._refused = False
-        self._in_head = False  # its first byte has come, its last has not
+        self._in_head = False  # the head's first byte has come, its last has not
         self._in_body = False
-        self._overhead_bytes = 0  # how much came that was no body, without an end of a head or of a message
-        self._advanced = False  # whether what the parser is given now ends such a stretch
+        self._overhead_bytes = 0  # bytes since the end of a head or a message that are no body
+        self._advanced = False  # whether the parser's present input ends such a stretch
         self._body_bytes = 0  # since `waiting_since`
         self._unread_bytes = 0  # at `waiting_since`
 
@@ -115,7 +115,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Give the parser no more at a time than a head may have, so that it never holds more of one."""
+        """Give the parser at most a head's length at a time, so that it never holds more of one."""
         if self._has_ended():
             return
         if len(data) < self._limits.head_bytes - self._overhead_bytes:
@@ -156,7 +156,7 @@ class BoundedHttp(HttpToolsProtocol):
             raise HttpParserCallbackError("too many requests at once")
         super().on_headers_complete()
         HeadAndBody.join(self.cycle)
-        self.headers = []  # fields behind the body are no headers: no proxy in front has looked at them
+        self.headers = []  # fields after the body are no headers: no proxy has checked them
         self._in_head, self._in_body, self._advanced = False, True, True
         self._begin_to_wait()
 
@@ -179,34 +179,32 @@ class BoundedHttp(HttpToolsProtocol):
         self.loop.call_soon(self._all.limit_unread)  # not here, in the midst of a write
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse the request: uvicorn calls this when the parser, or one of our limits, finds a fault."""
+        """Refuse the request. uvicorn calls this when the parser, or a limit of this class, finds a fault."""
         self._refuse(self._refusal)
 
     def unread_bytes(self) -> int:
-        """How much of its answers the peer has not taken."""
+        """The bytes of answers that the peer has not taken."""
         return self.transport.get_write_buffer_size()
 
     def keeps_waiting(self) -> bool:
-        """Whether we wait for the peer."""
         if self._refused or self.unread_bytes():
             return True
         return not self.flow.read_paused if self._in_body else self._owes_nothing()
 
     def end_if_overdue(self, now: float) -> None:
-        """End the connection if its peer has had the time that it is given."""
         if not self.keeps_waiting() or (self._made_progress() and not self._refused):
             self._wait_from(now)
         elif now - self.waiting_since > self._patience():
             self._time_out()
 
     def cut_off(self) -> None:
-        """Close at once, whatever was still to be said."""
+        """Close at once, even in the middle of an answer."""
         self._all.remove(self)
         self._all.count("cut_off")
         self.transport.abort()
 
     def _begin_to_wait(self) -> None:
-        # While an answer is unread, what else the peer sends is no progress.
+        # While an answer is unread, further bytes from the peer are no progress.
         if not self.unread_bytes():
             self._wait_from(self.loop.time())
 
@@ -216,14 +214,13 @@ class BoundedHttp(HttpToolsProtocol):
         self._unread_bytes = self.unread_bytes()
 
     def _owes_nothing(self) -> bool:
-        """Whether everything that the peer asked has its answer."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
         return cycle is None or cycle.response_complete
 
     def _made_progress(self) -> bool:
         if unread := self.unread_bytes():
             return self._unread_bytes - unread >= self._limits.progress_bytes
-        # A body whose request is answered already is read only so that the peer comes to read the answer.
+        # A body whose request is already answered is read only so that the peer gets to read the answer.
         return not self._owes_nothing() and self._body_bytes >= self._limits.progress_bytes
 
     def _patience(self) -> float:
@@ -241,7 +238,8 @@ class BoundedHttp(HttpToolsProtocol):
             self.cut_off()
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answer so and hear no more; where the peer would take it for the answer to something else, only close."""
+        """Answer with `status` and read no more. Only close if the peer would take this for the answer to another
+        request."""
         if self.unread_bytes() or not self._may_answer():
             self.cut_off()
             return
@@ -249,7 +247,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._say(status)
-        # To close while the peer still sends would make its system forget the answer before the peer has read it.
+        # Closing while the peer still sends would make its system drop the answer before the peer has read it.
         self.transport.write_eof()
         self._refused = True
         self._wait_from(self.loop.time())

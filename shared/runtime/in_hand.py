@@ -1,4 +1,4 @@
-"""The work of this process at this moment, so that people can be told."""
+"""The work that this process is doing now, for display."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _held: dict[int, "HeldThing"] = {}
 
 
 class HeldThing(Struct, frozen=True):
-    """Something in hand: the queue it came from, the id of what it is about, and the monotonic second it began."""
+    """Work in hand: its queue, the id of its subject, and the monotonic second at which it began."""
 
     what: str
     id: str
@@ -20,7 +20,6 @@ class HeldThing(Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """For how long it has been in hand."""
         return time.monotonic() - self.began
 
 
@@ -41,5 +40,5 @@ def oldest(most: int) -> list[HeldThing]:
 
 
 def held_count() -> int:
-    """How many things are in hand."""
+    """The number of things in hand."""
     return len(_held)

@@ -1,4 +1,4 @@
-"""Connections that are opened with their first use, because most processes never use them and their driver is large."""
+"""Connections that are opened at their first use: most processes never use them, and their driver is large."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,20 +8,19 @@ from shared.domain.errors import Unavailable
 
 
 class Connected(Protocol):
-    """Something that holds connections."""
+    """An object with connections to close."""
 
-    async def close(self) -> None:
-        """End them."""
+    async def close(self) -> None: ...
 
 
 AnyConnected = TypeVar("AnyConnected", bound=Connected)
 
 
 class Late(Generic[AnyConnected]):
-    """Holds a connection that is opened once. `load` imports the driver, in a thread, so that the event loop goes on
-    meanwhile; it returns the function that opens the connection, which is called in the loop.
+    """Holds a connection that is opened once. `load` imports the driver in a thread, so that the event loop goes on,
+    and returns the function that opens the connection, which runs in the loop.
 
-    An error of opening is raised to the caller that asks first, so settings are better checked before.
+    The first caller gets an error of opening, so settings are better checked before.
     """
 
     def __init__(self, name: str, load: Callable[[], Callable[[], AnyConnected]]) -> None:
@@ -32,7 +31,7 @@ class Late(Generic[AnyConnected]):
         self._closed = False
 
     async def get(self) -> AnyConnected:
-        """The connection, open by now. Raises `Unavailable` after `close`."""
+        """Return the open connection. Raises `Unavailable` after `close`."""
         if self._opened is None or self._closed:
             async with self._opening:
                 if self._closed:
@@ -42,7 +41,6 @@ class Late(Generic[AnyConnected]):
         return self._opened
 
     async def close(self) -> None:
-        """Close it if it is open; it stays closed."""
         async with self._opening:
             self._closed = True
             if self._opened is not None:

@@ -1,11 +1,11 @@
-"""The life of a process: start its components in order, run until told to end, drain them in reverse order.
+"""The life of a process: start its components in order, run, drain them in reverse order.
 
     starting ──> serving ──SIGTERM, SIGINT, a failed component──> draining ──> the exit code
 
 Draining: /readyz fails, and for `readiness_seconds` nothing else changes, so that load balancers look away. Then every
-component stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`. Work that
-is not done by then is cancelled. A second signal ends the process at once, which is safe: every process may be killed
-at any instant. Services that share a process are simply one list of components.
+component stops: it takes nothing new and finishes its work in hand, all together within `grace_seconds`. Unfinished
+work is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any instant.
+Services that share a process are one list of components.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from shared.runtime.health import Phase, ProcessHealth
 from shared.runtime.settings import ShutdownSettings
 
 EXIT_DRAINED = 0
-EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
+EXIT_INTERRUPTED = 130  # as shells report Ctrl-C
 EXIT_FAILED = 1  # a component could not start, failed while it ran, or failed to stop
 EXIT_CUT_OFF = 3  # the grace period was over before the work in hand was done; 2 is a wrong command line
 EXIT_SIGNAL = 128  # plus the number of the second signal
 
-# The time to close for a component that is cancelled, or that begins to stop when the grace period is over.
+# The time to close for a component that is cancelled, or that begins to stop after the grace period.
 CLOSING_SECONDS = 1.0
 
 FILES = 65_536
@@ -36,8 +36,8 @@ log = structlog.get_logger(__name__)
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files as the machine allows, up to `FILES`. Most machines begin with 1,024, and a
-    worker calls as many receivers at a time."""
+    """Raise this process's limit of open files to `FILES`, or as far as the machine allows. Most machines begin with
+    1,024, and a worker has as many calls under way."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -46,18 +46,18 @@ def raise_file_limit() -> None:
 
 
 class Component(Protocol):
-    """Something that runs for as long as the process does."""
+    """A part that runs for as long as the process does."""
 
     name: str
 
     async def start(self) -> None:
-        """Return when it works. If this raises or is cancelled, it has cleaned up after itself."""
+        """Return when the component works. If this raises or is cancelled, it has cleaned up."""
 
     async def stop(self) -> None:
-        """Take nothing new, finish what is in hand, close. Being cancelled means: give up what is in hand."""
+        """Take nothing new, finish the work in hand, close. After a cancellation, give up the work in hand."""
 
     async def wait(self) -> None:
-        """Return or raise only when it has ended without `stop`; both end the process."""
+        """Return or raise only if the component ended without `stop`; both end the process."""
 
 
 @runtime_checkable
@@ -67,11 +67,11 @@ class Checked(Protocol):
     name: str
 
     async def check(self) -> None:
-        """Raise `Unavailable` while it cannot work."""
+        """Raise `Unavailable` while the component cannot work."""
 
 
 class Background:
-    """A component made of one function, which runs until it sees that `stopping` is set."""
+    """A component made of one function, which runs until `stopping` is set."""
 
     def __init__(self, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
         self.name = name
@@ -97,14 +97,13 @@ class Background:
 
 
 class Closing:
-    """A component that is already open (a connection, a pool) and only has to be closed at the end."""
+    """A component that is already open (a connection, a pool) and is only closed at the end."""
 
     def __init__(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         self.name = name
         self._close = close
 
-    async def start(self) -> None:
-        """Does nothing: it is open already."""
+    async def start(self) -> None: ...
 
     async def stop(self) -> None:
         await self._close()
@@ -121,10 +120,10 @@ async def run(
     ending: asyncio.Event | None = None,
     signals: bool = True,
 ) -> int:
-    """Run the components until a signal, `ending` or a failure; returns the exit code.
+    """Run the components until a signal, `ending` or a failure; return the exit code.
 
-    The health pages come first in the list, so that they stop last. With `signals=False` (tests, or a process that has
-    its own handlers) only `ending` and a failure end it.
+    The health pages come first in the list, so that they stop last. With `signals=False` (tests, or a process with its
+    own handlers) only `ending` and a failure end the run.
     """
     ending = ending or asyncio.Event()
     started: list[Component] = []
@@ -142,7 +141,7 @@ async def run(
 
 
 async def _start(components: Sequence[Component], started: list[Component], ending: asyncio.Event) -> bool:
-    """Start one after the other; False where one failed. Ends early, without a failure, when `ending` is set."""
+    """Start one after the other; return false if one failed. Setting `ending` ends this early, without a failure."""
     for component in components:
         task = asyncio.create_task(component.start(), name=f"start {component.name}")
         await _first(task, ending)
@@ -164,7 +163,7 @@ async def _first(task: "asyncio.Task[None]", ending: asyncio.Event) -> None:
 
 
 async def _watch(components: Sequence[Component], ending: asyncio.Event, health: ProcessHealth) -> bool:
-    """Return True when `ending` is set, False when a component has ended by itself, which `health` learns too."""
+    """Return true when `ending` is set, false when a component ended by itself; `health` is told."""
     watched = {asyncio.create_task(component.wait()): component.name for component in components}
     ended = asyncio.create_task(ending.wait())
     done, _ = await asyncio.wait({*watched, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +190,8 @@ async def _stop(component: Component, seconds: float) -> int:
     if not done:
         log.warning("drain cut off", component=component.name)
         task.cancel()
-        # Not `wait_for`: what swallows its cancellation (a driver's frozen connection) must not hold the process.
+        # Not `wait_for`: a task that swallows its cancellation (a driver's frozen connection) must not hold the
+        # process.
         await asyncio.wait({task}, timeout=CLOSING_SECONDS)
         return EXIT_CUT_OFF
     if not task.cancelled() and (error := task.exception()) is not None:

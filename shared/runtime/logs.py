@@ -1,9 +1,9 @@
 """Structured logs: a fixed phrase and fields, one line each, on stderr.
 
-`get(__name__).info("batch produced", records=5000)` writes the line, and everything logged inside `bound(job_id=...)`
-bears that field too, also across awaits and in tasks started there. The libraries' own logs (uvicorn, aiokafka,
-aio_pika, pymongo) take the same way out. Secrets are masked in every field, tracebacks included, a text of any length
-is cut to one that can be written quickly, and on a console nothing but our own colours reaches the terminal.
+`get(__name__).info("batch produced", records=5000)` writes the line; every line inside `bound(job_id=...)` has that
+field too, also across awaits and in tasks started there. The logs of libraries (uvicorn, aiokafka, aio_pika, pymongo)
+take the same way. Secrets are masked in every field and traceback, long texts are cut, and no control character of a
+text reaches a terminal.
 """
 
 import logging
@@ -20,7 +20,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from shared.runtime.masking import may_hold_secrets, without_secrets
 from shared.runtime.settings import LogSettings
 
-# These libraries say at INFO what our own lines say better: each connection, each rebalance, each start.
+# At INFO, these libraries repeat Carillon's own lines: each connection, each rebalance, each start.
 CHATTY = ("aio_pika", "aiokafka", "aiormq", "asyncio", "asyncpg", "litestar", "pymongo", "uvicorn")
 
 LONGEST_TEXT = 16_384
@@ -42,14 +42,14 @@ _IN_TRACEBACKS = {code: text for code, text in _CONTROLS.items() if chr(code) no
 
 
 def set_up(settings: LogSettings, *, service: str = "", out: TextIO | None = None) -> None:
-    """Send every log of this process to `out` (stderr). Called once at the start; a later call replaces the first.
+    """Send every log of this process to `out` (stderr). A later call replaces the first.
 
     `service` names the process in every line.
     """
     target = out or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     shared, rendering = _common_processors(service), _output_processors(settings, target)
-    # Our own lines do not take the way through the standard library, which costs three times as much.
+    # Carillon's lines avoid the standard library, which costs three times as much.
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -63,8 +63,6 @@ def set_up(settings: LogSettings, *, service: str = "", out: TextIO | None = Non
 
 
 class _Named(structlog.WriteLogger):
-    """Writes lines; the name goes into each."""
-
     def __init__(self, out: TextIO, name: str) -> None:
         super().__init__(out)
         self.name = name
@@ -105,7 +103,7 @@ def _as_json(event: EventDict, **_: Any) -> str:
 
 def _mask_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     for key, value in event.items():
-        # Nearly all of them: a third of what a line costs.
+        # Nearly all values; these checks are a third of a line's cost.
         if value.__class__ is str and len(value) <= LONGEST_TEXT and not may_hold_secrets(value):
             continue
         event[key] = _safe(value)
@@ -129,18 +127,18 @@ def _safe(value: Any) -> Any:
 
 
 def _safe_text(text: str) -> str:
-    """The text without secrets; of a long one the beginning and the end."""
+    """The text without secrets; a long text keeps its beginning and end."""
     if len(text) <= LONGEST_TEXT:
         return without_secrets(text)
-    # Masked with some text around it, so that no cut parts a password from what shows that it is one.
+    # Masked with some text around it, so that no cut separates a password from the text that marks it.
     half, seen = LONGEST_TEXT // 2, LONGEST_TEXT
     head, tail = without_secrets(text[:seen])[:half], without_secrets(text[-seen:])[-half:]
     return f"{head} … {tail}"
 
 
 def _escape_controls(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Let no text move the cursor of a terminal, change its title, or look like a line of its own. Only a traceback
-    has several lines."""
+    """Let no text move a terminal's cursor, change its title, or look like another line. Only a traceback has several
+    lines."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[key] = value.translate(_IN_TRACEBACKS if key == "exception" else _CONTROLS)

@@ -1,9 +1,9 @@
-"""How long the event loop keeps everybody in this process waiting, for `/metrics`.
+"""How long the event loop keeps the tasks of this process waiting, for `/metrics`.
 
-A component looks at the loop again and again. How late a look comes is the lag: every other task waited as long. How
-much CPU time the loop's thread spent since the look before is a bound: no task held the loop for longer than that
-between two turns, for each look is a turn. The bound is too high by what other tasks did in the same interval, so
-looks are close together while the loop is busy, and rare while it is idle.
+A component looks at the loop again and again. The lag is how late a look comes: every other task waited as long. The
+CPU time of the loop's thread since the last look is a bound: each look is a turn, so no task held the loop for longer
+between two turns. The bound is too high by the work of other tasks in the interval, so looks are close together while
+the loop is busy, and rare while it is idle.
 """
 
 import asyncio

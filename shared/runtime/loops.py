@@ -1,7 +1,7 @@
-"""Whatever is done again and again: `run_once` and a thin periodic runner around it.
+"""Periodic work: `run_once` and a thin runner around it.
 
-The work is a plain async function that a test calls by itself. The runner gives it the interval, the back-off after a
-failure, the log line, the metrics, and a stop that lets the run in hand end.
+The work is a plain async function that a test can call. The runner adds the interval, the back-off after a failure, the
+log line, the metrics, and a stop that lets the present run end.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _STEPS = 100
 
 
 class Swept(Struct, frozen=True):
-    """The counts of one run: the things that it took on, put off to try again, and gave up."""
+    """The counts of one run: things that were taken on, put off for another try, and given up."""
 
     claimed: int = 0
     retried: int = 0
@@ -31,11 +31,11 @@ class Swept(Struct, frozen=True):
 
 
 class Periodic(Background):
-    """A component that runs `run_once` at once and then every `interval_seconds`, a share `jitter` of it earlier or
-    later, so that processes do not march in step.
+    """Runs `run_once` at once and then every `interval_seconds`, give or take the share `jitter`, so that processes do
+    not run in step.
 
-    A failed run is logged and counted, and the next one waits longer, up to a minute or the interval, whichever is
-    longer. The loop ends only by `stop`; `wait` returns before that only if the runner itself broke.
+    A failed run is logged and counted, and the next one waits longer, up to the larger of a minute and the interval.
+    The loop ends only by `stop`; `wait` returns before that only if the runner itself broke.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Periodic(Background):
         self._failures = 0
 
     def pause_seconds(self) -> float:
-        """How long to wait now: the interval, or after failures more; give or take the jitter."""
+        """The seconds until the next run: the interval, or more after failures, give or take the jitter."""
         base = next_delay(self._backoff, self._failures, 0.0) if self._failures else self._interval
         return base * (1 + self._jitter * (2 * self._rand() - 1))
 
     async def _loop(self, stopping: asyncio.Event) -> None:
-        metrics.LOOP_RUNS.labels(self.name, "failed")  # its first rise is seen only of what was there
+        metrics.LOOP_RUNS.labels(self.name, "failed")  # so that Prometheus sees the first failure
         while not stopping.is_set():
             await self._sweep()
             await pause(stopping, self.pause_seconds())
@@ -87,8 +87,8 @@ class Periodic(Background):
 
 
 async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int, most: int = _STEPS) -> int:
-    """Take `step` again for as long as it does `while_full` things, `most` times at most: the rest is left for the next
-    round. Returns the sum of what it did."""
+    """Repeat `step` while it does at least `while_full` things, at most `most` times; the rest is left for the next
+    round. Returns the sum."""
     total = 0
     for _ in range(most):
         done = await step()

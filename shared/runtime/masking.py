@@ -1,8 +1,8 @@
-"""Masking: texts that people and logs see are free of secrets."""
+"""Masking of secrets in texts for people and logs."""
 
 import re
 
-# Neither begins again inside what it has looked through, so that both take time in proportion to a text's length.
+# Neither pattern scans a text twice, so both take time in proportion to its length.
 _URL_PASSWORD = re.compile(r"(\w://[^/\s:@]*:)([^\s'\"]*)")
 _QUERY_SECRET = re.compile(
     r"([?&][\w.-]{0,40}(?:password|passwd|pwd|secret|token|signature|credential|key)=)[^&\s'\"#]+", re.IGNORECASE
@@ -13,14 +13,13 @@ _ASSIGNED_SECRET = re.compile(
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Whether `without_secrets` might change it."""
+    """Whether `without_secrets` might change the text."""
     return "=" in text or "://" in text
 
 
 def without_secrets(text: str) -> str:
-    """The text with what is secret in it masked: the password of every URL, what a URL's query gives to a name such as
-    `password` or `token`, and what is assigned to a name with `secret`, `password`, `access_key`
-    or `root_key` in it."""
+    """Mask the password of every URL, the values of a URL's query with names such as `password` or `token`, and values
+    assigned to names that contain `secret`, `password`, `access_key` or `root_key`."""
     if not may_hold_secrets(text):
         return text
     text = _URL_PASSWORD.sub(_without_password, text)
@@ -29,6 +28,6 @@ def without_secrets(text: str) -> str:
 
 
 def _without_password(found: re.Match[str]) -> str:
-    # A password may hold an @ as well: the last one stands before the host.
+    # A password may contain an @: the last one is before the host.
     password, at, rest = found[2].rpartition("@")
     return f"{found[1]}***@{rest}" if at and password else found[0]

@@ -1,4 +1,4 @@
-"""Capabilities whose calls are measured and traced, from outside: they know nothing of it."""
+"""Measures and traces the calls of capabilities from outside: the capabilities do not know it."""
 
 import functools
 import inspect
@@ -16,19 +16,16 @@ T = TypeVar("T")
 
 
 def measure_calls(capability: T, name: str, *, opens: frozenset[str] = frozenset()) -> T:
-    """The same capability, with the time and the errors of every `async def` method in `CALL_SECONDS` and
-    `CALL_ERRORS`. An `Unavailable` that passes is told whose it is.
+    """Wrap a capability: `CALL_SECONDS` and `CALL_ERRORS` measure every `async def` method, and an `Unavailable` is
+    marked with the capability's name.
 
-    Methods in `opens` return async context managers; entering one is measured too (as that method), and what comes out
-    of it is observed in turn under the same name. Everything else is passed on as it is. Private use among its own
-    methods is not seen.
+    Methods in `opens` return async context managers; entering one is measured under the method's name, and its value is
+    wrapped in turn. Other attributes are passed on. Calls among a capability's own methods are not seen.
     """
     return cast(T, _Observed(capability, name, opens))
 
 
 class _Observed:
-    """Stands before a capability and hands every attribute on."""
-
     def __init__(self, capability: Any, name: str, opens: frozenset[str]) -> None:
         self._capability = capability
         self._name = name
@@ -39,9 +36,9 @@ class _Observed:
         if attribute in self._opens:
             return _measure_opening(value, self._name, attribute)
         if not inspect.iscoroutinefunction(value):
-            return value  # read anew each time: it may change
+            return value  # read anew each time: the value may change
         measured = _measure(value, self._name, attribute)
-        self.__dict__[attribute] = measured  # found there the next time, without coming here
+        self.__dict__[attribute] = measured  # the next access finds it without `__getattr__`
         return measured
 
 
@@ -74,7 +71,7 @@ def _measure_opening(method: Callable[..., Any], capability: str, operation: str
 
 
 class _Opened:
-    """An async context manager whose entering is measured and whose value is observed."""
+    """An async context manager whose entering is measured and whose value is wrapped."""
 
     def __init__(self, inner: AbstractAsyncContextManager[Any], capability: str, operation: str) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""Memory habits of a long-running process, measured in `tests/bench/RESULTS.md`.
+"""Memory settings of a long-running process, measured in `tests/bench/RESULTS.md`.
 
-A batch makes tens of thousands of objects and no cycles, and a few blocks of about a megabyte. Python's collector
-looks for cycles in them again and again, and glibc gives each large block back to the kernel and asks for it anew:
+A batch makes tens of thousands of objects without cycles, and a few blocks of about a megabyte. Python's collector
+searches them for cycles again and again, and glibc gives each large block back to the kernel and asks for it anew:
 together over a third of a worker's time.
 """
 
@@ -17,8 +17,8 @@ _M_MMAP_THRESHOLD = -3
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Turn the collector off while objects are made that all stay, such as a process's modules. Looks for cycles among
-    them find nothing, and are a fifth of the work of importing."""
+    """Turn the collector off while objects are made that all stay, such as modules. Its useless searches for cycles
+    are a fifth of the work of importing."""
     gc.disable()
     try:
         yield
@@ -28,8 +28,7 @@ def pause_collection() -> Iterator[None]:
 
 
 def settle_in() -> None:
-    """Call once, when all modules are loaded: collect less often, never look at what is there already, keep large
-    blocks."""
+    """Call once after all modules are loaded: collect less often, skip the present objects, keep large blocks."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 10, 10)

@@ -1,7 +1,6 @@
 """Every metric of Carillon, in one list, each with its sentence.
 
-Constants rather than an object that is handed around: a process has one `/metrics` page. Services that share a process
-add to the same series.
+They are constants, because a process has one `/metrics` page. Services that share a process add to the same series.
 """
 
 from prometheus_client import (
@@ -22,7 +21,7 @@ GCCollector(registry=REGISTRY)
 
 # A query takes milliseconds, a batch tenths of a second, a deadline tens of seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# Work that waits for its turn may be minutes late, or an hour.
+# Waiting work may be minutes late, or an hour.
 _LONG_SECONDS = (*_SECONDS, 300.0, 3600.0)
 
 
@@ -304,7 +303,7 @@ CALL_ERRORS = _counter(
     "call_errors_total", "Calls of a capability that raised, by the error.", "capability", "operation", "error"
 )
 
-# A rise is seen only of what was there before it.
+# Prometheus sees a rise only in a series that existed before.
 for _outcome in ("sent", "clear", "unknown"):
     RECOVERIES.labels(_outcome)
 for _why in ("host", "cross_site", "role"):
@@ -316,5 +315,5 @@ for _why in ("late", "not_ready", "no_permit"):
 
 
 def page() -> bytes:
-    """Everything measured, in Prometheus' text format."""
+    """All metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

@@ -1,4 +1,4 @@
-"""Waiting out an outage: what loops do while a server that they need is away."""
+"""Waiting out an outage: loops use it while a server that they need is away."""
 
 import asyncio
 import random
@@ -13,8 +13,8 @@ log = structlog.get_logger(__name__)
 
 
 class Outage:
-    """Logs each failure as this event with this context, and pauses longer after each, at least for `least_seconds`,
-    but not beyond `interrupt`."""
+    """Logs each failure as `event` with `context`, and pauses longer after each: at least `least_seconds`, and until
+    `interrupt` is set."""
 
     def __init__(
         self,
@@ -33,12 +33,11 @@ class Outage:
         self.failures = 0
 
     async def wait(self, error: Unavailable) -> None:
-        """Pause after one more failure."""
         self.failures += 1
         log.warning(self._event, reason=str(error), attempt=self.failures, **self._context)
         seconds = next_delay(self._backoff, self.failures, random.random())
         await pause(self._interrupt, max(seconds, self._least_seconds))
 
     def end(self) -> None:
-        """Note that the server answers: the next failure is the first one of another outage."""
+        """Note that the server answers: the next failure begins another outage."""
         self.failures = 0

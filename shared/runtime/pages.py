@@ -1,6 +1,6 @@
-"""Pages that are only read, as a small ASGI application: what a process shows of itself needs no framework.
+"""Read-only pages as a small ASGI application: what a process shows of itself needs no framework.
 
-GET gets the page and OPTIONS its methods. Another method is a 405, another path a 404. Slashes too many do no harm.
+GET returns the page, OPTIONS its methods. Another method is a 405, another path a 404. Extra slashes do no harm.
 """
 
 import json
@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class PlainPage(Struct, frozen=True):
-    """An answer. `allow` tells the methods of its path, where that was the question."""
+    """An answer. `allow` lists the methods of the path in answers to OPTIONS and in 405."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -26,7 +26,7 @@ class PlainPage(Struct, frozen=True):
     allow: bytes = b""
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the page. No browser is to guess at the type of its body."""
+        """The headers of the page. Browsers must not guess the type of its body."""
         fields = [
             (b"content-type", self.content_type),
             (b"allow", self.allow),
@@ -40,7 +40,7 @@ Show = Callable[[], Awaitable[PlainPage]]
 
 
 class Pages:
-    """The application: what shows the page at each path."""
+    """The application: a function for the page at each path."""
 
     def __init__(self, pages: Mapping[str, Show]) -> None:
         self._pages = dict(pages)
@@ -68,7 +68,7 @@ class Pages:
 
 
 def json_page(status: HTTPStatus, content: Mapping[str, object]) -> PlainPage:
-    """A page of JSON, in ASCII: what a server said may hold half a surrogate pair, which has no UTF-8."""
+    """A page of JSON in ASCII: a server's text may hold half a surrogate pair, which UTF-8 cannot encode."""
     return PlainPage(status, json.dumps(content).encode(), _JSON)
 
 

@@ -1,4 +1,4 @@
-"""Files and folders that are this user's alone, on a machine that others use too."""
+"""Files and folders that only this user may open, on a machine with other users."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Whatever this process and its children make meanwhile is open to nobody else."""
+    """Files that this process and its children make in the block are closed to other users."""
     before = os.umask(_OTHERS)
     try:
         yield
@@ -22,10 +22,10 @@ def private_files() -> Iterator[None]:
 
 
 def make_private_folder(folder: Path, *, ours: Collection[str]) -> None:
-    """Make the folder, for us alone. One that is there is closed to others if it is empty or holds one of `ours`.
+    """Make a private folder. An existing one is closed to others if it is empty or holds one of `ours`.
 
     Raises:
-        Conflict: it is somebody else's, or it is open to others and we did not make it.
+        Conflict: the folder is another user's, or it is open to others and not Carillon's.
         OSError: it cannot be made.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)

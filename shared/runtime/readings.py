@@ -1,4 +1,4 @@
-"""The metrics of this process at this moment, for people who are told without Prometheus."""
+"""The metrics of this process at this moment, for displays without Prometheus."""
 
 import math
 from collections import Counter as Sums
@@ -15,12 +15,12 @@ INFINITE = "inf"
 
 
 def read_gauge(name: str) -> float:
-    """The sum of a gauge over its labels; 0 where there is none of this name."""
+    """The sum of a gauge over its labels; 0 if there is no such gauge."""
     return sum(read_by_label(name).values())
 
 
 def read_by_label(name: str, label: str = "") -> Mapping[str, float]:
-    """A gauge by the values of one label; all as one without a label."""
+    """A gauge by the values of one label; without a label, one sum under `""`."""
     sums: defaultdict[str, float] = defaultdict(float)
     for family in REGISTRY.restricted_registry([name]).collect():
         for sample in family.samples:
@@ -29,13 +29,13 @@ def read_by_label(name: str, label: str = "") -> Mapping[str, float]:
 
 
 def read_memory_bytes() -> int:
-    """The resident memory of this process; 0 where the system does not tell."""
+    """The resident memory of this process; 0 if the system does not report it."""
     samples = [sample for family in OF_PROCESS.collect() for sample in family.samples]
     return next((int(sample.value) for sample in samples if sample.name == "process_resident_memory_bytes"), 0)
 
 
 def count_by(counter: Counter, key: Callable[[Labels], str]) -> dict[str, int]:
-    """A counter's sums by what `key` makes of the labels; what it calls `""` is left out."""
+    """A counter's sums by `key` of the labels; `""` is left out."""
     sums: Sums[str] = Sums()
     for family in counter.collect():
         for sample in family.samples:
@@ -50,7 +50,7 @@ def count(counter: Counter) -> int:
 
 
 def count_buckets(histogram: Histogram) -> dict[str, int]:
-    """The counts of a histogram by the upper end of each bucket in microseconds, without the buckets below it."""
+    """The count of each bucket of a histogram, by its upper end in microseconds. Not cumulative."""
     counts: dict[str, int] = {}
     for family in histogram.collect():
         below = 0

@@ -1,5 +1,5 @@
-"""An ASGI application behind uvicorn, as a component: it leaves the process's signals alone and takes a free port for
-port 0. `http_protocol` bounds the cost of a caller."""
+"""An ASGI application behind uvicorn, as a component: leaves the process's signals alone and takes a free port for port
+0."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its own signal handlers, without `sys.exit`, and without looking ten times a second whether it
-    is to end."""
+    """uvicorn without signal handlers, without `sys.exit`, and without checking ten times a second whether to end."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -48,7 +47,7 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     """Serves `app` on `host` and `port`; after `start`, `port` is the real one.
 
-    `stop` refuses new connections at once and lets the requests in hand be answered. With a `certificate` it speaks
+    `stop` refuses new connections at once and lets the requests in hand be answered. With a `certificate` it uses
     HTTPS.
     """
 
@@ -68,7 +67,7 @@ class HttpServer:
         self.port = port
         self.scheme = "http" if certificate is None else "https"
         self._connections = OpenConnections(name, limits)
-        # The access log would say per line what the metrics say in sum; `logs` has set up the handlers.
+        # The access log would repeat the metrics line by line; `logs` has set up the handlers.
         config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
         if certificate is not None:
             config.ssl_context_factory = lambda _config, _default: certificate
@@ -77,7 +76,7 @@ class HttpServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen. Raises `OSError` where the address is not to be had."""
+        """Listen. Raises `OSError` if the address is not free."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.create_server((self.host, self.port), family=family, backlog=2048)
         self.port = listener.getsockname()[1]
@@ -117,12 +116,13 @@ class HttpServer:
         """Do the work that is due every second, also while the server drains."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._server.on_tick(0)  # uvicorn's own: the Date header
+            await self._server.on_tick(0)  # uvicorn's own work: the Date header
             self._connections.end_overdue(loop.time())
             await asyncio.sleep(_TICK_SECONDS)
 
 
 def affordable_connections(wanted: int) -> int:
-    """The wanted number, but at most half of the files that this process may open: the other half is for all else."""
+    """The wanted number, but at most half of the files that this process may open: the other half is for everything
+    else."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 2)

@@ -1,7 +1,7 @@
-"""TLS: the one place that makes its contexts. Version 1.2 at least, chains and names verified, always.
+"""The only place that makes TLS contexts: version 1.2 or later, chains and names always verified.
 
-A context reads its files again with the first new connection after they have changed, so that a process survives
-renewed certificates. Connections that are open go on with the old ones.
+After its files have changed, a context reads them again for the next new connection, so that a process survives renewed
+certificates. Open connections keep the old ones.
 """
 
 import ssl
@@ -18,18 +18,18 @@ from shared.runtime.server_settings import TlsSettings
 
 log = structlog.get_logger(__name__)
 
-# OpenSSL's numbers for why a certificate is refused.
+# OpenSSL's numbers for the refusal of a certificate.
 _EXPIRED = 10
 _UNKNOWN_SIGNER = frozenset({18, 19, 20, 21})
 _OTHER_NAME = frozenset({62, 64})
-# Else OpenSSL would ask for that of an encrypted key on the terminal.
+# Otherwise OpenSSL would ask for the passphrase of an encrypted key on the terminal.
 _NO_PASSPHRASE = ""
 
 
 class RenewedContext(ssl.SSLContext):
-    """A context that begins each connection by the files as they are then.
+    """A context that begins each connection with the files as they are then.
 
-    It holds no certificates of its own: what goes around it trusts nobody.
+    It holds no certificates itself: a connection that bypasses `wrap_bio` and `wrap_socket` trusts no server.
     """
 
     def __new__(cls, protocol: int, _files: Sequence[str], _load: Callable[[], ssl.SSLContext]) -> Self:
@@ -71,7 +71,7 @@ class RenewedContext(ssl.SSLContext):
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """The TLS context of our connections to servers. Raises `Invalid` for files that cannot be used."""
+    """The TLS context of connections to servers. Raises `Invalid` for files that cannot be used."""
 
     def load() -> ssl.SSLContext:
         context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
@@ -91,7 +91,7 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl.SSLContext | None:
-    """The TLS context of a server of ours; `None` without a certificate. `section` is that of the settings.
+    """The TLS context of a server of Carillon's; `None` without a certificate. `section` is that of the settings.
 
     Raises `Invalid` for files that cannot be used.
     """
@@ -109,7 +109,7 @@ def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl
 
 
 class _ExplainedObject(ssl.SSLObject):
-    """Says in plain words why a certificate is refused, whichever driver passes it on."""
+    """Explains in plain words why a certificate is refused, for every driver."""
 
     def do_handshake(self) -> None:
         with _explained_refusal():
@@ -152,7 +152,7 @@ def _explain(error: ssl.SSLCertVerificationError) -> str:
 
 @contextmanager
 def _name_field(field: str) -> Iterator[None]:
-    """Raise `Invalid` that names the setting where its file cannot be used."""
+    """Raise `Invalid` that names the setting if its file cannot be used."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -168,8 +168,8 @@ def _new_context(protocol: int) -> ssl.SSLContext:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """A stamp that changes with a file, or with who may read it. Kubernetes changes where the name leads, not the
-    file."""
+    """A stamp that changes with a file, or with its permissions. It follows links, because Kubernetes changes the
+    link, not the file."""
     try:
         found = file.stat()
     except OSError:

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 _CARRIED = re.compile(r"(00-[0-9a-f]{32}-[0-9a-f]{16}-01)@([0-9]{1,12})", re.ASCII)
 _CHARACTERS = 1_000
-# A component that begins to stop when the grace period is over has a second (`lifecycle.CLOSING_SECONDS`).
+# The time of a component that begins to stop after the grace period (`lifecycle.CLOSING_SECONDS`) is a second.
 _FLUSH_SECONDS = 0.8
 _LINKS = 128
 _SEND_MILLISECONDS = 1_000
@@ -77,11 +77,9 @@ class Recording:
     ) -> None:
         pass
 
-    def set(self, **attributes: Given) -> None:
-        """Add attributes."""
+    def set(self, **attributes: Given) -> None: ...
 
-    def rename(self, name: str) -> None:
-        """Replace the name."""
+    def rename(self, name: str) -> None: ...
 
 
 NULL = Recording()
@@ -127,7 +125,7 @@ class _Open(Recording):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         detach(self._token)
-        if kind is not None:  # the type alone: the text of an error may be personal
+        if kind is not None:  # only the type: the text of an error may be personal
             self._span.set_attribute("error", kind.__name__)
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end()

@@ -1,4 +1,4 @@
-"""Long work in turns: a coroutine that computes for long lets others run meanwhile."""
+"""Long computations in turns: a coroutine lets others run in between."""
 
 import asyncio
 import time
@@ -7,16 +7,17 @@ TURN_SECONDS = 0.005
 
 
 class Turns:
-    """Measures how long its owner has held the event loop, and gives the loop back when that is enough.
+    """Measures how long its owner has held the event loop, and gives the loop back after `TURN_SECONDS`.
 
-    By time, not by the number of things done: one of them may take a thousand times as long as another.
+    It goes by time, not by the number of things done: one of them may take a thousand times as long as another.
     """
 
     def __init__(self) -> None:
         self._ends_at = time.monotonic() + TURN_SECONDS
 
     async def give(self) -> None:
-        """Let others run if the turn is over. Called after each thing done; without effect it costs next to nothing."""
+        """Let others run if the turn is over. Call it after each thing; before the end of the turn it costs almost
+        nothing."""
         if time.monotonic() >= self._ends_at:
             await asyncio.sleep(0)
             self._ends_at = time.monotonic() + TURN_SECONDS

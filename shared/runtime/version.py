@@ -1,4 +1,4 @@
-"""Which release this program is of."""
+"""The release of this program."""
 
 from functools import cache
 from importlib.metadata import version

@@ -1,6 +1,5 @@
-"""The weak spots of settings in production: connections to servers that others could read or pose in, without TLS or
-verified names, and examples that anybody can read in our files. `tls.required` makes them faults; `carillon doctor`
-warns of the connections."""
+"""Weak spots of settings in production: connections that others could read or impersonate, and published example
+values. `tls.required` makes them faults; `carillon doctor` warns of the connections."""
 
 import base64
 import ipaddress
@@ -19,7 +18,7 @@ _EXAMPLE_HOSTS = (".example.com", ".example.org", ".example.net")
 
 
 class ServerUrl(Struct, frozen=True):
-    """The parts of a server's URL that say how it is spoken to."""
+    """The parts of a server's URL that decide how a client connects."""
 
     scheme: str
     hosts: tuple[str, ...]
@@ -32,12 +31,12 @@ class ServerUrl(Struct, frozen=True):
 
 
 def find_weaknesses(settings: Settings) -> list[tuple[str, str]]:
-    """Each setting whose connection is weak, and a sentence about it. URLs are not repeated: they hold passwords."""
+    """Each setting whose connection is weak, with a sentence. URLs are not repeated: they hold passwords."""
     return list(_find(settings))
 
 
 def find_examples(settings: Settings) -> list[tuple[str, str]]:
-    """Each setting that our own files show, and a sentence about it."""
+    """Each setting that has a published example value, with a sentence."""
     found: list[tuple[str, str]] = []
     keys = [key for text in settings.providers.secret_keys.split(",") for key in text.split()]
     if any(map(_is_of_a_laptop, keys)):
@@ -114,7 +113,7 @@ def _judge_mail(server: ServerUrl) -> str:
 
 
 def _read(url: str) -> ServerUrl | None:
-    """Nothing for what names no server: an empty setting, a folder, what cannot be read and is refused elsewhere."""
+    """`None` for a setting without a server: empty, a folder, or unreadable (other checks refuse that)."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -134,7 +133,7 @@ def _without_port(address: str) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Whether the name means this machine: nothing, the path of a socket, or loopback."""
+    """Whether the name means this machine: empty, the path of a socket, or loopback."""
     if not host or host.startswith("/") or host == "localhost":
         return True
     try:

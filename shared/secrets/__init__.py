@@ -1,13 +1,13 @@
-"""Secrets at rest: sealed by AES-256-GCM under the deployment's keys, each bound to the thing that it belongs to.
+"""Secrets at rest: sealed by AES-256-GCM under the deployment's keys, each bound to its owner.
 
-- A sealed text is `1.<key>.<nonce and ciphertext>`, in base64 for URLs. `<key>` names the key without telling it.
-- The first key of the ring seals, all of them open. So a key is replaced in three steps: put a new one before it, seal
-  everything anew (`carillon credentials reencrypt`), take the old one away.
-- A sealed text opens for its owner alone: one that was copied into another document is refused.
+- A sealed text is `1.<key>.<nonce and ciphertext>`, in base64 for URLs. `<key>` names the key without revealing it.
+- The first key of the ring seals, all of them open. Replace a key in three steps: put a new one before it, seal
+  everything anew (`carillon credentials reencrypt`), remove the old one.
+- A sealed text opens only for its owner: a copy in another document is refused.
 - No error and no representation shows a secret, a key, or how much of a text was right.
 
-A fingerprint tells two secrets apart without helping anybody to guess one: it is made with the key, so whoever has the
-database alone cannot try words against it.
+A fingerprint tells two secrets apart and helps no attacker to guess one: it is made with the key, so the database alone
+does not suffice to try words.
 """
 
 import base64
@@ -39,26 +39,25 @@ _secret = msgspec.json.Decoder(dict[str, str])
 
 
 class KeyRing:
-    """The keys of a deployment, base64 of 32 bytes each. Raises `Invalid` where one is none. It may be empty: then
-    nothing can be sealed."""
+    """The keys of a deployment, base64 of 32 bytes each. Raises `Invalid` for a malformed key. An empty ring cannot
+    seal."""
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self._keys = {_name_of(key): key for key in map(_read_key, keys)}
 
     def __repr__(self) -> str:
-        """The names of the keys, and nothing of the keys."""
+        """The names of the keys, not the keys."""
         return f"KeyRing({', '.join(self._keys)})"
 
     @staticmethod
     def accepts(key: str) -> bool:
-        """Whether this is a key."""
         try:
             return bool(_read_key(key))
         except Invalid:
             return False
 
     def seal(self, secret: Secret, owner: str) -> str:
-        """The secret as it is kept, for this owner alone. Raises `Invalid` where there is no key."""
+        """Seal the secret for this owner. Raises `Invalid` if there is no key."""
         name, key = self._first()
         nonce = os.urandom(_NONCE_BYTES)
         content = AESGCM(key).encrypt(nonce, msgspec.json.encode(secret), owner.encode())
@@ -68,7 +67,7 @@ class KeyRing:
         """The secret that was sealed for this owner.
 
         Raises:
-            Conflict: its key is not in the ring, or the text is another owner's or not whole.
+            Conflict: its key is not in the ring, or the text is damaged or another owner's.
         """
         name, content = _read_sealed(sealed)
         key = self._keys.get(name)
@@ -85,26 +84,24 @@ class KeyRing:
 
     @property
     def can_seal(self) -> bool:
-        """Whether there is a key."""
         return bool(self._keys)
 
     @property
     def current(self) -> str:
-        """The name of the key that seals. Raises `Invalid` where there is none."""
+        """The name of the key that seals. Raises `Invalid` if there is none."""
         return self._first()[0]
 
     def fingerprint(self, secret: Secret) -> str:
-        """A text that tells this secret from others, as long as the first key stays. Raises `Invalid` where there is no
-        key."""
+        """A text that tells this secret from others while the first key stays. Raises `Invalid` if there is no key."""
         return self.digest(msgspec.json.encode(secret, order="sorted")).hex()[:FINGERPRINT_CHARACTERS]
 
     def digest(self, content: bytes) -> bytes:
-        """A digest that nobody can make without the first key. Raises `Invalid` where there is no key."""
+        """A digest that cannot be made without the first key. Raises `Invalid` if there is no key."""
         _, key = self._first()
         return hmac.digest(key, b"carillon digest\n" + content, hashlib.sha256)
 
     def derive(self, purpose: str) -> list[bytes]:
-        """A key for this purpose from each key of the ring, in their order: of one nobody can tell another."""
+        """Derive a key for `purpose` from each key of the ring. A derived key reveals nothing about the others."""
         return [hmac.digest(key, b"carillon " + purpose.encode(), hashlib.sha256) for key in self._keys.values()]
 
     def _first(self) -> tuple[str, bytes]:
@@ -117,12 +114,12 @@ class KeyRing:
 
 
 def read_keys(text: str) -> list[str]:
-    """The keys of a setting, which commas or blanks part."""
+    """The keys in a setting, separated by commas or blanks."""
     return text.replace(",", " ").split()
 
 
 def fresh_key() -> str:
-    """A new key, as the setting takes it."""
+    """A new key in the setting's form."""
     return base64.b64encode(os.urandom(KEY_BYTES)).decode()
 
 
@@ -142,7 +139,7 @@ def _name_of(key: bytes) -> str:
 
 
 def _read_sealed(sealed: str) -> tuple[str, bytes]:
-    """The name of its key, and what was sealed. Raises `Conflict` for what nobody has sealed."""
+    """The key's name and the sealed content. Raises `Conflict` for a malformed text."""
     format, _, rest = sealed.partition(".")
     name, _, content = rest.partition(".")
     if format != _FORMAT:
@@ -154,5 +151,5 @@ def _read_sealed(sealed: str) -> tuple[str, bytes]:
 
 
 def _refuse_damaged() -> NoReturn:
-    # From nothing: what the library says, and the text itself, stay here.
+    # From nothing: neither the library's error nor the text itself may show.
     raise Conflict("its secret cannot be read: it was damaged or moved; give the secret anew", field="secret") from None

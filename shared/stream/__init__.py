@@ -1,17 +1,18 @@
-"""The stream takes the records of jobs, exactly once a batch, and gives back what the receivers say about them. It
-delivers users' messages too, as the callbacks of their schedules: those outside of any transaction, at least once.
+"""The stream takes the records of a job's batches, each exactly once, and returns the receivers' events. It also
+delivers users' messages to their topics, outside of transactions and at least once.
 
-How a batch goes out (the reasons and the measurements are in `shared/stream/kafka/`):
+A batch goes out like this (`shared/stream/kafka/` has the reasons and the measurements):
 
-- A batch goes out in one **part** or several. A **lane** sends one part at a time: its records and what it says of
-  itself (`shared.domain.jobs.batches.BatchPart`) become visible together, or not at all. A lane's id is random and
-  never used again, so whoever knows the id can **fence** the lane: abort what it has open and make every later commit
-  of it fail.
-- `Stream.recover(batch)` fences the batch's owner and then tells whether the part behind `batch.parts` went out: that
-  part, or `None`. The answer is final: after `None`, no process can ever make this attempt visible.
-- `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out
-  and nothing will be), or raises `LaneLost` (nobody knows; only `recover` can tell, and the lane is never used again).
-- A batch that is marked as taken by a lane is handed to `produce` at most once per take.
+- A batch goes out in one **part** or several. A **lane** sends one part at a time: its records and its receipt
+  (`shared.domain.jobs.batches.BatchPart`) become visible together, or not at all. A lane's id is random and never used
+  again. Any process that knows the id can **fence** the lane: this aborts its open transaction and makes every later
+  commit fail.
+- `Stream.recover(batch)` fences the batch's owner and then returns the part after `batch.parts` if it went out, else
+  `None`. The answer is final: after `None`, no process can make this attempt visible.
+- `Lane.produce` ends in one of three ways: it returns (the commit is confirmed), raises `Aborted` (nothing is out and
+  nothing will be), or raises `LaneLost` (the outcome is unknown; only `recover` can find it, and the lane is not used
+  again).
+- A batch that a lane has taken is handed to `produce` at most once per take.
 
 Every implementation passes `tests/stream`.
 """
@@ -30,9 +31,9 @@ __all__ = ["NO_TOPICS", "Aborted", "Lane", "LateRecords", "Stream", "TopicSpec",
 
 
 class Aborted(CarillonError):
-    """The transaction was rolled back, and that is certain. Borrow another lane for the next attempt.
+    """The transaction was certainly rolled back. Borrow another lane for the next attempt.
 
-    `final` tells that the records themselves were refused and will be again; otherwise the server was not fit.
+    `final` means that the records were refused and will be refused again; otherwise the server was not fit.
     """
 
     def __init__(self, reason: str, *, final: bool) -> None:
@@ -41,12 +42,12 @@ class Aborted(CarillonError):
 
 
 class Lane(Protocol):
-    """One transactional sender, in one batch's hands at a time."""
+    """A sender of transactions that serves one batch at a time."""
 
     id: str
 
     async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
-        """Commit the records and the batch's next part as one.
+        """Commit the records and the batch's next part in one transaction.
 
         Raises:
             Aborted: nothing went out, for certain.
@@ -55,68 +56,59 @@ class Lane(Protocol):
 
 
 class Stream(Ranges, Protocol):
-    """Exactly-once sending, plain publishing, delivering users' messages, and reading."""
+    """Sends exactly once, publishes, delivers users' messages, and reads."""
 
     delivers: bool
-    """Whether users have topics here at all; where they have none, every message is `Undeliverable`."""
+    """Whether users have topics here. If false, every message is `Undeliverable`."""
 
     async def setup(self, topics: Mapping[str, int | TopicSpec]) -> None:
-        """Make the ledger and these topics (name to partitions, or to all that is said of it), idempotently (`carillon
-        init`). One that is there stays as it is. Raises `Unavailable`."""
+        """Make the ledger and the missing topics (name to partitions or specification); `carillon init` calls this."""
 
     async def verify(self, topics: Mapping[str, TopicSpec] = NO_TOPICS) -> None:
-        """Raise `Unavailable` unless the server is one whose promises we know, `setup` has been done, and these topics
-        have their partitions and keep their records for long enough."""
+        """Check the server's version, that `setup` has run, and the partitions and retention of these topics."""
 
     def lane(self) -> AbstractAsyncContextManager[Lane]:
-        """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be
-        started."""
+        """Borrow a lane; wait for a free one. A lost lane is replaced."""
 
     async def recover(self, batch: Batch) -> BatchPart | None:
-        """Fence `batch.owner`, then tell what it sent of the batch: the part behind those that are known to be out, or
-        `None` for nothing, for ever.
-
-        Raises `Unavailable` when that cannot be known now.
-        """
+        """Fence `batch.owner`, then return the part after `batch.parts` if it went out. `None` is final: it never
+        will."""
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
         """Append records outside of any transaction, acknowledged by all replicas.
 
-        With `keys`, one for each value, a record goes to the partition that Kafka's own producers choose for its key.
-        Records of one key lie in the order in which they were handed over, in one call or in one after the other's
-        end; what is sent again after a fault of the network or a change of leaders keeps its place. Only what was
-        never acknowledged may come late, or not at all.
+        With `keys`, one per value, a record goes to the partition that Kafka's own producers choose for its key.
+        Records of one key keep the order in which callers handed them over, within a call and across calls that follow
+        each other. A record that is sent again after a network fault or a change of leaders keeps its place. Only a
+        record that was never acknowledged may come late, or not at all.
 
         Raises:
-            Unavailable: nobody knows which of them are there.
-            ValueError: there is not one key for each value, and nothing is appended.
+            Unavailable: it is unknown which records were appended.
+            ValueError: the numbers of keys and values differ; nothing is appended.
         """
 
     async def append(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
     ) -> Sequence[LateRecords]:
-        """The same, of which one partition holds up no other: returns what is not acknowledged after this patience, or
-        waits (for `seconds` at most) for a connection, or behind earlier calls' records. Raises as `publish` does."""
+        """Publish, but let no partition hold up another. Return the records that are not acknowledged after
+        `patience_seconds`. A call waits at most `seconds` for a connection or behind the records of earlier calls."""
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
-        """Append users' messages, up to 1,000 in one call, and tell what became of each, in their order. Never raises.
+        """Append at most 1,000 messages of users, and return each one's outcome, in their order. Never raises.
 
-        `None` means that all replicas in sync have it. A key goes to the partition that Kafka's own producers choose
-        for it. A topic that does not exist is not made. The deadline is one for all, and none of them changes what
-        becomes of another.
+        `None` means that all replicas in sync have the message. A key goes to the partition that Kafka's own producers
+        choose for it. A missing topic is not created. All messages share one deadline; the outcome of one does not
+        change another's.
         """
 
     def reader(
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AbstractAsyncContextManager[Reader]:
-        """Join a group on all topics, present and future, whose whole name matches the pattern."""
+        """Join a group on all present and future topics whose whole name matches the pattern."""
 
     async def spans(self, topic: str) -> Mapping[str, tuple[int, int]]:
-        """The beginning of each partition (`topic/number`), and its end: behind its last record. Raises
-        `Unavailable`."""
+        """Return the first offset of each partition (`topic/number`), and the offset after its last record."""
 
-    async def ping(self) -> None:
-        """Raise `Unavailable` when the server does not answer."""
+    async def ping(self) -> None: ...
 
-    async def close(self) -> None:
-        """End lanes and connections."""
+    async def close(self) -> None: ...

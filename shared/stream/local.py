@@ -1,10 +1,10 @@
-"""The stream as a local log in SQLite, for the embedded mode: the same promise without a broker.
+"""The stream as a local log in SQLite for the embedded mode: the same promise without a broker.
 
-The records of a batch's part and its receipt are one SQLite transaction, and a batch has one receipt, of its last part.
-Fencing a lane is a row that every later transaction of the lane looks for, inside the transaction. All statements run
-one after the other on a thread of their own, so a fence waits for what is open. A topic is one partition. A group has
-one reader at a time. The file has an id, so that readers notice another one in its place. A topic with a retention
-forgets what is older, some of it at each append.
+The records of a batch's part and its receipt are one SQLite transaction; a batch keeps the receipt of its last part.
+Fencing inserts a row for the lane, and every later transaction of the lane looks for that row. All statements run on
+one thread, so a fence waits for an open transaction. A topic has one partition, and a group one reader at a time. The
+file has an id, so that readers notice another file in its place. Each append to a topic with a retention deletes some
+of its old records.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt 
 CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS log (id TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-# What the first version did not have.
+# Columns that the first version lacked.
 _NEW_COLUMNS = {
     "receipts": ("part INTEGER DEFAULT 1", "next INTEGER"),
     "topics": ("keep_seconds REAL",),
     "records": ("appended_at REAL",),
 }
-# The part that follows the one that is out, and no other.
+# Only the part that follows the last one may be written.
 _NEXT_PART = """
 INSERT INTO receipts (batch, lane, receipt, part, next) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (batch) DO UPDATE SET lane = excluded.lane, receipt = excluded.receipt, part = excluded.part,
                                   next = excluded.next
 WHERE receipts.part = excluded.part - 1
 """
-# The oldest ones, as far as they are too old. The last of a topic is always younger: it was just appended.
+# Deletes the oldest records that are too old. The last record of a topic is always younger: it was just appended.
 _FORGET = """
 DELETE FROM records WHERE topic = :topic AND position IN (
     SELECT position FROM (
@@ -87,7 +87,7 @@ class LocalStream:
 
     @classmethod
     def open(cls, url: str, *, lanes: int = 4) -> Self:
-        """The stream at `local:///absolute/path`. Raises `Invalid`."""
+        """Open `local:///absolute/path`. Raises `Invalid`."""
         path = unquote(urlsplit(url).path)
         if not path.startswith("/"):
             raise Invalid("needs local:///absolute/path", field="stream.url")
@@ -117,7 +117,7 @@ class LocalStream:
         return BatchPart(msgspec.json.decode(found[0], type=Receipt), *found[1:]) if found else None
 
     async def publish(self, topic: str, values: Sequence[bytes], *, keys: Sequence[bytes] | None = None) -> None:
-        check_keys(values, keys)  # all records of a topic lie in their order here, whatever their keys are
+        check_keys(values, keys)  # all records of a topic are in order here, whatever their keys are
         await self.transact(lambda log: _append(log, topic, values))
         await self.announce()
 
@@ -162,7 +162,7 @@ class LocalStream:
         self._thread.shutdown(wait=False)
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run the statements as one transaction. Raises `Unavailable`; what was asked may have happened."""
+        """Run `work` as one transaction. After `Unavailable`, the transaction may have happened."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
         except sqlite3.IntegrityError:
@@ -171,12 +171,11 @@ class LocalStream:
             raise Unavailable(f"local stream: {error}") from error
 
     async def announce(self) -> None:
-        """Wake the readers."""
         async with self._appended:
             self._appended.notify_all()
 
     async def wait_for_append(self, wait_seconds: float) -> None:
-        """Return when something was appended by this process, or the time is over."""
+        """Return after this process appended records, or after `wait_seconds`."""
         try:
             async with asyncio.timeout(wait_seconds), self._appended:
                 await self._appended.wait()
@@ -246,7 +245,7 @@ class LocalReader:
             self._next[partition] = position
 
     async def report(self, positions: Mapping[str, int]) -> None:
-        """Does nothing: nobody draws lag graphs of a local log."""
+        """Do nothing: a local log has no lag graphs."""
 
     async def _present(self) -> list[Chunk]:
         await self._assign()
@@ -307,7 +306,7 @@ def _append(log: sqlite3.Connection, topic: str, values: Sequence[bytes]) -> Non
 
 
 def _chunk(log: sqlite3.Connection, partition: str, position: int) -> Chunk | None:
-    """The records from this position on. If the topic ends before it, these are all that it has, as in Kafka."""
+    """The records from `position` on. If the topic ends before it, all records of the topic, as in Kafka."""
     topic = _topic(partition)
     begins = position if position <= _end(log, topic) else 0
     query = "SELECT position, value FROM records WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?"
@@ -318,7 +317,6 @@ def _chunk(log: sqlite3.Connection, partition: str, position: int) -> Chunk | No
 
 
 def _end(log: sqlite3.Connection, topic: str) -> int:
-    """The position behind the last record."""
     (end,) = log.execute("SELECT coalesce(max(position) + 1, 0) FROM records WHERE topic = ?", (topic,)).fetchone()
     return int(end)
 

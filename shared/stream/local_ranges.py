@@ -10,7 +10,7 @@ from shared.domain.positions import LogRange
 from shared.stream.reading import Chunk
 
 _READ_AT_ONCE = 2_000
-# Positions have no gaps, but those before the first may be gone.
+# Positions have no gaps, but the first records may be gone.
 _APPENDED = "SELECT coalesce(appended_at, 0) FROM records WHERE topic = ? AND position >= ? ORDER BY position LIMIT 1"
 _RECORDS = """
 SELECT position, value FROM records WHERE topic = ? AND position >= ? AND position < ? ORDER BY position LIMIT ?
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LocalLog(Protocol):
-    """The log that has the records."""
+    """A local log that runs transactions."""
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T: ...
 
@@ -28,7 +28,7 @@ class LocalLog(Protocol):
 def find_local_range(
     log: sqlite3.Connection, topic: str, span: tuple[int, int], id: str, since: datetime | None, until: datetime | None
 ) -> LogRange:
-    """See `shared.stream.Stream.find_ranges`. `span` is what the log has of the topic."""
+    """See `shared.stream.Stream.find_ranges`. `span` is the topic's first position and its end."""
     first, end = span
 
     def find(at: datetime) -> int:
@@ -39,7 +39,7 @@ def find_local_range(
 
 
 class LocalRangeReader:
-    """See `shared.stream.reading.RangeReader`. `id` reads which log this is."""
+    """See `shared.stream.reading.RangeReader`. `id` reads the id of the log."""
 
     def __init__(
         self, stream: LocalLog, ranges: Mapping[str, LogRange], id: Callable[[sqlite3.Connection], str]
@@ -49,7 +49,7 @@ class LocalRangeReader:
         self._id = id
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
-        """Nothing is waited for: all is there, or gone."""
+        """Wait for nothing: each record exists or is gone."""
         chunks = await self._stream.transact(self._read)
         for chunk in chunks:
             left = self._left.pop(chunk.partition)

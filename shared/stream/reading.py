@@ -1,4 +1,4 @@
-"""Reading what the receivers say: records in order, from positions that the reader keeps elsewhere."""
+"""Reading the receivers' events: records in order, from positions that the reader keeps elsewhere."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -11,8 +11,8 @@ from shared.domain.positions import LogRange
 
 
 class Chunk(Struct, frozen=True):
-    """Consecutive records of one partition, and the offset of each: some may be missing in between. `next` is the
-    position to read on from; `partition` reads `topic/number`."""
+    """Consecutive records of one partition (`topic/number`) with their offsets, which may have gaps. `next` is the
+    position to read on from."""
 
     partition: str
     offsets: list[int]
@@ -21,58 +21,59 @@ class Chunk(Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """The offset of the first one; where there is none, `next`."""
+        """The offset of the first record; `next` if there is none."""
         return self.offsets[0] if self.offsets else self.next
 
 
 Positions = Callable[[Mapping[str, str]], Awaitable[Mapping[str, int]]]
-"""Given the partitions that a reader was assigned, where to start in each; a missing one starts at its beginning. With
-each comes the id of its log: a topic that is deleted and made anew has another one. It is empty where a stream deletes
-no topics."""
+"""Given a reader's partitions with the ids of their logs, returns the positions to start at. A missing partition starts
+at its beginning. A topic that is deleted and created again has another id; a stream that never deletes topics gives an
+empty one."""
 
 
 class Reader(Protocol):
     """A member of a consumer group that reads committed records and keeps its positions elsewhere.
 
-    Its records of a partition come from the log that it asked the position for. When another log takes its place, it
-    asks again.
+    A partition's records come from the log that the reader asked the position for. If another log takes its place, the
+    reader asks again.
     """
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
-        """The chunks that have come, after waiting at most so long for the first. Raises `Unavailable`."""
+        """The chunks that arrived, after waiting at most `wait_seconds` for the first."""
 
     def ends(self) -> Mapping[str, int]:
-        """The end of the records of each partition that it reads, as far as the reader has heard."""
+        """The end of each partition that this reader reads, as far as it knows."""
 
     async def rewind(self, partition: str, position: int) -> None:
-        """Read the partition on from this position, if it is still assigned."""
+        """Read on from `position`, if the partition is still assigned."""
 
     async def report(self, positions: Mapping[str, int]) -> None:
-        """Tell the group where this reader stands, for people's lag graphs only. Never raises."""
+        """Tell the group these positions, only for the operators' lag graphs. Never raises."""
 
 
 class RangeReader(Protocol):
-    """Reads ranges of partitions, in no group."""
+    """Reads ranges of partitions without a group."""
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
-        """The next records of ranges that are not read yet, each partition's in order, after waiting at most so long
-        for the first; nothing once all is read. Raises `Unavailable`.
+        """The next records of unfinished ranges, each partition's in order, after waiting at most `wait_seconds` for
+        the first. Returns nothing after all ranges are read.
 
-        The last chunk of a range ends where the range does, whatever the log still has: records that it has no more
-        are missing, and so is all of a range that lies in another log.
+        The last chunk of a range ends at the range's end. Records that the log no longer has are missing; so is a whole
+        range that belongs to another log.
         """
 
 
 class Ranges(Protocol):
-    """The part of a stream that gives out records a second time."""
+    """The part of a stream that returns records a second time."""
 
     async def find_ranges(
         self, topic: str, *, since: datetime | None = None, until: datetime | None = None
     ) -> Mapping[str, LogRange]:
-        """The records that were appended from `since` to before `until`, of each partition; without these, from the
-        first that is there and to the last. The times are the brokers' (of a topic that was not made by us, perhaps
-        those of who appended), and only as exact as their index: whoever needs them exact asks for more. Raises
-        `Unavailable`, also for a topic that no broker knows."""
+        """The records of each partition appended from `since` to before `until`; without these, from the first to the
+        last.
 
-    def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]:
-        """Read these ranges, by their partitions. Entering raises `Unavailable`."""
+        The times are the brokers' (or the publishers', if Carillon did not create the topic), as exact as the brokers'
+        index: a caller that needs exact times asks for a longer range. An unknown topic raises `Unavailable`.
+        """
+
+    def read_ranges(self, ranges: Mapping[str, LogRange]) -> AbstractAsyncContextManager[RangeReader]: ...

@@ -1,4 +1,4 @@
-"""How topics of ours are made, and the keys of what is published on them."""
+"""How Carillon creates its topics, and checks of the keys of published records."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,7 @@ from msgspec import Struct
 
 
 class TopicSpec(Struct, frozen=True):
-    """How a topic of ours is made. `retention` is how long it keeps its records at least, by their age; `None` leaves
-    that to the server."""
+    """How Carillon creates a topic. Records are kept for at least `retention`; `None` leaves that to the server."""
 
     partitions: int
     retention: timedelta | None = None
@@ -20,19 +19,19 @@ NO_TOPICS: Mapping[str, TopicSpec] = MappingProxyType({})
 
 
 def as_spec(topic: int | TopicSpec) -> TopicSpec:
-    """The specification of a topic, also where its number of partitions is all that is given."""
+    """A bare number of partitions becomes a specification."""
     return topic if isinstance(topic, TopicSpec) else TopicSpec(topic)
 
 
 class LateRecords(Struct, frozen=True):
-    """Records that have not been acknowledged yet, by their places among those of their call. `done` ends when they
-    are, or raises `Unavailable`: nobody knows."""
+    """Records that are not acknowledged yet; `places` are their indexes in the call. `done` ends after the
+    acknowledgement; if it raises `Unavailable`, the outcome is unknown."""
 
     places: Sequence[int]
     done: asyncio.Future[None]
 
 
 def check_keys(values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
-    """Raise `ValueError` where there are keys, and not one for each value."""
+    """Raise `ValueError` if there are keys, but not one per value."""
     if keys is not None and len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys for {len(values)} values")

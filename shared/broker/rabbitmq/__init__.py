@@ -1,11 +1,11 @@
 """The broker on RabbitMQ 3.10 and later.
 
-Three connections, as RabbitMQ stops reading from one that publishes when its memory runs low: `<name> publish` and
-`<name> consume` for our tasks, `<name> deliver` for users' messages, which cannot harm the tasks there. Many publishes
-share one channel; returned messages are matched by their ids there, so each has one of its own. Queues are quorum
-queues, and nothing is declared but by `setup`. Publishing to a queue that is missing costs nothing, asking for one
-closes the channel: `depth` and its like open one each. So does publishing to an exchange that is missing or closed to
-us: users' messages have a channel for each exchange.
+It uses three connections, because RabbitMQ stops reading from a publishing connection when its memory runs low: `<name>
+publish` and `<name> consume` for tasks, `<name> deliver` for users' messages, which cannot harm the tasks there. Many
+publishes share one channel; each message has its own id, by which a returned message is matched. Queues are quorum
+queues, and only `setup` declares any. Publishing to a missing queue costs nothing, but asking for one closes the
+channel: so `depth` and the like open a channel each. Publishing to an exchange that is missing or forbidden also closes
+the channel: so users' messages have a channel per exchange.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 
 
 class RabbitBroker:
-    """`Broker` on RabbitMQ. Connects when first used, on each connection by itself.
+    """`Broker` on RabbitMQ. Each connection is opened at its first use.
 
-    `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`, with
-    TLS `amqps://` and `https://`. Raises `Invalid` for files of TLS that cannot be used.
+    `url` is `amqp://user:password@host:port/vhost`, `management_url` is `http://user:password@host:port` or `None`;
+    with TLS `amqps://` and `https://`. Raises `Invalid` if the TLS files cannot be used.
     """
 
     delivers = True
@@ -68,14 +68,13 @@ class RabbitBroker:
 
     @property
     def inspection(self) -> RabbitInspection:
-        """The questions of `carillon doctor` to the server itself."""
         return RabbitInspection(self._publishing, self._management, vhost=self._vhost, user=self._user)
 
     async def setup(self, queues: tuple[str, ...]) -> None:
         try:
             await self._management.prepare(queues)
         except Unmanageable as error:
-            # A user who may not set policies can still start where an operator has set them.
+            # A user who may not set policies can still start if an operator has set them.
             await self._present(queues)
             log.warning("policies not set, but all queues are there", error=str(error))
             return
@@ -133,7 +132,7 @@ class RabbitBroker:
 
     @asynccontextmanager
     async def _channel(self, what: str, seconds: float = ANSWER_SECONDS) -> AsyncIterator[AbstractChannel]:
-        """A channel for one question: asking for a queue that is missing closes it."""
+        """A channel for one question, because asking for a missing queue closes its channel."""
         async with (
             self._publishing.ask(what, seconds) as link,
             link.connection.channel(publisher_confirms=False) as channel,

@@ -1,11 +1,11 @@
-"""Users' messages on one channel: many in flight, and what the broker says of each.
+"""A channel for users' messages: many are in flight, and the broker's answers are matched to them.
 
-It stands in the place of one of aiormq's channels, directly below the connection: that one hands it the received
-frames, and takes what it writes. aiormq's own channel costs a task, two futures and a lock for each message.
+It replaces one of aiormq's channels, directly under the connection: the connection hands it the received frames, and
+takes the frames that it writes. aiormq's channel costs a task, two futures and a lock per message.
 
-RabbitMQ confirms messages by their number on the channel, many at once; a message that no queue takes is returned
-first, and then confirmed. A returned message does not carry its number. It is known by routing key and message id, so
-a message that equals one in flight has to wait: it is `Unavailable`.
+RabbitMQ confirms messages by their number on the channel, many at once. A message that no queue takes is first returned
+and then confirmed. A returned message does not carry its number: it is matched by routing key and message id. So a
+message that equals one in flight is refused as `Unavailable`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
 
 _ACCESS_REFUSED, _NOT_FOUND = 403, 404
-# Other routing keys of the exchange may be open to us.
+# Carillon may still use other routing keys of the exchange.
 _ONE_TOPIC = re.compile(r"access to topic ")
 _WRITE_BYTES = 64 * 1024
 _UNDECIDED = Unavailable("RabbitMQ: deliver: no answer")
@@ -33,11 +33,11 @@ Key = tuple[str, str]
 
 
 class Entangled(Unavailable):
-    """The broker closed the channel because of one message, and does not say which. Sent alone, each will tell."""
+    """The broker closed the channel because of one message, without saying which. Send each alone to find out."""
 
 
 class ConfirmGroup:
-    """Messages that go together, all for one exchange, and their outcomes."""
+    """Messages for one exchange that are sent together, and their outcomes."""
 
     def __init__(self, messages: Sequence[QueueMessage]) -> None:
         self.messages = messages
@@ -47,7 +47,7 @@ class ConfirmGroup:
         self._left = len(messages)
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """Give a message its outcome; only the first one counts."""
+        """Set a message's outcome; only the first one counts."""
         if self.outcomes[index] is not _UNDECIDED:
             return
         self.outcomes[index] = outcome
@@ -74,12 +74,12 @@ class ConfirmedChannel:
         self._reply: asyncio.Future[Frame] | None = None
         self._groups: set[ConfirmGroup] = set()
         self._written = 0
-        # A plain dictionary would step over all that were taken from its head, every time.
+        # A plain dictionary would step over all deleted entries at its head each time.
         self._in_flight: OrderedDict[int, tuple[ConfirmGroup, int, Key]] = OrderedDict()
         self._numbers: dict[Key, int] = {}
         self._returning: spec.Basic.Return | None = None
         self._returned: dict[int, Undeliverable] = {}
-        # The connection puts what it receives into `frames` of the channel with this number.
+        # The connection puts the frames that it receives into `frames` of the channel with this number.
         self.frames = self
         connection.channels[self._number] = cast("AbstractChannel", self)
         self._closing = connection.closing
@@ -90,17 +90,16 @@ class ConfirmedChannel:
         return not self._groups and not self._in_flight
 
     async def open(self) -> None:
-        """Open the channel. Raises `Unavailable`."""
         await self._ask(spec.Channel.Open())
         await self._ask(spec.Confirm.Select())
 
     async def close(self) -> None:
-        """End an idle channel; the connection forgets it when the broker agrees."""
+        """End an idle channel. The connection forgets it when the broker agrees."""
         self.closed = True
         await self._write([spec.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0)])
 
     async def deliver(self, group: ConfirmGroup) -> None:
-        """Return when every message of the group has an outcome. There is no deadline but the caller's."""
+        """Return when every message of the group has an outcome. The caller sets the deadline."""
         if self.closed:
             group.settle_rest(Unavailable("RabbitMQ: the channel was closed"))
             return
@@ -113,7 +112,7 @@ class ConfirmedChannel:
             self._groups.discard(group)
 
     def _reserve_keys(self, group: ConfirmGroup) -> dict[int, Key]:
-        """The key of each message that equals none in flight. A key belongs to its message from here on."""
+        """The key of each message that equals none in flight. The key belongs to the message from now on."""
         admitted: dict[int, Key] = {}
         for index, message in enumerate(group.messages):
             key = (message.routing_key, message.message_id)
@@ -152,7 +151,7 @@ class ConfirmedChannel:
     ) -> None:
         written = asyncio.get_running_loop().create_future()
         await self._connection.write_queue.put(ChannelFrame(b"".join(pieces), should_close=False, drain_future=written))
-        # Nothing is awaited between the queue and this, so the numbers are those that the broker counts.
+        # No await between the write queue and these lines, so the numbers are those that the broker counts.
         for index, key in held:
             self._written += 1
             self._in_flight[self._written] = (group, index, key)
@@ -161,7 +160,6 @@ class ConfirmedChannel:
         await written
 
     async def put(self, received: tuple[int, Any]) -> None:
-        """Take a frame that the connection has received for this channel."""
         match received[1]:
             case spec.Basic.Ack() as frame:
                 self._apply_confirm(frame, None)
@@ -186,7 +184,7 @@ class ConfirmedChannel:
         if not frame.multiple:
             self._settle_number(last, outcome)
             return
-        # Messages in flight are in the order of their numbers; the tag 0 stands for all.
+        # Messages in flight are in the order of their numbers; tag 0 means all of them.
         while self._in_flight and not 0 < last < (first := next(iter(self._in_flight))):
             self._settle_number(first, outcome)
 
@@ -207,14 +205,14 @@ class ConfirmedChannel:
             self._returned[number] = Undeliverable(f"no queue is bound to {target} {frame.routing_key}")
 
     def _end_closed_channel(self, frame: spec.Channel.Close) -> None:
-        """The broker has closed the channel. Messages written after the one that it minds never arrived."""
+        """Settle the messages in flight. Those written after the refused one never arrived."""
         reason = f"RabbitMQ: {frame.reply_text}"
         whole_exchange = frame.reply_code in (_ACCESS_REFUSED, _NOT_FOUND) and not _ONE_TOPIC.search(reason)
         one = len(self._in_flight) == 1
         for group, index, _ in self._in_flight.values():
             group.settle(index, Undeliverable(reason) if whole_exchange or one else Entangled(reason))
         self._end(Undeliverable(reason) if whole_exchange else Entangled(reason))
-        # The number is free when our agreement is on its way; until then nobody may open it again.
+        # The number is free after the agreement is sent; until then no channel may open with it.
         self._connection.channels[self._number] = cast("AbstractChannel", self)
         agreement = asyncio.create_task(self._write([spec.Channel.CloseOk()]))
         self._closing.add_done_callback(lambda _: agreement.cancel())
@@ -231,7 +229,7 @@ class ConfirmedChannel:
     def _end(self, outcome: Undeliverable | Unavailable) -> None:
         self.closed = True
         for group in self._groups:
-            # Cancel it now, not when its caller wakes up: nothing may be written to a channel that is closed.
+            # Cancel now, not when the caller wakes up: nothing may be written to a closed channel.
             if group.writing is not None:
                 group.writing.cancel()
             group.settle_rest(outcome)

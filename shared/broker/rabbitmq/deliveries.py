@@ -1,4 +1,4 @@
-"""Users' messages: each by the channel of its exchange, and alone where one of many closed it."""
+"""Users' messages: each goes by the channel of its exchange; if one of many closed the channel, each is sent alone."""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +14,7 @@ _ALONE = "\x00alone"
 
 
 class QueueDeliverer:
-    """Sends messages over a connection of its own and waits for the confirms, `timeout_seconds` long at most."""
+    """Sends messages over its own connection and waits for the confirms, at most `timeout_seconds`."""
 
     def __init__(self, line: Line, timeout_seconds: float) -> None:
         self._line = line
@@ -22,7 +22,6 @@ class QueueDeliverer:
         self._alone = asyncio.Lock()
 
     async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
-        """See `Broker.deliver`."""
         groups = _by_exchange(messages)
         reason = Unavailable("RabbitMQ: deliver: no answer")
         try:
@@ -41,7 +40,7 @@ class QueueDeliverer:
         await self._line.close()
 
     async def _send(self, link: Link, exchange: str, group: ConfirmGroup) -> None:
-        """Returns with every message decided, or is cut off by the deadline."""
+        """Send the group; send a message again, alone, if another message closed its channel."""
         await _through(link, exchange, group)
         for index, outcome in enumerate(group.outcomes):
             if isinstance(outcome, Entangled):
@@ -61,7 +60,7 @@ async def _through(link: Link, name: str, group: ConfirmGroup) -> None:
 
 
 def _by_exchange(messages: Sequence[QueueMessage]) -> dict[str, tuple[ConfirmGroup, list[int]]]:
-    """A group for each exchange, and where its messages stand among all."""
+    """A group per exchange, and the indexes of its messages among all."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, message in enumerate(messages):
         places[message.exchange].append(place)

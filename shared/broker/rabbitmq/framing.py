@@ -1,7 +1,7 @@
-"""One message as the frames that AMQP 0-9-1 sends for it: publish, header, body.
+"""A message as AMQP 0-9-1 frames: publish, header, body.
 
-Written out here because the driver's general encoder takes eight times as long (26 µs a message against 3). A message
-that cannot be sent is refused here: a frame that breaks the protocol would cost everybody the connection.
+The driver's general encoder takes eight times as long (26 µs per message against 3). A message that cannot be sent is
+refused here, because a frame that breaks the protocol would close the connection of all messages.
 """
 
 from functools import lru_cache
@@ -14,17 +14,17 @@ _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"
 _ENVELOPE_BYTES = 8
 _BASIC_PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 _MANDATORY = b"\x01"
-# Class, weight, size of the body, and which properties follow: content type, headers, delivery mode, message id.
+# Class, weight, size of the body, and the properties that follow: content type, headers, delivery mode, message id.
 _CONTENT = Struct(">HHQH")
 _BASIC, _PROPERTIES = 60, 0xB080
 _PERSISTENT = b"\x02"
 _LENGTH, _INTEGER, _NUMBER = Struct(">I"), Struct(">cq"), Struct(">cd")
-# RabbitMQ sends a message on to every queue that these headers name.
+# RabbitMQ also routes a message to every queue that these headers name.
 _ROUTING_HEADERS = frozenset({"CC", "BCC"})
 
 
 def frames(message: QueueMessage, channel: int, frame_max: int) -> list[bytes]:
-    """The bytes to write, in pieces that are to follow each other. Raises `Undeliverable`."""
+    """The bytes to write, in pieces that follow each other. Raises `Undeliverable`."""
     try:
         header = _content_header(message)
         if len(header) + _ENVELOPE_BYTES > frame_max:

@@ -1,4 +1,4 @@
-"""The questions of `carillon doctor` to RabbitMQ. Nothing here changes anything: queues are declared passively."""
+"""The questions of `carillon doctor` to RabbitMQ. They change nothing: queues are declared passively."""
 
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -28,8 +28,8 @@ _DENIALS = (401, 403)
 
 
 class Rights(Struct, frozen=True):
-    """The rights that our user lacks, such as `read on push.batch`; and permissions that grant them beside those that
-    the user has."""
+    """`missing` lists the user's missing rights, such as `read on push.batch`. The patterns grant them beside the
+    present ones."""
 
     missing: Sequence[str]
     configure: str
@@ -38,7 +38,7 @@ class Rights(Struct, frozen=True):
 
 
 class RabbitInspection:
-    """Questions to one virtual host. All raise `Unavailable`; as `Denied` if the server does not let us ask."""
+    """Questions to one virtual host. Each raises `Denied`, an `Unavailable`, if the server forbids the question."""
 
     def __init__(self, line: Line, management: Management, *, vhost: str, user: str) -> None:
         self._line = line
@@ -47,33 +47,31 @@ class RabbitInspection:
         self.user = user
 
     async def read_version(self) -> str:
-        """The version of the server. An answer proves that login and virtual host are good.
+        """Read the server's version. An answer proves that login and virtual host are good.
 
-        Raises `Denied` for a login that is refused, and `NotFound` for a virtual host that is missing or closed to us.
+        Raises `Denied` for a refused login, and `NotFound` for a virtual host that is missing or closed to the user.
         """
         async with self._ask("login") as link:
             transport = link.connection.transport
             return str((transport.connection.server_properties if transport else {}).get("version", "unknown"))
 
     async def find_missing(self, queues: Sequence[str]) -> list[str]:
-        """The queues that are missing. The question for a missing one closes its channel."""
         return [queue for queue in queues if not await self._has(queue)]
 
     async def find_other_types(self, queues: Sequence[str]) -> dict[str, str]:
-        """The types of those queues that are no quorum queues."""
         found = await self._ask_management(f"/queues/{quote(self.vhost, safe='')}?columns=name,type") or []
         types = {queue["name"]: queue.get("type", QUORUM) for queue in found if queue["name"] in queues}
         return {name: kind for name, kind in types.items() if kind != QUORUM}
 
     async def find_alarms(self) -> list[str]:
-        """The nodes that are short of something or away, such as `rabbit@a is short of memory`."""
+        """Nodes that are short of something or away, such as `rabbit@a is short of memory`."""
         nodes = await self._ask_management("/nodes?columns=name,running,mem_alarm,disk_free_alarm") or []
         signs = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
         short = [f"{node['name']} is short of {of}" for node in nodes for sign, of in signs.items() if node.get(sign)]
         return short + [f"{node['name']} is away" for node in nodes if not node.get("running", True)]
 
     async def read_rights(self, queues: Sequence[str]) -> Rights:
-        """Our user's rights. Processes read the queues, and write to all of them by the default exchange."""
+        """Compare the user's rights with those needed: read the queues, and write to them by the default exchange."""
         path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
         granted = await self._ask_management(path) or {}
         configure, write, read = (granted.get(right) or NOTHING for right in ("configure", "write", "read"))
@@ -87,7 +85,6 @@ class RabbitInspection:
         )
 
     async def read_management_version(self) -> str:
-        """The version that the management API tells."""
         return str((await self._ask_management("/overview?columns=rabbitmq_version") or {}).get("rabbitmq_version"))
 
     async def _ask_management(self, path: str) -> Any:

@@ -1,8 +1,8 @@
-"""Connections to RabbitMQ that die visibly, and the only place where the driver's errors are caught.
+"""Connections to RabbitMQ that fail visibly, and the only place that catches the driver's errors.
 
-aio-pika's robust connections can hang a publish until they are back, and may come back without their consumers. These
-are plain ones: a `Line` opens a connection when it is needed and again when it has died. Every wait has a deadline;
-what waits on a dying connection ends at once, and a silent server is noticed within about 20 s by missing heartbeats.
+aio-pika's robust connections can hang a publish until they are back, and may come back without their consumers. So
+plain ones are used: a `Line` opens a connection when it is needed, and again after it has died. Every wait has a
+deadline. A wait on a dying connection ends at once, and missing heartbeats reveal a silent server within about 20 s.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from shared.runtime.tls import client_context
 log = structlog.get_logger(__name__)
 
 CLOSE_SECONDS = 5.0
-# aiormq gives up after three of them; RabbitMQ advises against less than 5.
+# aiormq gives up after three missing heartbeats; RabbitMQ advises against less than 5 s.
 HEARTBEAT_SECONDS = 5
-# One for each exchange that is in use; RabbitMQ allows 2,047 on a connection by default.
+# One per exchange in use; RabbitMQ allows 2,047 on a connection by default.
 CONFIRMING_CHANNELS = 64
-# The driver's own options in a URL; with one of them it verifies as they say.
+# The driver's own options in a URL; if one is there, the driver verifies as they say.
 _OWN_FILES = frozenset({"cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl"})
 
 
 class NoAnswer(Unavailable):
-    """A deadline passed: the connection is not to be trusted any more."""
+    """A deadline passed: the connection is not trusted any more."""
 
 
 @asynccontextmanager
 async def answer_within(what: str, seconds: float) -> AsyncIterator[None]:
-    """Give the server so many seconds, and translate whatever the driver raises into `Unavailable`."""
+    """Give the server this time, and turn the driver's errors into `Unavailable`."""
     try:
         async with asyncio.timeout(seconds), _own_cancellation(what):
             yield
@@ -50,7 +50,7 @@ async def answer_within(what: str, seconds: float) -> AsyncIterator[None]:
     except (ChannelNotFoundEntity, PublishError) as error:
         raise Unavailable(f"RabbitMQ: {what}: there is no such queue; `carillon init` makes it ({error})") from error
     except Exception as error:
-        # aiormq ends what waits on a closing channel with a bare `Exception`.
+        # aiormq ends the waits on a closing channel with a bare `Exception`.
         if isinstance(error, CONNECTION_EXCEPTIONS) or type(error) is Exception:
             raise Unavailable(f"RabbitMQ: {what}: {error!r}") from error
         raise
@@ -58,7 +58,7 @@ async def answer_within(what: str, seconds: float) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _own_cancellation(what: str) -> AsyncIterator[None]:
-    """Let a cancellation through only if it is this task's: aiormq ends waits on a stuck connection with one too."""
+    """Let only this task's cancellation through: aiormq also cancels the waits on a stuck connection."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
@@ -70,7 +70,7 @@ async def _own_cancellation(what: str) -> AsyncIterator[None]:
 
 
 class Link:
-    """One open connection, and the channels that publish on it."""
+    """An open connection and its publishing channels."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self.connection = connection
@@ -88,15 +88,15 @@ class Link:
         )
 
     async def publisher(self) -> AbstractChannel:
-        """The channel that all publishes share. Without `on_return_raises` a missing queue would swallow messages."""
+        """The channel that all publishes share. Without `on_return_raises`, messages to a missing queue would be
+        lost."""
         async with self._lock:
             if self._publisher is None:
                 self._publisher = await self.connection.channel(publisher_confirms=True, on_return_raises=True)
             return self._publisher
 
     async def open_confirmed(self, exchange: str) -> ConfirmedChannel:
-        """The channel for users' messages to this exchange: what goes wrong there takes down only its own. Raises
-        `Unavailable`."""
+        """The channel for users' messages to this exchange. An error there closes only this channel."""
         async with self._lock:
             channel = self._confirming.pop(exchange, None)
             if channel is None or channel.closed:
@@ -131,15 +131,14 @@ class Link:
 
 
 def rabbit_context(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
-    """The context that encrypts a connection there; `None` where it is plain, or where the URL names files of its own.
-    Raises `Invalid`."""
+    """The TLS context; `None` for a plain connection, or if the URL names its own files. Raises `Invalid`."""
     parts = urlsplit(url)
     own = parse_qs(parts.query).keys() & _OWN_FILES
     return client_context(tls) if parts.scheme == "amqps" and not own else None
 
 
 class Line:
-    """The way to a connection of this name: opened when it is needed, and anew when it has died."""
+    """Provides a connection of this name; opens it when it is needed, and again after it has died."""
 
     def __init__(self, url: str, name: str, trust: ssl.SSLContext | None = None) -> None:
         self._url = url
@@ -153,19 +152,19 @@ class Line:
 
     @asynccontextmanager
     async def ask(self, what: str, seconds: float) -> AsyncIterator[Link]:
-        """An open connection for a question that must be answered within so many seconds. Raises `Unavailable`."""
+        """An open connection for a question that must be answered in `seconds`."""
         link: Link | None = None
         try:
             async with answer_within(what, seconds):
                 link = await self._ensure_open()
                 yield link
         except NoAnswer:
-            # Others on the same connection may still be answered: one queue may be stuck alone.
+            # Other questions on this connection may still be answered: perhaps only one queue is stuck.
             self.retire(link, after=seconds)
             raise
 
     def retire(self, link: Link | None, *, after: float = 0) -> None:
-        """Use the link no more, and close it in so many seconds."""
+        """Use this connection no more, and close it after `after` seconds."""
         if link is None or link is not self._link:
             return
         self._link = None
@@ -192,7 +191,7 @@ class Line:
         try:
             return Link(await self._connect())
         except InvalidFrameError as error:
-            # aiormq does not read what the server says when it closes a connection instead of opening it.
+            # aiormq ignores the server's reason when the server closes a connection instead of opening it.
             vhost = urlsplit(self._url).path[1:] or "/"
             raise Unavailable(f"RabbitMQ: virtual host {vhost} does not exist, or its user may not use it") from error
 
@@ -202,7 +201,7 @@ class Line:
         try:
             await connection.connect()
         except BaseException:
-            # What is neither open nor closed would close itself when it is collected, perhaps outside of any loop.
+            # A half-open connection would close itself at garbage collection, perhaps outside of any loop.
             await connection.close()
             raise
         return connection

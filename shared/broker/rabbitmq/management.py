@@ -1,11 +1,11 @@
-"""RabbitMQ's management API, for what AMQP cannot do: make the virtual host, give permissions, and set policies.
+"""RabbitMQ's management API for tasks that AMQP lacks: make the virtual host, grant permissions, set policies.
 
-A queue's arguments can never change, a policy can; so the queues carry their type and nothing else. The policy of each
-sets a delivery limit of a million. RabbitMQ 4 would drop a task after 20 deliveries, and a task comes back once for
-every killed worker that held it. Carillon's own counts decide which task has failed too often. The limit is not `-1`,
-which 3.10 refuses and 4.x, given by policy, may ignore or answer with an ever growing log.
+A queue's arguments can never change, but a policy can. So the queues carry only their type, and the policy of each sets
+a delivery limit of a million. RabbitMQ 4 would drop a task after 20 deliveries, and a task comes back once for every
+killed worker that held it; Carillon's own counts decide which task failed too often. The limit is not `-1`: 3.10
+refuses that, and 4.x may ignore it in a policy or answer with an ever growing log.
 
-Policies are set before the queues are made, because a policy reaches a queue that is there already a moment later.
+Policies are set before the queues are made, because a policy reaches an existing queue only a moment later.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from shared.runtime.tls import client_context
 
 DELIVERY_LIMIT = 1_000_000
 ANSWER_SECONDS = 10.0
-# Above the 0 that a person's catch-all policy usually has: only one policy applies to a queue.
+# Above 0, which an operator's catch-all policy usually has: only one policy applies to a queue.
 PRIORITY = 10
 _TASK_QUEUES = f"^({'|'.join(map(re.escape, TASK_PREFIXES))})"
 _MOST = 200
@@ -38,7 +38,7 @@ QUEUE_POLICIES = frozenset({"queues", "quorum_queues", "all"})
 
 
 class Unmanageable(Unavailable):
-    """The management API is away or was not configured; or, with a `status`, it refuses."""
+    """The management API is away or not configured; with a `status`, it refuses."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ class Policy(Struct, frozen=True):
 
 
 def policy_of(queue: str) -> Policy:
-    """The policy of a queue, under its name."""
+    """The policy of a queue; its name is the queue's."""
     return Policy(name=queue, pattern=f"^{re.escape(queue)}$", definition={"delivery-limit": DELIVERY_LIMIT})
 
 
@@ -79,7 +79,7 @@ def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, A
 
 
 class Management:
-    """One virtual host, seen through the management API at `url` (`http://user:password@host:port`, or `None`)."""
+    """One virtual host in the management API at `url` (`http://user:password@host:port`, or `None`)."""
 
     def __init__(self, url: str | None, *, vhost: str, user: str, tls: TlsSettings = NO_FILES) -> None:
         self._url = url
@@ -95,7 +95,7 @@ class Management:
             await self._call("PUT", path, policy.body())
 
     async def check(self, queues: tuple[str, ...]) -> None:
-        """Raise `Unavailable` if another policy, or none, rules a queue."""
+        """Refuse a queue that another policy, or none, rules."""
         listed = await self.list_policies()
         for policy in map(policy_of, queues):
             rules = effective(policy.name, listed)
@@ -103,7 +103,7 @@ class Management:
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
 
     async def list_queues(self) -> list[QueueState]:
-        """The queues of tasks, by name; none where no management is configured. Raises `Unmanageable`."""
+        """The queues of tasks, by name; empty if no management API is configured. Raises `Unmanageable`."""
         if self._url is None:
             return []
         name = quote(_TASK_QUEUES, safe="")
@@ -113,15 +113,14 @@ class Management:
         return sorted(found, key=lambda state: state.name)
 
     async def list_policies(self) -> list[dict[str, Any]]:
-        """The policies of the virtual host. Raises `Unmanageable`."""
         return await self.ask(f"/policies/{self._vhost}") or []
 
     async def ask(self, path: str) -> Any:
-        """The answer at this path, or `None`. Raises `Unmanageable`."""
+        """The answer at this path; `None` if there is none. Raises `Unmanageable`."""
         return await self._call("GET", path)
 
     async def _ensure_vhost(self) -> None:
-        """Leave a virtual host alone that is there, or that we may not ask about: its operator rules it."""
+        """Make the virtual host if it is missing. If the user may not ask, its operator rules it."""
         try:
             if await self._call("GET", f"/vhosts/{self._vhost}") is not None:
                 return
@@ -134,7 +133,7 @@ class Management:
         await self._call("PUT", f"/permissions/{self._vhost}/{quote(self._user, safe='')}", everything)
 
     async def _call(self, method: str, path: str, body: object = None) -> Any:
-        """The decoded answer, or `None` for "not found"."""
+        """The decoded answer; `None` for "not found"."""
         if self._url is None:
             raise Unmanageable("no management API is configured")
         try:
@@ -173,7 +172,7 @@ def _request(url: str, method: str, path: str, body: object, trust: ssl.SSLConte
             "content-type": "application/json",
         },
     )
-    # A proxy of the environment is for the world outside; the broker stands beside us.
+    # A proxy of the environment is for the Internet; the broker is in the same network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return json.loads(answer.read() or b"{}")

@@ -1,4 +1,4 @@
-"""A consumer on RabbitMQ: one channel for each, so that its prefetch and its end concern nobody else."""
+"""Consumers on RabbitMQ: each has its own channel, so that its prefetch and its end affect no other."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ ANSWER_SECONDS = 10.0
 
 
 class RabbitDelivery:
-    """A message in our hands; see `Delivery`. Only the first answer counts."""
+    """See `Delivery`. Only the first answer counts."""
 
     def __init__(self, subscription: "RabbitSubscription", message: AbstractIncomingMessage) -> None:
         self.body = message.body
@@ -38,7 +38,7 @@ class RabbitDelivery:
 
 
 class RabbitSubscription:
-    """A consumer with a channel of its own; see `Subscription`."""
+    """See `Subscription`."""
 
     def __init__(self, line: Line, queue: str, name: str, prefetch: int) -> None:
         self._line = line
@@ -81,8 +81,7 @@ class RabbitSubscription:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[None]:
-        """Give an answer to the broker. On a dead connection that does nothing; where it is stuck, the subscription
-        ends."""
+        """Answer the broker. On a dead connection this does nothing; a stuck connection ends the subscription."""
         try:
             async with answer_within("answer", ANSWER_SECONDS):
                 yield
@@ -117,7 +116,7 @@ class RabbitSubscription:
         self._inbox.end(reason)
 
     async def _leave(self) -> None:
-        """Close the channel, so that what is unanswered goes back; if it will not close, the connection must."""
+        """Close the channel, so that unanswered messages go back. If it does not close, close the connection."""
         self._end()
         if self._channel is None or self._channel.is_closed:
             return

@@ -1,19 +1,19 @@
-"""Exactly once on Apache Kafka: one transaction for each part of a batch, holding its records and its marker.
+"""Exactly once on Apache Kafka: each part of a batch is one transaction that holds its records and its marker.
 
 The marker is a consumer offset: group `carillon.job.<key of the job>`, ledger partition = the batch's slot, offset =
-its ordinal, and the part as the offset's metadata, with the sums of all parts so far. Records and marker become visible
-together, or not at all, so whoever can read the marker knows what became of the records.
+its ordinal, metadata = the part with the sums of all parts so far. Records and marker become visible together, or not
+at all, so the marker says what became of the records.
 
-`recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts what is
-open and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may be
-late (6 of 40 reads right after a commit); after fencing it never was, on Kafka 4.0 and later, which `verify` asks for.
-It also asks whether the brokers keep markers for long enough, and which topics can lose them (`durability.py`).
+`recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts the open
+transaction and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may
+be late (6 of 40 reads right after a commit); after fencing it never was, on Kafka 4.0 and later. `verify` checks the
+version, how long the brokers keep markers, and which topics can lose them (`durability.py`).
 
-A lane whose transaction ended in anything but a confirmed commit or abort is abandoned: a commit that was given up on
-after two seconds still happened later. Its id is never used again, because a producer that starts after it was fenced
-would simply be the newest one.
+A lane is abandoned unless its transaction ended in a confirmed commit or abort: a commit that was given up after two
+seconds still happened later. Its id is never used again, because a producer that starts with it after the fencing
+would be the newest one.
 
-Every wait has a deadline: with a frozen broker the driver's futures, and its `stop()`, hang far beyond their own
+Every wait has a deadline: if a broker is frozen, the driver's futures and its `stop()` hang far beyond their own
 time-outs.
 """
 
@@ -41,7 +41,7 @@ from shared.stream.reading import Positions, RangeReader, Reader
 
 
 class KafkaStream:
-    """The stream on an Apache Kafka cluster. Opens lazily."""
+    """The stream on an Apache Kafka cluster. It connects at the first use."""
 
     delivers = True
 
@@ -102,21 +102,19 @@ class KafkaStream:
 
     @classmethod
     def open(cls, url: str, *, tls: TlsSettings = NO_FILES, **options: object) -> Self:
-        """The stream at `kafka://host:port[,host:port…]` or `kafka+ssl://`, see `KafkaServers`.
+        """Open `kafka://host:port[,host:port…]` or `kafka+ssl://` (see `KafkaServers`).
 
         Raises:
-            Invalid: the URL names no server, or files of TLS cannot be used.
+            Invalid: the URL names no server, or the TLS files cannot be used.
         """
         return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
 
     @property
     def inspection(self) -> KafkaInspection:
-        """The questions of `carillon doctor` to the cluster itself."""
         return self._cluster.inspection
 
     async def try_transaction(self, *, ledger_topic: str, timeout_seconds: float) -> None:
-        """Begin a transaction of this time-out with an offset of the ledger in it, and abort it. Raises
-        `Unavailable`."""
+        """Begin a transaction with this time-out and an offset of the ledger, and abort it."""
         options = self._servers.options(f"{self._client_id}-doctor")
         await try_transaction(options, self._request_timeout_seconds, ledger_topic, timeout_seconds)
 

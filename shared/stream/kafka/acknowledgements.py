@@ -1,4 +1,4 @@
-"""Records that were handed to brokers, as futures that end when these are acknowledged."""
+"""Futures of records that were handed to brokers; they end when the brokers acknowledge the records."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,17 +8,17 @@ from shared.domain.errors import Unavailable
 
 
 def is_well(done: asyncio.Future[Any]) -> bool:
-    """Whether it is acknowledged."""
+    """Whether the brokers acknowledged the record."""
     return done.done() and not done.cancelled() and done.exception() is None
 
 
 def is_of_producer(done: asyncio.Future[Any]) -> bool:
-    """Whether what has ended so is a reason to mistrust the producer: what failed in a line, the line's own has."""
+    """Whether this end is a reason to replace the producer. `Unavailable` comes from a line, not from the producer."""
     return not is_well(done) and (done.cancelled() or not isinstance(done.exception(), Unavailable))
 
 
 def translate(done: asyncio.Future[Any]) -> asyncio.Future[None]:
-    """A future that ends with `done`, and with `Unavailable` where that fails or is given up."""
+    """A future that ends with `done`; it raises `Unavailable` if that fails or is cancelled."""
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     told.add_done_callback(look_at)
 
@@ -35,12 +35,12 @@ def translate(done: asyncio.Future[Any]) -> asyncio.Future[None]:
 
 
 def abandon_all(handed: Iterable[asyncio.Future[Any]]) -> None:
-    """Let go what was handed over: the rest of it failed."""
+    """Cancel these futures, because the rest of their call failed."""
     for future in handed:
         future.cancel()
 
 
 def look_at(done: asyncio.Future[Any]) -> None:
-    """Nobody may ask for it any more: then its error is not to be told of."""
+    """Retrieve the error, so that asyncio does not log it: the caller may not await this future any more."""
     if not done.cancelled():
         done.exception()

@@ -1,4 +1,4 @@
-"""The cluster itself: is it one whose promises we know, and are its topics there."""
+"""Topics and versions of the cluster: `carillon init` creates the topics, every process verifies them."""
 
 import asyncio
 import re
@@ -20,13 +20,13 @@ from shared.stream.kafka.servers import KafkaServers
 
 
 class Closable(Protocol):
-    """A driver's client with a `close` that may hang."""
+    """A client of the driver whose `close` may hang."""
 
     def close(self) -> Awaitable[None]: ...
 
 
 async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
-    """A client that knows the cluster. The deadline is the caller's; one that is cut off leaves nothing open."""
+    """Connect a client that knows the cluster. The caller sets the deadline; a cancelled call leaves nothing open."""
     client = AIOKafkaClient(**servers.options(client_id))
     try:
         await client.bootstrap()
@@ -41,14 +41,14 @@ async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
 
 
 async def close(client: Closable) -> None:
-    """Close a client, and give up on it when the broker does not let it."""
+    """Close a client within `STOP_SECONDS`, or give up: a broker may let it hang."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
             await client.close()
 
 
 class Cluster:
-    """Topics and versions, over one metadata connection."""
+    """Topics and versions, read over one metadata connection."""
 
     def __init__(
         self,
@@ -73,11 +73,9 @@ class Cluster:
 
     @property
     def inspection(self) -> KafkaInspection:
-        """The questions of `carillon doctor` to the cluster."""
         return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
 
     async def setup(self, topics: Mapping[str, TopicSpec]) -> None:
-        """Make the ledger and the topics that are not there."""
         ledger, partitions = self._ledger
         wanted = {ledger: TopicSpec(partitions), **topics}
         present = await self._topics()
@@ -86,9 +84,8 @@ class Cluster:
             await self._create(missing)
 
     async def verify(self, wanted: Mapping[str, TopicSpec]) -> None:
-        """Raise `Unavailable` for any broker that is older than 4.0 or forgets markers too early, and for a ledger or a
-        wanted topic that is missing, too small, or forgets too early. Topics that can lose what they acknowledged are
-        logged."""
+        """Refuse brokers that are older than 4.0 or forget markers too early, and topics that are missing, too small
+        or forget too early. Topics that can lose acknowledged records are only logged."""
         versions = await self._versions()
         for node, reply in versions.items():
             if is_older_than_4_0(reply):
@@ -100,11 +97,9 @@ class Cluster:
         await self._check_durability(versions, [ledger, *wanted, *durability.INTERNAL_TOPICS, *push_topics], wanted)
 
     async def ping(self) -> None:
-        """Raise `Unavailable` when no broker answers."""
         await self._topics()
 
     async def close(self) -> None:
-        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             await close(client)
@@ -142,7 +137,6 @@ class Cluster:
                     raise error(name)
 
     async def _versions(self) -> dict[int, Any]:
-        """The answer of each broker of the cluster as it is now."""
         client = await self._connect()
         with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):

@@ -1,4 +1,4 @@
-"""The code that all parts of the Kafka stream share: deadlines, translated errors, and ends that cannot hang."""
+"""Deadlines, translated errors and bounded ends for all parts of the Kafka stream."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -15,14 +15,14 @@ _PATIENCE_SECONDS = 0.1
 
 
 class Stoppable(Protocol):
-    """A driver's client with a `stop` that may hang."""
+    """A client of the driver whose `stop` may hang."""
 
     def stop(self) -> Awaitable[None]: ...
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise `Unavailable` for whatever goes wrong between us and the cluster."""
+    """Raise `Unavailable` for errors of Kafka, the network and time-outs."""
     try:
         yield
     except (KafkaError, OSError, TimeoutError) as error:
@@ -30,7 +30,7 @@ def translate_errors() -> Iterator[None]:
 
 
 async def stop(client: Stoppable) -> None:
-    """Stop a client, and give up on it when the broker does not let it."""
+    """Stop a client within `STOP_SECONDS`, or abandon it: a broker may let it hang."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
             await client.stop()
@@ -40,16 +40,16 @@ async def stop(client: Stoppable) -> None:
 
 
 async def abandon(producer: AIOKafkaProducer) -> None:
-    """End a producer without waiting for the records that it holds.
+    """End a producer without waiting for its records.
 
-    Left alone, it would go on trying for ever, and send them long after everybody has been told that they may not have
-    arrived. The driver has no way of its own for this.
+    Otherwise it would retry for ever, and send the records long after the callers were told that they may be lost. The
+    driver has no method for this.
     """
     producer._closed = True  # noqa: SLF001
     sender = producer._sender.sender_task if producer._sender else None  # noqa: SLF001
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
-            # Cancelled once, it still waits for what is under way; cancelled again, it ends that too.
+            # The first cancellation still waits for the records under way; the second one ends that wait.
             while sender is not None and not sender.done():
                 sender.cancel()
                 await asyncio.sleep(_PATIENCE_SECONDS)

@@ -1,8 +1,9 @@
-"""Users' messages: many together, and by themselves when one of them was refused.
+"""Users' messages are sent together; if one is refused, each is sent by itself.
 
-A broker refuses a whole produce batch for one record. The driver then counts on from the sequence numbers of what was
-refused, so an idempotent producer is of no more use on that partition. Records that were refused together are sent
-again by a producer without sequence numbers, each as a batch of its own: there the answer is the record's own.
+A broker refuses a whole produce batch because of one record. The driver then goes on counting from the sequence numbers
+of the refused records, so an idempotent producer is of no more use on that partition. Records that were refused
+together are sent again by a producer without sequence numbers, each in its own batch, so that the answer is the
+record's own.
 """
 
 import asyncio
@@ -24,8 +25,6 @@ _TOPIC = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
 class _KafkaRecord(Struct, frozen=True):
-    """A message as the driver takes it."""
-
     topic: str
     key: bytes | None
     body: bytes
@@ -33,11 +32,11 @@ class _KafkaRecord(Struct, frozen=True):
 
 
 Records = Mapping[int, _KafkaRecord]
-"""Records by their places among the messages of a call."""
+"""Records by their index in the messages of a call."""
 
 
 class TopicDeliverer:
-    """See `Stream.deliver`. The driver's partitioner is Kafka's own: murmur2 of the key."""
+    """See `Stream.deliver`. The driver partitions as Kafka does: murmur2 of the key."""
 
     def __init__(
         self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
@@ -52,11 +51,10 @@ class TopicDeliverer:
             "max_request_size": max_record_bytes,
         }
         self._together = Producers({**options, "enable_idempotence": True, "max_batch_size": _BATCH_BYTES})
-        # A batch is full with whatever comes first.
+        # Every record fills a batch.
         self._singly = Producers({**options, "enable_idempotence": False, "max_batch_size": 1})
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
-        """See `Stream.deliver`. Never raises."""
         outcomes: dict[int, Outcome] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:
@@ -112,7 +110,7 @@ def _text(name: str) -> str:
 
 
 async def _send(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:
-    """Send them and write down the outcomes, but for those that were refused: these are returned."""
+    """Send the records and write down their outcomes; return the refused ones."""
     if not records:
         return {}
     async with producers.borrow() as producer:
@@ -135,7 +133,7 @@ def _outcomes(
 ) -> dict[int, Undeliverable]:
     refused = {}
     for place, future in pending.items():
-        # Where there is no answer yet, nobody will look at it any more.
+        # Without an answer by now, the deadline has passed.
         if future.cancel() or future.cancelled():
             continue
         error = future.exception()
@@ -151,5 +149,5 @@ def _outcomes(
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether the broker has answered that it did not take the batch and never will."""
+    """Whether the broker answered that it did not take the batch and never will."""
     return isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError)

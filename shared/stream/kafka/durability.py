@@ -1,10 +1,10 @@
-"""The settings of the brokers that our promises depend on.
+"""The brokers' settings that Carillon's promises depend on.
 
-A marker is a consumer offset: it must live as long as `stream.marker_retention_days` says. If `min.insync.replicas` is
-1, as by default, what a leader alone has counts as written. It is lost with the leader: records, a marker (then its
+A marker is a consumer offset: it must live for `stream.marker_retention_days`. If `min.insync.replicas` is 1, as by
+default, a record counts as written once the leader has it. It is lost with the leader: records, a marker (then its
 batch goes out twice) or the outcome of a transaction.
 
-A cluster may forbid us to ask (DescribeConfigs needs a right of its own). That is a warning, not a fault.
+A cluster may forbid Carillon to ask (DescribeConfigs needs a right of its own). That is a warning, not a fault.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ STAMPED_BY = "message.timestamp.type"
 CLEANUP = "cleanup.policy"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
-MANY_COPIES = 3  # with two, a second one that must have it would stop all writing when one is away
+MANY_COPIES = 3  # with two copies, one missing broker would stop all writing
 
 _BROKER, _TOPIC = 4, 2
 _MINUTES_A_DAY = 1_440
@@ -37,9 +37,9 @@ log = structlog.get_logger(__name__)
 
 
 def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
-    """The settings that a topic of ours with so many copies needs: with three, one may be away and a write still has
-    two. One that keeps its records for a time forgets them by nothing else, whatever the brokers' defaults are, and by
-    the brokers' clocks: those of who publishes may be wrong."""
+    """The settings of a new topic of Carillon's. With three copies, one may be away and a write still has two.
+    A topic with a retention forgets by age only, whatever the brokers' defaults are. Brokers set the time of a record,
+    because the clocks of publishers may be wrong."""
     configs = {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
     if topic.retention is None:
         return configs
@@ -48,7 +48,7 @@ def topic_configs(copies: int, topic: TopicSpec) -> dict[str, str]:
 
 
 async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *, days: float) -> None:
-    """Raise `Unavailable` if a broker forgets markers earlier than that. The deadline is the caller's."""
+    """Raise `Unavailable` if a broker forgets markers before `days`. The caller sets the deadline."""
     for node in nodes:
         minutes = int((await describe_broker(client, node, [RETENTION])).get(RETENTION) or -1)
         if 0 <= minutes < days * _MINUTES_A_DAY:
@@ -59,8 +59,8 @@ async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *
 
 
 async def check_topic_retention(client: AIOKafkaClient, topics: Mapping[str, TopicSpec]) -> None:
-    """Raise `Unavailable` for one of these topics that forgets earlier than is said of it, by age or by size, or that
-    keeps only the last record of a key. The deadline is the caller's."""
+    """Raise `Unavailable` if a topic is compacted, or forgets before its retention, by age or by size. The caller
+    sets the deadline."""
     kept = {name: topic.retention for name, topic in topics.items() if topic.retention is not None}
     if not kept:
         return
@@ -86,7 +86,7 @@ def _check_retention(name: str, config: Mapping[str, str | None], wanted: timede
 
 
 async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) -> None:
-    """Log each of these topics that has three copies or more and is written when its leader alone has it."""
+    """Log each topic with three copies or more that counts records as written once the leader alone has them."""
     node = client.get_random_node()
     if node is None:
         raise Unavailable("Kafka: no broker is known")
@@ -99,21 +99,20 @@ async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) ->
 
 
 async def describe_broker(client: AIOKafkaClient, node: int, names: Sequence[str]) -> Mapping[str, str | None]:
-    """These settings of a broker; those that we may not see are left out."""
+    """These settings of a broker, without those that Carillon may not see."""
     return (await _describe(client, node, [(_BROKER, str(node), [*names])])).get(str(node), {})
 
 
 async def describe_topics(
     client: AIOKafkaClient, node: int, topics: Iterable[str], names: Sequence[str]
 ) -> Mapping[str, Mapping[str, str | None]]:
-    """These settings of each of the topics, those that hold; topics that we may not see are left out."""
+    """The effective settings of each topic, without topics that Carillon may not see."""
     return await _describe(client, node, [(_TOPIC, topic, [*names]) for topic in topics])
 
 
 async def _describe(
     client: AIOKafkaClient, node: int, resources: Sequence[tuple[int, str, list[str]]]
 ) -> dict[str, Mapping[str, str | None]]:
-    """The configuration of those of these resources that we may see."""
     reply = await client.send(node, DescribeConfigsRequest(list(resources)))
     found: dict[str, Mapping[str, str | None]] = {}
     for code, _, _, name, entries in reply.resources:

@@ -1,4 +1,4 @@
-"""The questions of `carillon doctor` to Kafka. No topic is made, and no record is written."""
+"""The questions of `carillon doctor` to Kafka. They create no topic and write no record."""
 
 import asyncio
 import re
@@ -24,13 +24,13 @@ _END_TXN, _SINCE_4_0 = 26, 5
 
 
 def kafka_addresses(url: str) -> list[tuple[str, int]]:
-    """The hosts and ports that a URL of Kafka names."""
+    """The hosts and ports in a URL of Kafka."""
     servers = collect_hosts(urlsplit(url).netloc.rpartition("@")[2], randomize=False)
     return [(host, port) for host, port, _ in servers]
 
 
 def is_older_than_4_0(versions: Any) -> bool:
-    """Whether a broker that answers so to `ApiVersions` may show a marker late."""
+    """Whether a broker with this answer to `ApiVersions` may show a marker late."""
     newest = {key: highest for key, _, highest in versions.api_versions}
     return bool(newest.get(_END_TXN, 0) < _SINCE_4_0)
 
@@ -38,8 +38,7 @@ def is_older_than_4_0(versions: Any) -> bool:
 async def try_transaction(
     options: Mapping[str, Any], request_seconds: float, ledger_topic: str, timeout_seconds: float
 ) -> None:
-    """Begin a transaction with an offset of the ledger in it, and abort it. Raises `Unavailable`. A ledger that is
-    missing is waited for."""
+    """Begin a transaction with an offset of the ledger, and abort it. A missing ledger is waited for."""
     producer = AIOKafkaProducer(
         **options,
         transactional_id=f"carillon-doctor-{secrets.token_hex(12)}",  # two doctors with one id would fence each other
@@ -58,7 +57,8 @@ async def try_transaction(
 
 
 class TopicFacts(Struct, frozen=True):
-    """A topic: its partitions, the least of their copies, how many have no leader, and the settings that we may see."""
+    """A topic: `copies` is the smallest number of a partition, `leaderless` counts partitions without a leader,
+    `settings` are those that Carillon may see."""
 
     name: str
     partitions: int
@@ -68,7 +68,7 @@ class TopicFacts(Struct, frozen=True):
 
 
 class KafkaInspection:
-    """Questions to a cluster. All raise `Unavailable`."""
+    """Questions of the doctor to a cluster."""
 
     def __init__(
         self,
@@ -81,11 +81,10 @@ class KafkaInspection:
         self._timeout_seconds = timeout_seconds
 
     async def find_brokers(self) -> dict[int, bool]:
-        """Each broker, asked at the address that the cluster tells of it, and whether it is older than 4.0."""
+        """Ask each broker at its advertised address whether it is older than 4.0."""
         return {node: is_older_than_4_0(reply) for node, reply in sorted((await self._read_versions()).items())}
 
     async def read_topics(self, pattern: str, settings: Sequence[str]) -> dict[str, TopicFacts]:
-        """The topics whose whole name matches."""
         async with self._ask() as client:
             node = client.get_random_node()
             if node is None:
@@ -105,7 +104,6 @@ class KafkaInspection:
         }
 
     async def read_brokers(self, settings: Sequence[str]) -> dict[int, Mapping[str, str | None]]:
-        """These settings of every broker."""
         async with self._ask() as client:
             nodes = [broker.nodeId for broker in client.cluster.brokers()]
             return {node: await describe_broker(client, node, settings) for node in nodes}

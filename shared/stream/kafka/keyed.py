@@ -1,8 +1,8 @@
-"""Appending by keys: each record to the partition of its key, and a partition's records one call after the other.
+"""Appending by keys: each record goes to the partition of its key; a partition takes the records of one call at a time.
 
-append ──> the partition has acknowledged all before ──> handed to the driver at once
-             ├─ it has not: its line, for which a call waits no longer than its patience
-             └─ no producer is open: a turn behind those who wait for one, until the deadline
+append ──> the partition has acknowledged all records before ──> handed to the driver at once
+             ├─ it has not: the records join its line; the call waits at most `patience_seconds`
+             └─ no producer is open: the call takes its turn to open one, until the deadline
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _Handed = tuple[SharedProducer, Sequence[PartOfCall]]
 
 
 class KeyedAppends:
-    """Appends records by their keys, with the producer of the moment."""
+    """Appends records by their keys with the current producer."""
 
     def __init__(self, producers: Producers, *, timeout_seconds: float) -> None:
         self._producers = producers
@@ -38,7 +38,6 @@ class KeyedAppends:
     async def append(
         self, topic: str, records: Records, *, patience_seconds: float, seconds: float
     ) -> Sequence[LateRecords]:
-        """See `Stream.append`."""
         clock = asyncio.get_running_loop().time
         until, deadline = clock() + patience_seconds, clock() + seconds
         if self._producers.is_open and not self._handing:
@@ -67,7 +66,7 @@ class KeyedAppends:
         return [LateRecords(part.places, translate(part.done)) for part in parts if not is_well(part.done)]
 
     async def _hand_over_in_turn(self, topic: str, records: Records, deadline: float) -> _Handed:
-        """Hand over once a producer is open, behind those who waited for it before."""
+        """Hand over when a producer is open, after the calls that waited before."""
         with translate_errors():
             async with asyncio.timeout_at(deadline), self._turn:
                 return await self._hand_over(topic, records, deadline)

@@ -1,4 +1,4 @@
-"""Lanes: a few transactional producers, each in one batch's hands at a time."""
+"""Lanes: a few transactional producers; each serves one batch at a time."""
 
 import asyncio
 import secrets
@@ -22,9 +22,9 @@ _ABORT_SECONDS = 5.0
 
 
 class KafkaLane:
-    """One transactional producer. `usable` turns false, for good, when a transaction was not committed for certain.
+    """A transactional producer. `usable` turns false for good if a transaction was not certainly committed.
 
-    Not even after a confirmed abort: aiokafka counts on from the sequence numbers of the refused records, and the
+    That includes a confirmed abort: aiokafka goes on counting from the sequence numbers of the refused records, and the
     broker then refuses the next ones too.
     """
 
@@ -39,15 +39,14 @@ class KafkaLane:
         self._timeout_seconds = timeout_seconds
 
     async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
-        """See `shared.stream.Lane`. The deadline is half the transaction's time-out, so that the broker gives up
-        later than we do."""
+        """The deadline is half the transaction's time-out, so that the broker gives up later than this process."""
         self.usable = False
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await self._producer.begin_transaction()
                 pending = await append(self._producer, topic, records, self._framing)
                 await fault("send.in_transaction")
-                # A commit succeeds even when records failed: look at every one before the marker is sent.
+                # A commit succeeds even if records failed: check every record before the marker is sent.
                 if failures := await wait_for_all(pending):
                     raise _RecordsFailed(failures)
                 marker = entry(self._ledger_topic, batch, self.id, part)
@@ -61,7 +60,7 @@ class KafkaLane:
         self.usable = True
 
     async def stop(self) -> None:
-        """End the producer; an open transaction is left to its time-out or to whoever fences it."""
+        """End the producer. An open transaction ends by its time-out, or when a process fences it."""
         await stop(self._producer)
 
     async def _abort(self, cause: "_RecordsFailed") -> None:
@@ -74,15 +73,13 @@ class KafkaLane:
 
 
 class _RecordsFailed(Exception):
-    """Some of a transaction's records were refused."""
-
     def __init__(self, failures: Sequence[BaseException]) -> None:
         super().__init__(f"{len(failures)} produce batches failed: {failures[0]!r}")
         self.final = any(isinstance(failure, KafkaError) and not failure.retriable for failure in failures)
 
 
 class Lanes:
-    """A bounded pool of lanes. Those that are lost are replaced by new ones with new ids."""
+    """A bounded pool of lanes. A lost lane is replaced by one with a new id."""
 
     def __init__(
         self,
@@ -115,7 +112,6 @@ class Lanes:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[KafkaLane]:
-        """A lane of one's own. Raises `Unavailable` when none can be started."""
         async with self._permits:
             lane = self._idle.pop() if self._idle else await self._start_lane()
             try:
@@ -128,23 +124,23 @@ class Lanes:
                     self._end(lane)
 
     def discard(self, lane_id: str) -> None:
-        """Forget an idle lane that is about to be fenced."""
+        """Drop an idle lane that is about to be fenced."""
         for lane in [lane for lane in self._idle if lane.id == lane_id]:
             self._idle.remove(lane)
             self._end(lane)
 
     async def fence(self, lane_id: str) -> None:
-        """Abort what the lane has open and make every later commit of it fail. Raises `Unavailable`."""
+        """Abort the lane's open transaction and make every later commit of it fail."""
         producer = await self._start(lane_id)
         await stop(producer)
 
     async def close(self) -> None:
-        """End every idle lane."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(lane.stop() for lane in idle), *self._ending)
 
     async def _start_lane(self) -> KafkaLane:
-        # Random and never used again; started before anybody can read the id, and so fence it too early.
+        # Random and never used again. The producer starts before another process can read the id and fence it too
+        # early.
         lane_id = f"carillon-{secrets.token_hex(12)}"
         producer = await self._start(lane_id)
         return KafkaLane(
@@ -171,5 +167,5 @@ class Lanes:
         task.add_done_callback(self._ending.discard)
 
 
-# Few, large produce batches cost least. The broker's default limit for one is 1,048,588 bytes.
+# Few large produce batches cost least. The broker's default limit for one is 1,048,588 bytes.
 _BATCH_BYTES = 960 * 1024

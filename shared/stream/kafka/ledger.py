@@ -1,4 +1,4 @@
-"""The ledger: what each slot of a job committed last, kept as consumer offsets of a group per job."""
+"""The ledger: the last marker that each slot of a job committed, kept as consumer offsets of a group per job."""
 
 import asyncio
 from typing import Any
@@ -17,14 +17,14 @@ from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.connections import translate_errors
 from shared.stream.kafka.servers import KafkaServers
 
-# The broker's own limit is 4,096; one byte more kills the producer.
+# The broker's limit is 4,096; one byte more kills the producer.
 _METADATA_BYTES = 4_000
 _NOTHING_COMMITTED = -1
 
 
 class Marker(Struct, frozen=True, array_like=True):
-    """The marker of a transaction: the batch, the lane that sent it, and the part. (A marker of the first version
-    ends with the receipt: its batch has one part.)"""
+    """The marker of a transaction: the batch, the lane that sent it, and the part. A marker of the first version
+    ends after the receipt: its batch has one part."""
 
     batch: str
     lane: str
@@ -52,7 +52,7 @@ def entry(topic: str, batch: Batch, lane: str, part: BatchPart) -> dict[TopicPar
 
 
 class Ledger:
-    """Reads markers, on a connection of its own. Its answer is final only for a lane that has been fenced."""
+    """Reads markers over its own connection. An answer is final only for a fenced lane."""
 
     def __init__(self, servers: KafkaServers, *, client_id: str, topic: str, timeout_seconds: float) -> None:
         self._servers = servers
@@ -63,8 +63,7 @@ class Ledger:
         self._lock = asyncio.Lock()
 
     async def part(self, batch: Batch) -> BatchPart | None:
-        """The part that the batch's owner committed by its last take, `None` for nothing. Raises `Unavailable` for any
-        doubt."""
+        """The part that the batch's owner committed since its last take, or `None`. Any doubt raises `Unavailable`."""
         async with self._lock:
             try:
                 with translate_errors():
@@ -75,14 +74,13 @@ class Ledger:
                 await self.close()
                 raise
         if offset > batch.ordinal:
-            # The chain has gone on without this batch being settled: never conclude that it did not go out.
+            # The chain went on before this batch was settled: do not conclude that the batch did not go out.
             raise Unavailable(f"the marker of slot {batch.slot} is beyond batch {batch.id}")
         if marker is None or (marker.batch, marker.lane, marker.number) != (batch.id, batch.owner, batch.parts + 1):
             return None
         return BatchPart(marker.receipt, marker.number, marker.next)
 
     async def close(self) -> None:
-        """Close the connection; the next read opens another."""
         client, self._client = self._client, None
         if client is not None:
             await close(client)
@@ -98,7 +96,7 @@ class Ledger:
 
 
 def _marker(reply: Any, topic: str, partition: int) -> tuple[int, Marker | None]:
-    """Only a reply without an error in which the partition is present may say that there is no marker."""
+    """Find the marker. Only a reply without an error that contains the partition may say that there is none."""
     _raise_for(reply.error_code)
     for name, partitions in reply.topics:
         for number, offset, metadata, code in partitions:

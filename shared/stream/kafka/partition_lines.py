@@ -1,7 +1,7 @@
-"""The records that go to one partition, one call's after the other's.
+"""Lines of records before each partition: one call's records after the other's.
 
-The driver takes nothing for a partition that has not drained what it took before: whoever handed it more would wait
-there, with all records that go elsewhere. So what comes meanwhile waits in a line of its own, and goes together next.
+The driver takes no records for a partition until it has sent those that it took before: a caller would wait there,
+with all its records for other partitions. So later records wait in a line for their partition, and go together next.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ from shared.stream.kafka.producers import Producers
 BATCH_BYTES = 256 * 1024
 
 Records = Sequence[tuple[bytes, bytes]]
-"""Keys, each with its value."""
+"""Keys and values."""
 
 
 class PartOfCall(Struct, frozen=True):
-    """A call's records of one partition, by their places; `is_behind` tells that they wait for others' first."""
+    """A call's records for one partition; `places` are their indexes, `is_behind` means that they wait for other
+    calls."""
 
     places: Sequence[int]
     done: asyncio.Future[Any]
@@ -37,7 +38,7 @@ class PartOfCall(Struct, frozen=True):
 
 
 class PartitionLine:
-    """The records that go to one partition. At most one call's records are with the driver; the others wait here."""
+    """The records for one partition. The driver holds those of at most one call; the others wait here."""
 
     def __init__(self, producers: Producers, topic: str, partition: int, *, timeout_seconds: float) -> None:
         self._producers = producers
@@ -49,16 +50,16 @@ class PartitionLine:
 
     @property
     def is_free(self) -> bool:
-        """Whether all that it took before is acknowledged, or failed."""
+        """Whether all earlier records were acknowledged or failed."""
         return (self._handed is None or self._handed.done()) and not self._waiting.is_busy
 
     async def hand_over(self, producer: AIOKafkaProducer, batch: BatchBuilder) -> "asyncio.Future[RecordMetadata]":
-        """Hand a batch to the driver, which takes it at once while the line is free."""
+        """Hand a batch to the driver. The driver takes it at once while the line is free."""
         self._handed = await producer.send_batch(batch, self._topic, partition=self._partition)
         return self._handed
 
     def wait_for_turn(self, records: Records, deadline: float) -> "asyncio.Future[None]":
-        """Have these appended once it is their turn, if that comes before `deadline`, by the loop's clock."""
+        """Append the records in their turn, if the turn comes before `deadline` (the loop's clock)."""
         done = self._waiting.ask(records)
         done.add_done_callback(look_at)
         asyncio.get_running_loop().call_at(deadline, _give_up, done)
@@ -85,7 +86,7 @@ class PartitionLine:
 
 
 class PartitionLines:
-    """The lines of all partitions that have had something."""
+    """The lines of all partitions that have had records."""
 
     def __init__(self, producers: Producers, *, timeout_seconds: float) -> None:
         self._producers = producers
@@ -95,8 +96,7 @@ class PartitionLines:
     async def hand_over(
         self, producer: AIOKafkaProducer, topic: str, records: Records, deadline: float
     ) -> Sequence[PartOfCall]:
-        """Hand each record to the driver, or to the line of its key's partition: the parts that these make of the call.
-        Raises the driver's errors."""
+        """Hand each record to the driver, or to its partition's line. Raises the driver's errors."""
         partitions, keys = sorted(await producer.partitions_for(topic)), [key for key, _ in records]
         parts: list[PartOfCall] = []
         try:
@@ -122,7 +122,7 @@ class PartitionLines:
 
 
 def _make_one_batch(producer: AIOKafkaProducer, records: Records) -> BatchBuilder | None:
-    """All of the records in one batch, if they go into one."""
+    """All records as one batch; `None` if they do not fit."""
     if _size(records) > BATCH_BYTES:
         return None
     batch, count = _fill(producer, records)
@@ -130,7 +130,7 @@ def _make_one_batch(producer: AIOKafkaProducer, records: Records) -> BatchBuilde
 
 
 def _batches(producer: AIOKafkaProducer, records: Records) -> Iterator[BatchBuilder]:
-    """The records as produce batches. One that is too large for any has a batch to itself, for the broker to judge."""
+    """The records as produce batches. A record that is too large gets its own batch, so that the broker judges it."""
     first = 0
     while first < len(records):
         batch, count = _fill(producer, records[first:])
@@ -139,7 +139,7 @@ def _batches(producer: AIOKafkaProducer, records: Records) -> Iterator[BatchBuil
 
 
 def _fill(producer: AIOKafkaProducer, records: Records) -> tuple[BatchBuilder, int]:
-    """A batch of as many of the first records as go into one, and how many these are."""
+    """A batch of the first records that fit, and their number."""
     headers = [(name, value.encode()) for name, value in record_headers().items()]
     batch, count = producer.create_batch(), 0
     for key, value in records:

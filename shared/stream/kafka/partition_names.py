@@ -1,4 +1,4 @@
-"""Partitions by their names, `topic/number`, as everybody else calls them."""
+"""Partitions are named `topic/number` outside of the driver."""
 
 from aiokafka.structs import TopicPartition
 
@@ -9,6 +9,6 @@ def name_of(partition: TopicPartition) -> str:
 
 
 def partition_of(name: str) -> TopicPartition:
-    """The partition of this name."""
+    """The partition of a name."""
     topic, _, number = name.rpartition("/")
     return TopicPartition(topic, int(number))

@@ -1,7 +1,7 @@
-"""Which partition a key belongs to: murmur2 of its bytes, as Kafka's own producers have it.
+"""The partition of a key: murmur2 of its bytes, as in Kafka's own producers.
 
-The driver's own murmur2 is right, and takes 25 microseconds for a key of a hundred bytes. Here many keys go together:
-four bytes of each of them at a time.
+The driver's murmur2 is right, but takes 25 microseconds for a key of a hundred bytes. This module hashes many keys
+together, four bytes of each at a time.
 """
 
 from collections import defaultdict
@@ -11,14 +11,14 @@ from aiokafka.partitioner import murmur2
 
 _SEED, _MIX, _SHIFT = 0x9747B28C, 0x5BD1E995, 24
 _POSITIVE = 0x7FFFFFFF
-_WORTH_IT = 8  # fewer keys cost more together than one by one
+_WORTH_IT = 8  # with fewer keys, numpy costs more than it saves
 
 
 def partitions_of(keys: Sequence[bytes], count: int) -> list[int]:
-    """The place, among so many partitions in their order, of each of the keys."""
+    """The partition number of each key, of `count` partitions."""
     if len(keys) < _WORTH_IT:
         return [(murmur2(key) & _POSITIVE) % count for key in keys]
-    # With numpy, which whoever publishes little does without.
+    # numpy is imported here: a process that publishes little does without it.
     import numpy as np
 
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
@@ -31,7 +31,7 @@ def partitions_of(keys: Sequence[bytes], count: int) -> list[int]:
         words = padded[:, place] * mix
         words = (words ^ (words >> np.uint32(_SHIFT))) * mix
         hashes = np.where(place < whole, (hashes * mix) ^ words, hashes)
-    # What is left of a key stands in the word behind its whole ones, and the padding is zero.
+    # The word after a key's whole words holds its last bytes; the padding is zero.
     ends = padded[np.arange(len(keys)), whole]
     hashes = np.where(left > 0, (hashes ^ ends) * mix, hashes)
     hashes = (hashes ^ (hashes >> np.uint32(13))) * mix
@@ -41,7 +41,7 @@ def partitions_of(keys: Sequence[bytes], count: int) -> list[int]:
 
 
 def places_by_partition(keys: Sequence[bytes], count: int) -> Mapping[int, Sequence[int]]:
-    """The places, among these, of the keys that belong to each of so many partitions."""
+    """The indexes of the keys that belong to each of `count` partitions."""
     found: defaultdict[int, list[int]] = defaultdict(list)
     for place, number in enumerate(partitions_of(keys, count)):
         found[number].append(place)

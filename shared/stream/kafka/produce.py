@@ -1,6 +1,6 @@
-"""Getting many records into a producer fast: whole produce batches, spread over the topic's partitions.
+"""Hand many records to a producer fast: whole produce batches, spread over the topic's partitions.
 
-`send_batch` with batches that we make is many times faster than `send` (measured in `tests/bench/RESULTS.md`).
+`send_batch` with batches made here is many times faster than `send` (measured in `tests/bench/RESULTS.md`).
 """
 
 import asyncio
@@ -20,8 +20,7 @@ Pending = list[asyncio.Future[RecordMetadata]]
 
 
 class Framing(Struct, frozen=True):
-    """How records become produce batches: at most so many bytes each before they are compressed, of a transaction or
-    not."""
+    """How records become produce batches. `most_bytes` counts before compression."""
 
     most_bytes: int
     compression: str
@@ -29,11 +28,11 @@ class Framing(Struct, frozen=True):
 
 
 async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes], framing: Framing) -> Pending:
-    """Hand all records to the producer; what is returned resolves when the brokers have them.
+    """Hand all records to the producer; the futures resolve when the brokers have them.
 
-    A record that does not fit a batch is passed on by itself, for the broker to judge.
+    A record that does not fit a batch gets its own, so that the broker judges it.
     """
-    # With numpy, which whoever only reads the stream or delivers single messages does without.
+    # numpy is imported here: a process that only reads the stream or delivers single messages does without it.
     from shared.stream.kafka.record_batch import RecordBatch, cut, encode_headers
 
     partitions = sorted(await producer.partitions_for(topic))
@@ -58,12 +57,12 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
 
 
 async def wait_for_all(pending: Sequence[asyncio.Future[Any]]) -> list[BaseException]:
-    """Wait for every one; returns what went wrong."""
+    """Wait for all futures; return their errors."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
 
 def forget(pending: Pending) -> None:
-    """Let go what was handed over: the rest of it failed, and nobody will ask these futures again."""
+    """Retrieve the errors of these futures later, so that asyncio does not log them: their call has failed."""
     for future in pending:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

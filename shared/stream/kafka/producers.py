@@ -1,4 +1,4 @@
-"""One producer that many calls use at the same time, replaced as soon as one of them has reason to mistrust it."""
+"""A producer that many calls share; it is replaced when one of them mistrusts it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
@@ -11,7 +11,7 @@ from shared.stream.kafka.connections import abandon, stop
 
 
 class SharedProducer:
-    """A started producer. A user that sets `usable` to false lets the others finish with it; nobody begins anew."""
+    """A started producer. After `usable` turns false, present users finish with it and no new one begins."""
 
     def __init__(self, producer: AIOKafkaProducer) -> None:
         self.producer = producer
@@ -20,20 +20,19 @@ class SharedProducer:
         self.topics: set[str] = set()
 
     def mistrust(self) -> None:
-        """Have nobody begin anew with it."""
         self.usable = False
 
     async def send(
         self, topic: str, body: bytes, key: bytes | None, headers: list[tuple[str, bytes]]
     ) -> asyncio.Future[object]:
-        """The future resolves when the replicas in sync have the record. Raises the driver's errors."""
+        """Return a future that resolves when the replicas in sync have the record. Raises the driver's errors."""
         self.topics.add(topic)
         sent: asyncio.Future[object] = await self.producer.send(topic, body, key=key, headers=headers)
         return sent
 
 
 class Producers:
-    """The producer of the moment, made with these options of the driver's."""
+    """The current producer, made with these options of the driver."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -43,12 +42,12 @@ class Producers:
 
     @property
     def is_open(self) -> bool:
-        """Whether a producer is at hand, which costs no look at the cluster."""
+        """Whether a usable producer exists. This asks no broker."""
         return self._current is not None and self._current.usable
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[SharedProducer]:
-        """The producer of the moment. Raises the driver's errors when none can be started."""
+        """Borrow the current producer. Raises the driver's errors if none can be started."""
         shared = await self.take()
         try:
             yield shared
@@ -58,25 +57,24 @@ class Producers:
         self.give_back(shared, usable=True)
 
     async def take(self) -> SharedProducer:
-        """The same, which whoever takes it gives back."""
+        """Borrow the current producer; the caller gives it back."""
         shared = await self._start()
         shared.users += 1
         return shared
 
     def give_back(self, shared: SharedProducer, *, usable: bool) -> None:
-        """End this use of it; where it is not usable any more, nobody begins anew with it."""
         shared.usable = shared.usable and usable
         shared.users -= 1
         self._end_if_left(shared)
 
     def give_up(self, topics: Iterable[str]) -> None:
-        """Give up a producer that has used one of these, which are gone: it would ask again, and so have it made."""
+        """Give up a producer that used one of these deleted topics: its metadata requests would create the topic
+        again."""
         if self._current is not None and not self._current.topics.isdisjoint(topics):
             self._current.usable = False
             self._end_if_left(self._current)
 
     async def close(self) -> None:
-        """End the producer."""
         current, self._current = self._current, None
         if current is not None:
             self._end(stop(current.producer))

@@ -1,4 +1,4 @@
-"""Plain, idempotent publishing outside of any transaction."""
+"""Idempotent publishing outside of any transaction."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from shared.stream.kafka.servers import KafkaServers
 
 
 class Publisher:
-    """One idempotent producer for all calls, opened at the first use and again after a failure.
+    """An idempotent producer for all calls, opened at the first use and again after a failure.
 
-    It has one request for a partition on its way at a time, and numbers what it sends: so whatever it sends again
-    takes the place that it had, and neither comes twice nor overtakes.
+    It has one request per partition on its way and numbers its records. So a record that it sends again keeps its
+    place: none comes twice or overtakes another.
     """
 
     def __init__(
@@ -37,7 +37,6 @@ class Publisher:
         self._timeout_seconds = timeout_seconds
 
     async def publish(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes] | None) -> None:
-        """See `Stream.publish`."""
         if keys is None:
             await self._append_anywhere(topic, values)
             return
@@ -48,7 +47,6 @@ class Publisher:
     async def append(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes], *, patience_seconds: float, seconds: float
     ) -> Sequence[LateRecords]:
-        """See `Stream.append`."""
         check_keys(values, keys)
         records = list(zip(keys, values, strict=True))
         return await self._keyed.append(topic, records, patience_seconds=patience_seconds, seconds=seconds)

@@ -1,7 +1,8 @@
 """Ranges of a topic's partitions, found by time, and their records, read without a group.
 
 A range belongs to one log, known by its topic's id. The driver reads by the topic's name and would go on in a topic
-that was made anew. So the ids are asked after each fetch: what came from another log is dropped, and the range is over.
+that was created anew. So the reader asks for the ids after each fetch: records of another log are dropped, and the
+range is over.
 """
 
 import asyncio
@@ -41,10 +42,10 @@ async def find_ranges(
     async with _connections(servers, f"{client_id}-ranges", timeout_seconds) as (consumer, client):
         with translate_errors():
             async with asyncio.timeout(timeout_seconds):
-                # Asked for now: what the driver has by itself may be older than the topic.
+                # Asked for now: the driver's own metadata may be older than the topic.
                 found = (await client.fetch_all_metadata()).partitions_for_topic(topic) or ()
                 partitions = [TopicPartition(topic, number) for number in found]
-                consumer.assign(partitions)  # it learns the leaders of its own partitions alone
+                consumer.assign(partitions)  # the consumer learns only the leaders of its assigned partitions
                 consumer.pause(*partitions)
                 firsts = await consumer.beginning_offsets(partitions)
                 ends = await consumer.end_offsets(partitions)
@@ -61,7 +62,7 @@ async def find_ranges(
 async def open_ranges(
     servers: KafkaServers, ranges: Mapping[str, LogRange], *, client_id: str, timeout_seconds: float
 ) -> AsyncIterator["KafkaRangeReader"]:
-    """A reader of these ranges for as long as the block runs."""
+    """Open a reader of these ranges."""
     async with _connections(servers, f"{client_id}-replay", timeout_seconds) as (consumer, client):
         yield KafkaRangeReader(consumer, client, ranges)
 
@@ -96,7 +97,6 @@ class KafkaRangeReader:
         return [chunk for chunk in chunks if chunk is not None]
 
     def _chunk(self, partition: TopicPartition, records: list[ConsumerRecord], position: int, log: str) -> Chunk | None:
-        """The records that were read of a partition; `None` for nothing new."""
         range, name = self._left[partition], name_of(partition)
         mine = [record for record in records if range.begins <= record.offset < range.ends] if log == range.log else []
         is_read = log != range.log or position >= range.ends
@@ -112,7 +112,7 @@ class KafkaRangeReader:
 async def _find(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int], at: datetime
 ) -> dict[TopicPartition, int]:
-    """The first record of each partition that is not older; behind the last one where there is none."""
+    """The offset of the first record of each partition that is not older than `at`; the end if there is none."""
     found = await consumer.offsets_for_times(dict.fromkeys(ends, max(ms(at), 0))) if ends else {}
     return {partition: end if (place := found[partition]) is None else place.offset for partition, end in ends.items()}
 
@@ -125,7 +125,7 @@ async def _connections(
         **servers.options(client_id),
         isolation_level="read_committed",
         enable_auto_commit=False,
-        # Where the records are gone that a range begins with, reading goes on at the earliest that is there.
+        # If the first records of a range are gone, reading begins at the earliest that exists.
         auto_offset_reset="earliest",
         fetch_max_bytes=_MAX_BYTES,
         max_partition_fetch_bytes=_MAX_PARTITION_BYTES,
@@ -136,7 +136,8 @@ async def _connections(
             async with asyncio.timeout(timeout_seconds):
                 client = await connect(servers, client_id=f"{client_id}-ids")
                 await consumer.start()
-                # The driver's own task has begun by then: `stop` takes the end of one that has not for our own.
+                # Lets the driver's task begin: `stop` mistakes the end of a task that has not begun for its own
+                # cancellation.
                 await asyncio.sleep(0)
         yield consumer, client
     finally:

@@ -1,13 +1,12 @@
-"""A group member that reads committed records and starts at positions that somebody else keeps.
+"""A group member that reads committed records and starts at positions kept outside of Kafka.
 
-A rebalance hands out partitions at any time, and the driver begins to fetch them at once, from a place of its own
-choice. So a partition is **seated** first: its position is looked up and sought by `read` itself, where a failure
-reaches the caller and is tried again. Records of a partition without a seat in the present assignment are dropped; they
-are read again.
+A rebalance hands out partitions at any time, and the driver begins to fetch them at once, from a position of its own
+choice. So a partition is **seated** first: `read` looks up its position and seeks it, so that a failure reaches the
+caller and is tried again. Records of a partition without a seat in the present assignment are dropped and read again.
 
-A seat belongs to one log, known by its topic's id. The driver reads by the topic's name and would go on at its offset
-in a topic that was made anew. So the ids are asked again after each fetch, and what came from another log is dropped:
-its partition loses the seat, and the next seat begins where the new log's position says.
+A seat belongs to one log, known by its topic's id. The driver reads by the topic's name and would go on at the old
+offset in a topic that was created anew. So the reader asks for the ids after each fetch. Records of another log are
+dropped: their partition loses its seat, and the next seat begins at the new log's position.
 """
 
 import asyncio
@@ -39,22 +38,22 @@ _MAX_RECORDS = 20_000
 async def open_reader(
     servers: KafkaServers, pattern: str, *, group: str, client_id: str, positions: Positions | None
 ) -> AsyncIterator["KafkaReader"]:
-    """A reader for as long as the block runs. New topics that match show up within `_METADATA_SECONDS`."""
+    """A reader for the block. A new topic that matches shows up within `_METADATA_SECONDS`."""
     consumer = AIOKafkaConsumer(
         **servers.options(f"{client_id}-reader"),
         group_id=group,
         isolation_level="read_committed",
         enable_auto_commit=False,
-        # A position whose records are gone goes on at the earliest that is there.
+        # If the record at a position is gone, reading begins at the earliest that exists.
         auto_offset_reset="earliest",
         metadata_max_age_ms=_METADATA_SECONDS * 1000,
         fetch_max_bytes=32 * 1024 * 1024,
         max_partition_fetch_bytes=4 * 1024 * 1024,
     )
     seats = _Seats()
-    # The driver is content with a topic whose beginning matches.
+    # The driver matches only the beginning of a topic's name.
     consumer.subscribe(pattern=rf"(?:{pattern})\Z", listener=seats)
-    # The driver's own connections are taken by fetches that wait for records.
+    # A connection for the ids: fetches that wait for records block the driver's own.
     client: AIOKafkaClient | None = None
     try:
         with translate_errors():
@@ -69,10 +68,10 @@ async def open_reader(
 
 
 class _Seats(ConsumerRebalanceListener):
-    """The partitions of the present assignment whose position was sought, with the ids of their logs.
+    """The assigned partitions whose position was sought, with the ids of their logs.
 
-    `open` only from the end of a rebalance to the next one's beginning. In between the driver takes seeks for the old
-    assignment and gives records of the new one.
+    `open` is true from the end of a rebalance to the beginning of the next. In between, the driver seeks in the old
+    assignment and returns records of the new one.
     """
 
     def __init__(self) -> None:
@@ -120,7 +119,7 @@ class KafkaReader:
         ]
 
     def ends(self) -> Mapping[str, int]:
-        # While a rebalance begins, the driver has forgotten its partitions and we have not.
+        # When a rebalance begins, the driver forgets its partitions before this class does.
         with suppress(AssertionError):
             heard = {partition: self._consumer.last_stable_offset(partition) for partition in self._seats.taken}
             return {name_of(partition): end for partition, end in heard.items() if end is not None and end >= 0}
@@ -138,7 +137,7 @@ class KafkaReader:
                     await self._consumer.commit(mine)
 
     async def _fetch(self, wait_seconds: float) -> Mapping[TopicPartition, list[ConsumerRecord]]:
-        # During a rebalance the driver waits without regard to its own time-out.
+        # During a rebalance the driver ignores its own time-out.
         with translate_errors(), suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds + _REBALANCE_SECONDS):
                 found: Mapping[TopicPartition, list[ConsumerRecord]] = await self._consumer.getmany(
@@ -148,7 +147,6 @@ class KafkaReader:
         return {}
 
     async def _seat(self) -> None:
-        """Seek every assigned partition that has not been sought since the last rebalance."""
         if not self._seats.open:
             return
         rebalances = self._seats.rebalances
@@ -166,18 +164,18 @@ class KafkaReader:
         }
 
     async def _leave_other_logs(self, found: Iterable[TopicPartition]) -> None:
-        """Take the seats of those whose log is no longer the one that their position was asked for."""
+        """Take the seats of partitions whose log has changed since their position was asked for."""
         seated = {partition: self._seats.taken.pop(partition) for partition in found if partition in self._seats.taken}
         if not seated:
             return
         rebalances = self._seats.rebalances
-        # Without an answer they stay without a seat: what was fetched is dropped, and read again.
+        # Without an answer they stay without a seat: the fetched records are dropped and read again.
         logs = await self._logs(seated)
         if rebalances == self._seats.rebalances:
             self._seats.taken |= {partition: log for partition, log in seated.items() if logs.get(partition) == log}
 
     async def _logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """The ids of the logs of these partitions; those of a topic that is gone are missing."""
+        """The id of each partition's log. Partitions of deleted topics are missing."""
         topics = {partition.topic for partition in partitions}
         with translate_errors():
             async with asyncio.timeout(_IDS_SECONDS):
@@ -185,7 +183,7 @@ class KafkaReader:
         return {partition: ids[partition.topic] for partition in partitions if partition.topic in ids}
 
     def _seek(self, partition: TopicPartition, position: int) -> bool:
-        """`False` when the partition is no longer ours, or the driver is between two assignments."""
+        """Seek; false if the partition is no longer assigned, or the driver is between two assignments."""
         try:
             self._consumer.seek(partition, position)
         except (IllegalStateError, AssertionError):

@@ -1,14 +1,13 @@
 """Kafka's record batch, made at once from all its records.
 
-The format is the one of version 2 (the protocol guide, "Record Batch"): a header of 61 bytes, then the records, which a
-batch may compress together. Our records have no key, are all of one instant, and those of a batch have the same
-headers, mostly none. So of what stands around a record's value only three numbers vary: its length, its place, and the
-length of the value.
+The format is version 2 (protocol guide, "Record Batch"): a header of 61 bytes, then the records, which a batch may
+compress together. Carillon's records have no key and one timestamp, and those of a batch have the same headers, mostly
+none. So only three numbers around a value vary: the record's length, its index, and the value's length.
 
-aiokafka's builder takes a record at a time. This one costs a third of it and gives the same bytes, except where
-compressing makes records larger: some of these aiokafka sends compressed all the same. `tests/stream` holds it to
-aiokafka's own, and to what a consumer reads. aiokafka asks it for what its own builder has, names with an underscore
-among it.
+aiokafka's builder takes one record at a time. This one costs a third of it and makes the same bytes, except if
+compression makes the records larger: aiokafka sends some of those compressed. `tests/stream` compares it to aiokafka's
+builder and to the records that a consumer reads. aiokafka calls the methods of its own builder here, some with an
+underscore.
 """
 
 import struct
@@ -20,7 +19,7 @@ from aiokafka import codec
 from aiokafka.record.util import calc_crc32c
 from numpy.typing import NDArray
 
-# Its own fallback, where it has no wheel for a machine, is in Python; aiokafka's is in C.
+# Without a wheel for the machine, google-crc32c computes in Python; aiokafka's function is in C.
 checksum: Callable[[bytes], int] = google_crc32c.value if google_crc32c.implementation == "c" else calc_crc32c
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -31,8 +30,7 @@ _TRANSACTIONAL = 0x10
 
 NO_HEADERS = b"\0"
 _AROUND_BYTES = 15
-"""The fields around a value have at most so many bytes besides the headers: three numbers of up to four, and three
-constant bytes."""
+"""The most bytes around a value, besides the headers: three numbers of up to four bytes, and three constant bytes."""
 
 _ENCODERS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "gzip": (1, codec.gzip_encode),
@@ -42,7 +40,7 @@ _ENCODERS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 
 class RecordBatch:
-    """A batch of one instant (ms since the epoch), ready to go out as soon as its producer is known."""
+    """A batch with one timestamp (ms since the epoch); the producer's id is filled in when it is known."""
 
     def __init__(
         self,
@@ -63,25 +61,21 @@ class RecordBatch:
             self._compress(compression)
 
     def record_count(self) -> int:
-        """How many records it has."""
         return self._count
 
     def size(self) -> int:
-        """How many bytes it has."""
         return len(self._content)
 
-    def close(self) -> None:
-        """Nothing more can be added anyway."""
+    def close(self) -> None: ...
 
     def closed(self) -> bool:
-        """Whether nothing more can be added."""
         return True
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._producer = (producer_id, producer_epoch, base_sequence)
 
     def _build(self) -> bytearray:
-        """The batch as it goes out, each time again where it is sent again."""
+        """The bytes to send. A batch that is sent again is not built again."""
         if not self._is_built:
             content, last = self._content, self._count - 1
             length, times = len(content) - _FROM_LENGTH, (self._now_ms, self._now_ms)
@@ -93,7 +87,6 @@ class RecordBatch:
         return self._content
 
     def _compress(self, compression: str) -> None:
-        """Compress the records, unless that makes them no smaller."""
         attribute, encode = _ENCODERS[compression]
         records = bytes(self._content[_HEADER.size :])
         compressed = encode(records)
@@ -103,12 +96,12 @@ class RecordBatch:
 
 
 def cut(values: Sequence[bytes], most_bytes: int, header_bytes: int = 1) -> list[Sequence[bytes]]:
-    """The values as few batches of at most so many bytes, all of about the same size, so that no small one is left over
-    at the end. A value that is too large for any batch has one to itself."""
+    """Cut the values into the fewest batches of at most `most_bytes`, all of about the same size, so that no small
+    one is left over at the end. A value that is too large for a batch gets its own."""
     sizes = _lengths(values) + _AROUND_BYTES + header_bytes
     ends = np.cumsum(sizes)
     most = most_bytes - _HEADER.size
-    # An even part goes on to the end of the value that makes it full.
+    # An even part ends after the value that fills it.
     room = max(most - int(sizes.max(initial=0)), most // 2)
     total = int(sizes.sum())
     even = -(-total // -(-total // room)) if total else 0
@@ -123,14 +116,14 @@ def cut(values: Sequence[bytes], most_bytes: int, header_bytes: int = 1) -> list
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """The headers as they stand at a record's end: their number, then each name and value behind its length."""
+    """The headers at a record's end: their number, then each name and value after its length."""
     texts = [text.encode() for header in headers.items() for text in header]
     return _places[len(headers)] + b"".join(_places[len(text)] + text for text in texts)
 
 
 class _Varints(dict[int, bytes]):
-    """Whole numbers from 0 in the format's variable length (zigzag), with these bytes around them, made when they are
-    first asked for."""
+    """Whole numbers from 0 as zigzag varints, with constant bytes before and after. They are made when first asked
+    for."""
 
     def __init__(self, *, before: bytes = b"", after: bytes = b"") -> None:
         self._before = before
@@ -150,16 +143,16 @@ class _Varints(dict[int, bytes]):
 
 _REMEMBERED = 20_000
 _VARINT_ENDS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
-"""From these on, a number takes a byte more."""
+"""At each of these numbers, the varint grows by a byte."""
 
 _ATTRIBUTES_AND_TIME, _NO_KEY = b"\0\0", b"\x01"
-_sizes = _Varints(before=NO_HEADERS, after=_ATTRIBUTES_AND_TIME)  # behind the end of the record before
+_sizes = _Varints(before=NO_HEADERS, after=_ATTRIBUTES_AND_TIME)  # after the end of the previous record
 _places = _Varints()
 _value_lengths = _Varints(before=_NO_KEY)
 
 
 def _join(values: Sequence[bytes], headers: bytes) -> bytearray:
-    """The records, behind room for the batch's header. The headers at the end of each stand before the next one."""
+    """The records, after room for the batch's header. The headers of a record are written before the next record."""
     count = len(values)
     lengths, places = _lengths(values), np.arange(count)
     constant = len(_ATTRIBUTES_AND_TIME) + len(_NO_KEY) + len(headers)

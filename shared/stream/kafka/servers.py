@@ -1,6 +1,6 @@
-"""The brokers' addresses and the way in: the one value that every client of the driver's is made with.
+"""The brokers' addresses and the login: every client of the driver is made with this value.
 
-The URL says it all: `kafka://` is plain, `kafka+ssl://` is TLS, a user with a password logs in by `?mechanism=`.
+`kafka://` is plain, `kafka+ssl://` is TLS, a user with a password logs in by `?mechanism=`.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ _OPTIONS = _FILES | {"mechanism", "token_file"}
 
 
 class KafkaServers(Struct, frozen=True):
-    """Addresses, and what the driver wants to know of their security."""
+    """Addresses, and the driver's options of security."""
 
     addresses: str
     security: Mapping[str, Any] = {}
 
     @classmethod
     def read(cls, url: str, tls: TlsSettings) -> Self:
-        """The servers that the URL names. Raises `Invalid`, which repeats nothing of it."""
+        """Read the URL. Raises `Invalid`, which repeats nothing of the URL because it may contain a password."""
         try:
             parts = urlsplit(url)
             options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -54,12 +54,11 @@ class KafkaServers(Struct, frozen=True):
         return cls(addresses, {"security_protocol": protocol, **security, **context})
 
     def options(self, client_id: str) -> dict[str, Any]:
-        """The options that each client of the driver's takes to come here."""
         return {"bootstrap_servers": self.addresses, "client_id": client_id, **self.security}
 
     async def find_fault(self, client_id: str) -> str:
-        """Why the first broker does not let us in, empty where it does: the driver's own search for one logs that and
-        throws it away."""
+        """Return why the first broker refuses the connection, or an empty string: the driver logs its reason and drops
+        it."""
         host, port, _ = collect_hosts(self.addresses, randomize=False)[0]
         try:
             connection = await create_conn(host, port, client_id=client_id, **self.security)
@@ -100,13 +99,13 @@ def _login(login: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 class TokenFile(AbstractTokenProvider):
-    """A token that somebody else keeps fresh in a file, read for each connection."""
+    """A token from a file that another program keeps fresh; it is read for each connection."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
     async def token(self) -> str:
-        """The token of now. Raises the driver's error for a connection where there is none."""
+        """Read the token. Raises the driver's connection error if there is none."""
         try:
             return (await asyncio.to_thread(self._path.read_text, "ascii")).strip()
         except (OSError, ValueError) as error:

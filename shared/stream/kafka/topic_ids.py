@@ -1,7 +1,7 @@
-"""Which log stands behind a topic's name: the id that the cluster gives each topic when it is made.
+"""The id that the cluster gives a topic when it is created: it tells the log apart from an older one of the same name.
 
-The driver knows no version of the request that tells it, so this one is spelled out here (Metadata, version 12, which
-every broker since 4.0 answers).
+The driver lacks the version of the request that returns it, so the request is spelled out here (Metadata, version 12,
+which every broker since 4.0 answers).
 """
 
 from collections.abc import Iterable
@@ -100,7 +100,7 @@ class _TopicIdsRequest(Request[_TopicIdsRequestStruct]):
 
 
 async def topic_ids(client: AIOKafkaClient, topics: Iterable[str]) -> dict[str, str]:
-    """The ids of those of these topics that are there. The deadline is the caller's; raises the driver's errors."""
+    """The ids of the existing topics among these. The caller sets the deadline; raises the driver's errors."""
     node = client.get_random_node()
     if node is None:
         raise Unavailable("Kafka: no broker is known")

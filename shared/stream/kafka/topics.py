@@ -1,6 +1,7 @@
-"""Which topics take records: asked before anything is sent, because a producer that asks for a topic makes it.
+"""Find out whether a topic takes records before a producer sends any, because a producer that asks for a topic creates
+it.
 
-(A broker makes topics on demand unless told otherwise, and the driver's producer always asks it to.)
+A broker creates topics on demand unless told otherwise, and the driver's producer always asks for that.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ _KNOWN = 1_000
 
 
 class Topics:
-    """The known topics, for half a minute; a missing one is asked for each time."""
+    """The known topics, for 30 seconds; a missing topic is asked for each time."""
 
     def __init__(self, servers: KafkaServers, *, client_id: str) -> None:
         self._servers = servers
@@ -32,10 +33,8 @@ class Topics:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def find_refused(self, names: Iterable[str]) -> dict[str, Undeliverable]:
-        """Those of these topics that are missing or closed to us, and why. The deadline is the caller's.
-
-        Raises `Unavailable`, and the driver's errors.
-        """
+        """The topics that are missing or closed to Carillon, and why. The caller sets the deadline; raises the driver's
+        errors."""
         now = time.monotonic()
         asked = [name for name in names if self._known.get(name, 0.0) < now]
         if not asked:
@@ -48,12 +47,10 @@ class Topics:
                 raise
 
     def forget(self, names: Iterable[str]) -> None:
-        """Ask for them anew next time."""
         for name in names:
             self._known.pop(name, None)
 
     async def close(self) -> None:
-        """Close the connection."""
         self._abandon()
         await asyncio.gather(*self._closing)
 
