@@ -5,7 +5,7 @@ lagging secondary would show a running job as finished. Every move is a compare-
 `None` if another process moved first. If the reply of a compare-and-set is lost, a second read decides. Time is the
 database's: `$currentDate` sets the fields `changed_at`, and ages are compared with `Store.now()`.
 
-A query has equalities first and one range last, so that a real mongod and the stand-in server both use an index.
+A query has equalities first and one range last, so that a real mongod and the embedded server both use an index.
 """
 
 from collections.abc import Callable
