@@ -196,7 +196,7 @@ def larger(batch: Batch, lasted: float, patience: float) -> int:
 
 
 def is_hopeless(batch: Batch) -> bool:
-    """Whether fruitless takes have been so many that it will never be sent."""
+    """Whether it had too many fruitless takes ever to be sent."""
     return batch.fruitless >= _HOPELESS
 
 
