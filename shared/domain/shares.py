@@ -25,7 +25,6 @@ class Shares(Generic[Key]):
         return self._total
 
     def admits(self, key: Key) -> bool:
-        """Whether this key may take another unit."""
         return self._taken[key] < self._greed * (self.capacity - self._total)
 
     def take(self, key: Key, amount: int = 1) -> None:

@@ -20,7 +20,6 @@ class Imports:
         await make(self._imports)
 
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
-        """The known digests, by id."""
         keys = [f"{kind}/{id}" for id in ids]
         with translate_errors():
             found = await self._imports.find({"_id": {"$in": keys}}).to_list()

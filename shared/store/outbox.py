@@ -58,7 +58,6 @@ class Outbox:
         return [_codec.value(document) for document in taken]
 
     async def remove(self, events: Sequence[OwnEvent]) -> None:
-        """Delete published events."""
         with translate_errors():
             await self._events.delete_many({"_id": {"$in": [event.id for event in events]}})
 

@@ -83,7 +83,6 @@ class Token(Struct, frozen=True, kw_only=True):
 
     @property
     def owns(self) -> str:
-        """The namespace of the things scheduled with it."""
         return self.namespace or token_namespace(self.id)
 
     def why_refused(self, digest: str, now: datetime) -> str:
@@ -122,7 +121,6 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Hashable:
-        """The caller and their rights, to compare."""
         return self.namespace, self.name, self.token_id, self.rights
 
     @property
@@ -132,12 +130,10 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def apps_with_role(self) -> frozenset[str]:
-        """The ids of the apps over which the caller has a role by name."""
         return self.allowed_apps | apps_named(self.roles)
 
     @property
     def namespaces_with_role(self) -> frozenset[str]:
-        """The namespaces over which the caller has a role by name."""
         return namespaces_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
@@ -180,11 +176,9 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
     @property
     def owns(self) -> str:
-        """The namespace of the things that they have scheduled."""
         return self.namespace or self.id
 
     def covers(self, made_by: str) -> bool:
-        """Whether a schedule of this token in this namespace is paused."""
         everything = not self.shared and not self.paused
         return everything or made_by in {"", self.subject_id}
 

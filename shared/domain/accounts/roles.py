@@ -33,7 +33,6 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def covers(self, other: "Role") -> bool:
-        """Whether this role includes the other."""
         return _ORDER.index(self) >= _ORDER.index(other)
 
 

@@ -30,7 +30,6 @@ class WebSession(Struct, frozen=True, kw_only=True):
     agent: str = ""
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it has lasted too long, or was unused for too long."""
         return now >= self.ends_at or now >= self.seen_at + IDLE
 
     def is_sight_unnoted(self, now: datetime) -> bool:

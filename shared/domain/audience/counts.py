@@ -45,7 +45,6 @@ class Counted(Struct, frozen=True, kw_only=True):
         return round(found * max(self.total, self.scanned) / self.scanned) if self.scanned else None
 
     def by_zone(self, rules: ZoneRules) -> dict[str, int]:
-        """The devices of each zone of a localized job that has some."""
         found: Counter[str] = Counter()
         for text, devices in self.zones.items():
             found[zone_of(text, rules)] += devices
@@ -54,7 +53,6 @@ class Counted(Struct, frozen=True, kw_only=True):
         return dict(found)
 
     def rest_values(self) -> list[str | None]:
-        """The most frequent values of `tz` in the zone `REST`."""
         rest = {text: devices for text, devices in self.zones.items() if text is None or read_zone(text) is None}
         return [text for text, _ in Counter(rest).most_common(SHOWN_VALUES)]
 

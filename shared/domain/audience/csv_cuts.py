@@ -50,7 +50,6 @@ class Cutter:
         return self._cut(self._complete())
 
     def finish(self) -> list[ByteRange]:
-        """The last cut, if rows are left."""
         return self._cut([self._ends.size] if self._ends.size else [])
 
     def _hash(self, ids: Sequence[bytes]) -> Hashes:

@@ -80,7 +80,6 @@ def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
 
 
 def _open_quote(layout: Layout, at: int) -> int | None:
-    """The beginning of the quoted field around `at`."""
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None

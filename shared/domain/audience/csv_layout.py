@@ -120,7 +120,6 @@ def doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
 
 
 def _count_within(places: Iterable[Positions], starts: Positions, stops: Positions) -> Positions:
-    """The number of these places in each record."""
     counts: Positions = sum((at.searchsorted(stops) - at.searchsorted(starts) for at in places), np.zeros_like(starts))
     return counts
 
@@ -139,7 +138,6 @@ def _line_ends(content: bytes, codes: NDArray[np.uint8]) -> Positions:
 
 
 def _stops(content: bytes, codes: NDArray[np.uint8], last_bytes: Positions) -> Positions:
-    """The starts of the line ends with these last bytes."""
     if b"\r" not in content:
         return last_bytes
     stops: Positions = last_bytes - ((codes[last_bytes] == LF) & (codes[last_bytes - 1] == CR))

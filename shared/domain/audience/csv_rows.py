@@ -37,7 +37,6 @@ class Rows(Struct, frozen=True, eq=False):
     others: tuple[list[bytes], ...] = ()
 
     def parts(self, size: int) -> "Iterator[Rows]":
-        """These rows in groups of `size`."""
         for first in range(0, len(self.ids), size):
             part = slice(first, first + size)
             others = tuple(values[part] for values in self.others)

@@ -67,11 +67,9 @@ class Slicer:
         return self._reader.header
 
     def feed(self, chunk: bytes) -> list[Slice]:
-        """The rows that this chunk completes."""
         return [*self._slice(self._reader.feed(chunk))]
 
     def finish(self) -> list[Slice]:
-        """The last row, if it has no line end."""
         slices = [*self._slice(self._reader.finish())]
         if self._is_empty:
             raise Invalid(HEADER_ONLY, field=FIELD)

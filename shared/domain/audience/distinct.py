@@ -28,7 +28,6 @@ class Distinct:
 
     @property
     def count(self) -> int:
-        """The number of different hashes."""
         return len(self._kept) << self._halvings
 
     def _looked_at(

@@ -137,7 +137,6 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """The owner of its occurrences."""
         return owner_of(self.id)
 
     @property

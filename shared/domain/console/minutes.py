@@ -37,7 +37,6 @@ class MinuteCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime:
-        """The beginning of the minute."""
         return datetime.fromisoformat(self.id).replace(tzinfo=UTC)
 
 

@@ -58,7 +58,6 @@ class Attention(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The fault, with its count."""
         one, many = _NEEDS[self.kind]
         return f"{self.count:,} {one if self.count == 1 else many}"
 
@@ -101,7 +100,6 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> list[RunningProcess]:
-        """The processes that have shown a recent sign."""
         return [each for each in self.processes or () if each.state_at(self.as_of) is ProcessState.ALIVE]
 
     @property
@@ -111,7 +109,6 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     @property
     def recent(self) -> list[MinuteCounts]:
-        """The last five minutes."""
         return [minute for minute in self.minutes or () if minute.at > self.as_of - _RECENT]
 
 

@@ -72,7 +72,6 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 
     @property
     def recipients(self) -> int:
-        """The number of devices in the receipt."""
         return self.sent + self.failed + self.skipped + self.held_out
 
     def limit_entries(self) -> Self:

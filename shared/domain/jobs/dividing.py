@@ -48,7 +48,6 @@ def next_step(
 
 
 def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
-    """The found keys of each zone, and those left over from before."""
     left = {} if before is None else {zone: unpack_keys(content) for zone, content in before.left.items()}
     zones = sorted({*left, *found.keys})
     both = ((left.get(zone, NO_KEYS), found.keys.get(zone, NO_KEYS)) for zone in zones)

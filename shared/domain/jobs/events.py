@@ -34,7 +34,6 @@ class Doer(Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether a caller asked for it."""
         return self != BY_ITSELF
 
 

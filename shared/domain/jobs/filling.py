@@ -112,5 +112,4 @@ def _tag_text(value: Any) -> str:
 
 
 def _written_bytes(text: str) -> int:
-    """The bytes of a text between the quotes of a JSON string."""
     return len(dumps(text).encode()) - len('""')

@@ -36,12 +36,10 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def job_ids(self) -> tuple[str, ...]:
-        """The ids of its jobs, in the order of their zones."""
         return tuple(zone_job_id(self, start.zone) for start in self.zones)
 
     @property
     def job_keys(self) -> tuple[str, ...]:
-        """The keys of its jobs, in the order of their zones."""
         return tuple(job_key(job_id, self.job.incarnation) for job_id in self.job_ids)
 
 

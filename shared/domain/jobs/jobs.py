@@ -195,7 +195,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def unplanned(self) -> bool:
-        """Whether its plan has not begun."""
         return self.plan.source is None
 
     @property
@@ -241,7 +240,6 @@ class Standing(Struct, frozen=True):
 
     @property
     def feeds(self) -> bool:
-        """Whether its batches may go to the broker."""
         return self.status is JobStatus.RUNNING
 
     def feeds_batch(self, ordinal: int) -> bool:

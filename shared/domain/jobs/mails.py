@@ -165,7 +165,6 @@ def write_letter(
 
 
 def _noun(job: Job) -> str:
-    """The kind of the job, as a word before "job"."""
     return "message" if job.credential_id else "push"
 
 
@@ -332,7 +331,6 @@ def _filter_lines(filters: Mapping[str, str]) -> str:
 
 
 def _table(facts: Mapping[str, str]) -> str:
-    """One line for each fact that is not empty."""
     return "\n".join(_line(label, value) for label, value in facts.items() if value)
 
 

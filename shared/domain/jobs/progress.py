@@ -38,7 +38,6 @@ class Meter:
         self._recent = 0
 
     def add(self, batch: Settled) -> None:
-        """Count the finished recipients of a batch."""
         if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
             self._recent += batch.receipt.recipients
             self._since = min(self._since, batch.taken_at or batch.changed_at)

@@ -18,7 +18,7 @@ from shared.domain.messages.pacing import (
 _SECOND = 1_000_000
 _CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
 _FARTHEST_EVER_US = FARTHEST_US + FIRST_IN_LINE_US + _SECOND
-"""No clock reads further ahead than this of its own later reading."""
+"""A pace has no instants further ahead than this of its own clock's present time."""
 
 
 def is_of_another_clock(pace: Pace, *, clock: str, rate: float, now_us: int, guard: PaceGuard) -> bool:

@@ -34,7 +34,6 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def unsent(self) -> int:
-        """The number of uncalled messages."""
         return max(self.planned - sum(self.by_state.values()), 0)
 
     @property

@@ -33,7 +33,6 @@ class Bounces(Struct, frozen=True):
     outcomes: int = 0
 
     def without(self, earlier: "Bounces") -> "Bounces":
-        """The difference since then."""
         return Bounces(self.bounced - earlier.bounced, self.outcomes - earlier.outcomes)
 
 

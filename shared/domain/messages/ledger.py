@@ -96,7 +96,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `attempt` counts its calls; `round` is the job's at the last call. While it is `sending`, `owner` names the caller,
     and until `until` (the database's time) no other worker may judge the outcome. `refused` counts fruitless attempts,
     `too_fast` the calls since the last of them. `ref` is the provider's name for it (`ref_of`). `repeats_within` names
-    the account at the call if a second call does no harm there. Every change raises `v`. A message without a job is a
+    the provider at the call if a second call does no harm there. Every change raises `v`. A message without a job is a
     `single` one, and `pending` until nothing is left to do; `ledger_since` is the end of that, and `personal_since` the
     same until it is redacted. A redacted message has an empty `to` and `detail`. `locale` is that of its template if it
     differs from the job's.

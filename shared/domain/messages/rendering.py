@@ -90,7 +90,6 @@ class _Values:
         self._ready: dict[tuple[str, TextKind], TextColumn] = {}
 
     def column(self, tag: str, kind: TextKind) -> TextColumn:
-        """The tag's values for such a text, one for each recipient."""
         ready = self._ready.get((tag, kind))
         if ready is None:
             ready = self._ready[tag, kind] = self._make_ready(tag, kind)
@@ -304,7 +303,6 @@ def _texts_of(part: _Part) -> Iterator[_Text]:
 
 
 def _column_of(part: _Part, values: _Values) -> Iterable[Any]:
-    """The values of this part, one for each recipient."""
     match part:
         case _Fixed():
             return repeat(part.value, values.count)

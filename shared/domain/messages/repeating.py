@@ -6,15 +6,14 @@ from shared.domain.messages.ledger import Message
 
 
 class Repeating(Struct, frozen=True):
-    """The repeatable messages with an unknown outcome: all if `wanted`, otherwise those called at the account `within`,
-    which drops second calls."""
+    """The repeatable messages with an unknown outcome: all if `wanted`, otherwise those called at the provider that
+    `within` names, which drops second calls."""
 
     wanted: bool = False
     within: str = ""
 
     @property
     def allows_own(self) -> bool:
-        """Whether a message of the present call is sent again."""
         return self.wanted or bool(self.within)
 
     def allows(self, message: Message) -> bool:

@@ -13,7 +13,6 @@ class Share(Struct, frozen=True):
     share: int = 1
 
     def after(self, size: int) -> "Share":
-        """After a batch of `size` recipients got a place."""
         return replace(self, had=self.had + size / self.share)
 
 

@@ -39,7 +39,6 @@ class SingleWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
     transactional: bool = True
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it is too late to send it."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -52,5 +51,4 @@ class SendLease(Struct, frozen=True, kw_only=True):
     changed_at: datetime | None = None
 
     def is_held(self, now: datetime) -> bool:
-        """Whether a worker holds it, by this time of the database."""
         return bool(self.owner) and self.changed_at is not None and now - self.changed_at < SILENCE

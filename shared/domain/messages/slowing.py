@@ -27,5 +27,5 @@ def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta 
 
 
 def lift(pace: Pace) -> Pace:
-    """The pace without the provider's pause, which an operator knows to be over. A slowed rate stays slowed."""
+    """The pace without the provider's pause, which a caller knows to be over. A slowed rate stays slowed."""
     return replace(pace, seq=pace.seq + 1, hold_until_us=0)

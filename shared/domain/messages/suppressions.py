@@ -57,7 +57,6 @@ class Suppression(Struct, frozen=True, kw_only=True):
         return self.cause is not SuppressionCause.UNSUBSCRIBE
 
     def holds_for(self, list_name: str) -> bool:
-        """Whether it includes messages of this list."""
         return self.list in (EVERYTHING, list_name)
 
 

@@ -185,7 +185,6 @@ class Fold:
 
     @property
     def counted(self) -> int:
-        """The number of counted records."""
         return sum(self.counts.values())
 
     def add(self, values: Iterable[bytes | None], upto: int) -> None:

@@ -47,7 +47,6 @@ class Rendered(Struct, frozen=True):
     receipt: Receipt
 
     def count_bytes(self) -> int:
-        """The bytes of all records together."""
         return sum(map(len, self.records))
 
 
@@ -187,7 +186,6 @@ def _table(names: Sequence[str], locales: Iterable[str], by_name: Mapping[str, M
 
 
 def _spread(frames: Mapping[int, Frame], choices: _Choices) -> list[Sequence[bytes]]:
-    """The parts of each device's frame, a column for each part."""
     if len(frames) == 1:
         [frame] = frames.values()
         return [[part] * len(choices) for part in frame]

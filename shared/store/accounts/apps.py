@@ -95,7 +95,6 @@ class Apps:
         return await with_ids(self._apps, _codec, app_ids)
 
     async def ids_of(self, bundle_ids: Sequence[str]) -> dict[str, str]:
-        """The ids of the apps, by bundle id."""
         with translate_errors():
             found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
         return {document["bundle_id"]: document["_id"] for document in found}

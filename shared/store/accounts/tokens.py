@@ -44,7 +44,7 @@ class Tokens:
 
     async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
         """The tokens that act in these namespaces."""
-        # A token with the namespace of its id does not name it.
+        # A token whose namespace follows from its id does not store it.
         ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
         owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
         with translate_errors():
@@ -58,7 +58,7 @@ class Tokens:
         with translate_errors():
             if await self._tokens.find_one(query, {"_id": 1}) is not None:
                 return True
-            # A token with the namespace of its id does not name it.
+            # A token whose namespace follows from its id does not store it.
             owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
             found = await self._tokens.find_one(owner, {"_id": 1})
         return found is not None and found["_id"] != token.id

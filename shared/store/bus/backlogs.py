@@ -92,7 +92,6 @@ class BusBacklogs:
         return await run_transaction(self._database, transact)
 
     async def _read(self, queue: str, session: AsyncClientSession) -> tuple[Sequence[ChunkHead], Backlog | None]:
-        """The first chunks of a queue, and its whole backlog."""
         heads = await read_first_heads(self._chunks, {"queue": queue}, _CHUNKS, session)
         summed = await self._chunks.aggregate(sum_of_chunks({"queue": queue}), session=session)
         return heads, next(map(backlog_of, await summed.to_list()), None)
@@ -128,7 +127,6 @@ def _letter(
 
 
 def _ends(places: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The first and the last place of each partition."""
     by_partition: dict[str, list[int]] = {}
     for partition, offset in places:
         by_partition.setdefault(partition, []).append(offset)

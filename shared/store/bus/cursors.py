@@ -57,7 +57,6 @@ class Cursors:
         await self._cursors.delete_one({"_id": queue}, session=session)
 
     async def read(self, queues: Sequence[str]) -> dict[str, Cursor]:
-        """The existing cursors, by queue."""
         with translate_errors():
             found = await self._cursors.find({"_id": {"$in": list(queues)}}, batch_size=len(queues) + 1).to_list()
         return {cursor.id: cursor for cursor in map(cursor_codec.value, found)}

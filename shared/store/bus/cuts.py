@@ -39,7 +39,6 @@ class CursorCut(Struct, frozen=True):
 
     @property
     def after(self) -> Cursor:
-        """The cursor after the cut."""
         return self.cursor.after_cut(len(self.cut.deliveries), self.cut.events)
 
 
@@ -59,7 +58,6 @@ class BusCuts:
         await make(self._cursors)
 
     def open_session(self) -> OwnSession:
-        """A session to cut or settle in."""
         return OwnSession(self._database)
 
     async def end_sessions(self, names: Iterable[str]) -> None:

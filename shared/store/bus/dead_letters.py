@@ -55,7 +55,6 @@ class BusDeadLetters:
             return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def estimate_count(self) -> int:
-        """The approximate number, of all namespaces."""
         with translate_errors():
             return await self._letters.estimated_document_count()
 

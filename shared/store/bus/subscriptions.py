@@ -57,12 +57,10 @@ class SubscriptionWrite(Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether the namespace has one more by it."""
         return self.before is None or self.before.state is SubscriptionStatus.REMOVED
 
     @property
     def has_more_topics(self) -> bool:
-        """Whether it has more topics than before."""
         return len(_topics_of(self.after)) > len(_topics_of(self.before))
 
     @property
@@ -113,7 +111,6 @@ class BusSubscriptions:
         self._writer = RegistryWriter(database)
 
     async def setup(self) -> None:
-        """Make the indexes and the registry."""
         await self._writer.setup()
         await self._subscriptions.create_index([("namespace", ASCENDING), ("key", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("topics", ASCENDING)], sparse=True)

@@ -131,7 +131,6 @@ class BusTopics:
         return await self._writer.write(transact, now=now)
 
     async def read_gone(self, names: Sequence[str]) -> tuple[FormerChoice, ...]:
-        """See `read_gone_topics`."""
         with translate_errors():
             return await read_gone_topics(self._database, names)
 

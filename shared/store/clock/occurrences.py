@@ -131,7 +131,6 @@ class Occurrences:
         return {document["_id"] for document in found}
 
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
-        """Delete finished occurrences."""
         await self._write([DeleteMany(query) for query in _claims(claimed)])
 
     async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:

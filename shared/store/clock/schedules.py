@@ -74,7 +74,6 @@ class Schedules:
         await self._meta.update_one(_COPIES, {"$set": note}, upsert=True)
 
     async def _copy_labels(self) -> None:
-        """Give each schedule the labels of its definition."""
         fields = {"namespace": 1, "key": 1, "generation": 1, "definition": 1, _LABELS: 1}
         async for document in self._schedules.find(_MAY_HAVE_LABELS, fields, batch_size=_BATCH):
             definition = _definitions.decode(document["definition"])
@@ -145,7 +144,6 @@ class Schedules:
             return await self._schedules.count_documents(query, limit=most)
 
     async def count_pending(self, namespace: str) -> int:
-        """The number of a namespace's schedules that are not finished."""
         query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
         with translate_errors():
             return await self._schedules.count_documents(query)

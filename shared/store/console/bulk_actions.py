@@ -84,7 +84,6 @@ class BulkActions:
         return await self._set({"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, BulkState.FAILED))}}, fields)
 
     async def release(self, action: BulkAction) -> None:
-        """Release the action to other workers."""
         await self._set(_hold(action) | {"open": True}, {"leased_until": EPOCH})
 
     async def cancel(self, id: str, *, by: str, at: datetime) -> BulkAction | None:

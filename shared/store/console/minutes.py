@@ -39,7 +39,6 @@ class Minutes:
 
 
 def _paths(counts: Counts) -> list[tuple[str, Any]]:
-    """The counts by their paths in the document."""
     nested = [
         (f"{field}.{key}", count) for field, value in counts.items() if not isinstance(value, int)
         for key, count in value.items()

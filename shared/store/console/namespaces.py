@@ -29,7 +29,6 @@ class NamespaceLists:
         await self._tokens.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
 
     async def page(self, *, after: str = "", limit: int) -> Page[str]:
-        """The namespaces after `after`, by name."""
         found = {
             *await self._read(self._users, "email", {}, user_namespace(""), after, limit + 1),
             *await self._read(

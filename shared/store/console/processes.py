@@ -34,7 +34,6 @@ class Processes:
             await self._processes.update_one(key, {"$set": fields, "$currentDate": {"seen_at": True}}, upsert=True)
 
     async def forget(self, process_id: str) -> None:
-        """Delete a process that has ended."""
         with translate_errors():
             await self._processes.delete_one({"_id": process_id})
 

@@ -43,7 +43,6 @@ class BatchSums:
         return await read_page(self._batches, query, batch_of, order=("ordinal",), limit=limit, batch=_BATCH)
 
     async def job_ids(self, *, after: str, limit: int) -> list[str]:
-        """The jobs with batches after `after`, in order."""
         return await read_values(self._batches, "job_id", after=after, limit=limit)
 
     async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
@@ -65,7 +64,6 @@ class BatchSums:
         return {group.pop("_id"): Totals(**group) for group in groups}
 
     async def counts(self, job_id: str) -> Counts:
-        """The numbers of planned, settled and failed batches."""
         pipeline: list[Document] = [
             {"$match": {"job_id": job_id, "status": {"$ne": END}}},
             {

@@ -85,7 +85,6 @@ class Batches:
         return sorted(Head(head["ordinal"], is_unfed(BatchStatus(head["status"]))) for head in lowest)
 
     async def find_settled(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
-        """The ordinals of the settled ones."""
         query = {"_id": {"$in": [batch_id(job_id, ordinal) for ordinal in ordinals]}, "settled": True}
         with translate_errors():
             return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
@@ -158,7 +157,8 @@ class Batches:
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.DROPPED, {"settled": True})
 
     async def drop_unsent(self, job_id: str, job_round: int = 0) -> int:
-        """Drop the batches of a job, stopped in this round, that no lane owns or has begun; returns the number."""
+        """Drop the batches of a job, stopped in this round, that no lane owns or left with messages written ahead;
+        returns the number."""
         unsent = {
             "status": {"$in": sorted(sources(TRANSITIONS, BatchStatus.DROPPED))},
             "tally.sending": {"$not": {"$gt": 0}},

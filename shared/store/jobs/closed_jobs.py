@@ -25,7 +25,6 @@ class ClosedJobs:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the indexes for retention."""
         await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
         await self._jobs.create_index([("removing", ASCENDING)], sparse=True)
         await self._jobs.create_index([(field, ASCENDING) for field in ("open", "changed_at", "created_at")])
@@ -91,12 +90,10 @@ class ClosedJobs:
             return [key_of(each) async for each in self._jobs.find(query, KEY_FIELDS).limit(limit)]
 
     async def find_removing_services(self) -> set[str]:
-        """The services of the jobs that are being removed."""
         with translate_errors():
             return set(await self._jobs.distinct("service", {"removing": True}))
 
     async def has_kept_in(self, group_id: str) -> bool:
-        """Whether a group has jobs that are not being removed."""
         with translate_errors():
             return await self._jobs.find_one({"group_id": group_id, "removing": None}, {"_id": 1}) is not None
 

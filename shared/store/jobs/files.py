@@ -79,7 +79,6 @@ class Files:
         return None if page is None else page.cuts
 
     async def end(self, plan_id: str, *, pages: int, users: int, repeated: int) -> None:
-        """Record the end of the file."""
         change = {"pages": pages, "users": users, "repeated": repeated}
         with translate_errors():
             await self._files.update_one({"_id": plan_id}, {"$set": change})

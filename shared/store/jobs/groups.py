@@ -52,7 +52,6 @@ class Groups:
                 yield _codec.value(document)
 
     async def mark_complete(self, group_id: str) -> None:
-        """Record that all its jobs are stored."""
         with translate_errors():
             await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
 

@@ -120,7 +120,6 @@ class Templates:
         return await read_page(self._templates, query, _codec.value, order=("_id",), limit=limit)
 
     async def find_named(self, app_id: str, names: Sequence[str]) -> list[Template]:
-        """The app's templates with one of these names, in all locales."""
         cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}}, batch_size=BATCH)
         return [template async for template in _codec.values(cursor)]
 

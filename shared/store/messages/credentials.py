@@ -69,7 +69,6 @@ class Credentials:
         return {credential.id: credential for credential in map(_codec.value, found)}
 
     async def find_named(self, app_id: str, name: str) -> Credential | None:
-        """The app's own credential with this name."""
         with translate_errors():
             return _codec.maybe(await self._credentials.find_one({"app_id": app_id, "name": name}, _WITHOUT_TRAFFIC))
 
@@ -142,7 +141,6 @@ class Credentials:
             return await self._credentials.count_documents(_sealed_otherwise(key))
 
     async def has_some(self) -> bool:
-        """Whether there is any."""
         with translate_errors():
             return await self._credentials.find_one({}, {"_id": 1}) is not None
 
@@ -165,7 +163,6 @@ class Credentials:
         return noted.matched_count == 1
 
     async def count_uses(self, credential_id: str) -> int:
-        """The number of `note_use` calls for it."""
         with translate_errors():
             found = await self._credentials.find_one({"_id": credential_id}, {"uses": 1})
         uses: int = (found or {}).get("uses", 0)

@@ -47,7 +47,6 @@ class RunningJob(Struct, frozen=True):
     had: float | None
 
     def rank(self, *, by_age: bool) -> Rank:
-        """Its place in the order of its credential's jobs."""
         return (0.0 if by_age else self.had or 0.0, self.created_at, self.key)
 
 
@@ -71,14 +70,12 @@ class MessageJobs:
         await self._jobs.create_index([("incarnation", ASCENDING)])
 
     async def lists_of(self, incarnations: Collection[str]) -> dict[str, str]:
-        """The list of each existing incarnation."""
         fields = {"_id": 0, "incarnation": 1, "options": 1}
         with translate_errors():
             found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
         return {job["incarnation"]: msgspec.json.decode(job["options"]).get("list", EVERYTHING) for job in found}
 
     async def sources_of(self, incarnations: Collection[str]) -> dict[str, MessageSource]:
-        """The job, template and locale of each existing incarnation."""
         fields = {"incarnation": 1, "template_names": 1, "options": 1}
         with translate_errors():
             found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
@@ -137,7 +134,6 @@ class MessageJobs:
             await self._jobs.update_one(one_job(job_key), [{"$set": {"had": counted}}])
 
     async def get_resending(self, job_key: str) -> Resending:
-        """The messages that a reopened job sends again."""
         with translate_errors():
             found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
         states: Sequence[str] = (found or {}).get("resend", ())

@@ -107,7 +107,6 @@ class KeptLedgers:
         return await run_transaction(self._database, transact, seconds=_TRANSACTION_SECONDS)
 
     async def end_forgetting(self, job_key: str) -> None:
-        """Record that the removal is complete."""
         with translate_errors():
             await self._jobs.update_one(
                 one_job(job_key) | {"forgetting": True},

@@ -133,7 +133,6 @@ class MessageLedger:
         return {}
 
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
-        """The entries of a job's batch, by id."""
         with translate_errors():
             found = await self._messages.find(beginning_with(batch_prefix(incarnation, ordinal))).to_list()
         return {message.id: message for message in map(_codec.value, found)}

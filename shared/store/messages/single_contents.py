@@ -56,7 +56,6 @@ class SingleContents:
         return {document["_id"]: document["content"] for document in found}
 
     async def find_missing(self, message_ids: Collection[str]) -> set[str]:
-        """The messages without a content."""
         with translate_errors():
             found = await self._contents.find({"_id": {"$in": sorted(message_ids)}}, {"_id": 1}).to_list()
         return {*message_ids} - {document["_id"] for document in found}

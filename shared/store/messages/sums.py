@@ -64,7 +64,6 @@ class MessageSums:
         return before, [*batches, *({"tally": tally} for tally in told)], after
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
-        """The number of uncalled messages of these jobs."""
         return sum((await self.count_unsent_of(job_keys)).values())
 
     async def count_unsent_of(self, job_keys: Sequence[str]) -> dict[str, int]:
