@@ -30,13 +30,11 @@ class Idempotency(Struct, frozen=True):
     whole: str = ""
 
     def is_same(self, other: "Idempotency") -> bool:
-        """Whether both are of the same request."""
         return self.key == other.key and (
             self.digest == other.digest or (self.whole != "" and self.whole == other.whole)
         )
 
     def refuse(self, other: "Idempotency") -> Invalid:
-        """The error for another request with this key."""
         differences = name_differences(self.parts, other.parts) if self.parts and other.parts else ""
         return Invalid(f"this key was used for another request{differences}", field="Idempotency-Key")
 

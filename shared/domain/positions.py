@@ -54,7 +54,6 @@ class LogEnds(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, id: str, ranges: Mapping[str, LogRange]) -> "LogEnds":
-        """The ends of these ranges, which are in one log."""
         offsets = tuple(sorted((name, range.ends) for name, range in ranges.items()))
         return cls(id=id, log=next((range.log for range in ranges.values()), ""), offsets=offsets)
 

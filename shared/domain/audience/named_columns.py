@@ -21,7 +21,6 @@ class NamedColumns(Struct, frozen=True):
     ids: str = ""
 
     def check(self, recipients: int) -> None:
-        """Raise `Invalid` if these are too many."""
         check_count(recipients, self.most)
 
 

@@ -66,7 +66,6 @@ def _without_what_is_cut(chunk: QueuedChunk) -> QueuedChunk:
 
 
 def _fit(first: QueuedChunk, second: QueuedChunk, limits: FoldLimits) -> bool:
-    """Whether two chunks may be merged."""
     arrivals = (*first.arrivals, *second.arrivals)
     size = sum(map(len, (*first.events, *second.events)))
     is_near = max(arrivals) - min(arrivals) <= MOST_APART // timedelta(milliseconds=1)

@@ -31,7 +31,6 @@ class Cursor(Struct, frozen=True, kw_only=True):
     health: ReceiverHealth = ReceiverHealth()
 
     def after_cut(self, deliveries: int, events: int) -> "Cursor":
-        """The cursor after another cut."""
         return replace(
             self,
             v=self.v + 1,
@@ -41,7 +40,6 @@ class Cursor(Struct, frozen=True, kw_only=True):
         )
 
     def after_call(self, ms: int) -> "Cursor":
-        """The cursor after a call of this duration."""
         mean = ms if self.mean_ms == 0 else self.mean_ms * (1 - _LATEST) + ms * _LATEST
         return replace(self, mean_ms=round(mean, 3))
 

@@ -121,7 +121,6 @@ class Collectors:
         return [found for found in wanted_by if _may_see(found, event)] if is_own(event.topic) else wanted_by
 
     def cost(self, topic: str) -> int:
-        """The cost of `find` for an event of this topic."""
         return self._costs[topic]
 
     def _add(self, subscription: EventSubscription) -> None:
@@ -169,7 +168,6 @@ class EventChunk:
         self.size += len(encoded)
 
     def has_room(self, size: int, arrival: int, limits: FoldLimits) -> bool:
-        """Whether an event of this size and arrival fits."""
         is_near = not self.arrivals or abs(arrival - self.arrivals[0]) <= _APART_MS
         return is_near and len(self.events) < limits.chunk_events and self.size + size <= limits.chunk_bytes
 
@@ -226,14 +224,12 @@ class BusFold:
         ]
 
     def _find_left(self, entry: LogEntry, wanted_by: list[Collector]) -> list[Collector]:
-        """The collectors that do not have the event yet."""
         begun = self._begun.get(entry.partition)
         if begun is None or begun.offset != entry.offset:
             return wanted_by
         return [collector for collector in wanted_by if collector.queue > begun.upto]
 
     def _bring(self, entry: LogEntry, event: BusEvent, wanted_by: Sequence[Collector]) -> bool:
-        """Whether all of them got it."""
         encoded = _encode(entry, event, wanted_by)
         brought = sum(len(encoded[collector.is_native]) for collector in wanted_by)
         if self._has_room(wanted_by, encoded, brought, self._arrival_of(event)):

@@ -97,7 +97,6 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last finished attempt failed."""
         return self.failures > 0
 
     def pause(self, care: Care) -> timedelta:

@@ -113,7 +113,6 @@ class Replay(Struct, frozen=True, kw_only=True):
 
     @property
     def subscription(self) -> str:
-        """The id of its subscription."""
         return subscription_of(self.queue)
 
     @property
@@ -123,12 +122,10 @@ class Replay(Struct, frozen=True, kw_only=True):
 
     @property
     def read(self) -> int:
-        """The number of records that it has read."""
         return sum(max(min(span.at, span.ends) - span.begins, 0) for span in self.spans)
 
     @property
     def ranges_left(self) -> dict[str, LogRange]:
-        """The ranges left to read."""
         return {span.partition: LogRange(span.at, span.ends, span.log) for span in self.spans if not span.is_read}
 
 

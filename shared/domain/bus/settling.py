@@ -109,7 +109,6 @@ def _close(cursor: Cursor, delivery: EventDelivery) -> Cursor:
 
 
 def _keep_some(attempts: tuple[DeliveryAttempt, ...], latest: DeliveryAttempt) -> tuple[DeliveryAttempt, ...]:
-    """The first three attempts and the last three."""
     every = (*attempts, latest)
     if len(every) <= _FIRST_ATTEMPTS + _LAST_ATTEMPTS:
         return every

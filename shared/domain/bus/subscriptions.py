@@ -121,7 +121,6 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
 
     @property
     def timeout(self) -> timedelta:
-        """The waiting time of its first event."""
         return timedelta(milliseconds=self.timeout_ms)
 
     @property
@@ -134,7 +133,6 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
 
     @property
     def most_open(self) -> int:
-        """The maximum of its open deliveries."""
         return 1 if self.ordered else OPEN_DELIVERIES
 
 

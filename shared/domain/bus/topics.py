@@ -45,7 +45,6 @@ class Topic(Struct, frozen=True, kw_only=True):
         return self.owner in ("", namespace)
 
     def check_subscriber(self, namespace: str, *, field: str) -> None:
-        """Raise `PrivateTopic` if this namespace may not subscribe."""
         if self.private and self.owner != namespace:
             rule = f"the topic {self.id} is private: only its owner subscribes to it"
             raise PrivateTopic(rule, field=field, value=self.id)

@@ -84,7 +84,6 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def is_poisonous(self) -> bool:
-        """Whether it is no longer attempted."""
         return self.begun >= _UNENDED_ATTEMPTS
 
     @property

@@ -91,7 +91,6 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     count: int = 0
 
     def outcome_at(self, now: datetime) -> ActOutcome:
-        """The outcome as known at that moment."""
         if self.outcome is ActOutcome.BEGUN and self.at < now - UNKNOWN_AFTER:
             return ActOutcome.UNKNOWN
         return self.outcome

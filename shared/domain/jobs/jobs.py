@@ -209,7 +209,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def standing(self) -> "Standing":
-        """The fields that decide about its batches."""
         return Standing(self.status, self.plan.end, self.expires_at, self.service, self.credential_id, self.reopening)
 
 

@@ -54,7 +54,6 @@ class JobSums:
 
     @property
     def by_reason(self) -> Receipt:
-        """The reasons and the locales of the settled batches."""
         return Receipt(reasons=dict(+self._reasons), locales=dict(+self._locales))
 
     @property
@@ -63,7 +62,6 @@ class JobSums:
         return list(self._recent.values())
 
     def put(self, ordinal: int, counts: BatchCounts) -> None:
-        """Replace the counts of a batch."""
         packed, known = _encoder.encode(counts), self._packed.get(ordinal)
         if packed == known:
             return

@@ -49,12 +49,10 @@ class FileUpload(Struct, frozen=True, kw_only=True):
 
     @property
     def in_order(self) -> Sequence[tuple[int, UploadedPart]]:
-        """The parts, each with its number, in order."""
         return sorted((int(number), part) for number, part in self.parts.items())
 
     @property
     def size(self) -> int:
-        """The bytes so far."""
         return sum(part.size for part in self.parts.values())
 
     @property

@@ -53,7 +53,6 @@ class Bounds(Struct, frozen=True):
     clock: str
 
     def read(self, now_us: int) -> Reading:
-        """The time at this moment of the local clock."""
         drift = max(now_us - self.at_us, 0) * _DRIFT
         least, most = self.least - drift, self.most + drift
         return Reading(now_us + int(least), max(int(most - least), 0), self.clock)

@@ -43,7 +43,6 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def reasons(self) -> dict[str, int]:
-        """The counts of reasons."""
         found = {name.removeprefix(_REASONS): count for name, count in self.tally.items() if name.startswith(_REASONS)}
         return {reason: count for reason, count in found.items() if count}
 

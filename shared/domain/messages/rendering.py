@@ -224,7 +224,6 @@ class MessageTexts:
     def _split_by_locale(
         self, columns: Mapping[str, TextColumn], count: int
     ) -> Iterator[tuple[str, Sequence[int], Mapping[str, TextColumn]]]:
-        """The locale of each template, its recipients, and their columns."""
         locales = columns.get(LOCALE)
         if locales is None or len(self._bodies) == 1:
             yield self._default, range(count), columns

@@ -51,7 +51,6 @@ class Listing(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @property
     def of_everything(self) -> "Listing":
-        """The same recipient, of all lists."""
         return Listing(self.app_id, self.channel, self.address_hash)
 
 

@@ -72,7 +72,6 @@ class BusDeliveries:
         return [delivery_codec.value(document["first"]) for document in found]
 
     async def with_ids(self, ids: Sequence[str]) -> dict[str, EventDelivery]:
-        """The existing deliveries, with their events, by id."""
         with translate_errors():
             found = await self._deliveries.find({"_id": {"$in": list(ids)}}).to_list()
         return {delivery.id: delivery for delivery in map(delivery_codec.value, found)}

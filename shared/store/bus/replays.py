@@ -128,7 +128,6 @@ class BusReplays:
         return await read_page(self._replays, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit)
 
     async def has_open(self, queue: str) -> bool:
-        """Whether a replay of the queue is not over."""
         with translate_errors():
             return await self._replays.find_one({"queue": queue, "state": _OPEN}, {"_id": 1}) is not None
 

@@ -37,7 +37,6 @@ class Outcomes:
             return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
 
     async def latest(self, owner: str, limit: int) -> list[Outcome]:
-        """An owner's last outcomes, the newest first."""
         found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
         return [outcome async for outcome in _codec.values(found)]
 

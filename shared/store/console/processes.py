@@ -26,7 +26,6 @@ class Processes:
         await self._processes.create_index([("seen_at", ASCENDING)])
 
     async def tell(self, process: RunningProcess) -> None:
-        """Record the state of this process, at the database's time."""
         fields = _codec.document(process)
         key = {"_id": fields.pop("_id")}
         del fields["seen_at"]

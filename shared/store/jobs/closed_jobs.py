@@ -111,7 +111,6 @@ class ClosedJobs:
         return await free_keys(self._jobs, before, limit)
 
     async def remove(self, job_ids: Sequence[str]) -> None:
-        """Delete the closed ones of these jobs."""
         with translate_errors():
             await self._jobs.delete_many(any_job(job_ids) | {"open": False})
 

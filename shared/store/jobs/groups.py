@@ -41,7 +41,6 @@ class Groups:
             return _codec.maybe(await self._groups.find_one({"_id": group_id}))
 
     async def with_key(self, key: str) -> Group | None:
-        """The group made with this idempotency key."""
         with translate_errors():
             return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 

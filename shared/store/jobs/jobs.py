@@ -77,7 +77,6 @@ class Jobs:
             return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
-        """The job made with this idempotency key."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 

@@ -48,7 +48,6 @@ class Mails:
         return result.modified_count == 1
 
     async def release(self, job_id: str, token: str) -> None:
-        """Release the lease, so that another process can try."""
         with translate_errors():
             leased = one_job(job_id) | {"mail_lease.token": token}
             await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})

@@ -125,7 +125,6 @@ class Credentials:
         return await self._update({"mail_due": {"$lte": now}}, {"$set": {"mail_due": until}})
 
     async def end_mail(self, credential_id: str, *, until: datetime) -> None:
-        """Record that the mail of this lease was sent."""
         with translate_errors():
             await self._credentials.update_one({"_id": credential_id, "mail_due": until}, {"$unset": {"mail_due": ""}})
 
