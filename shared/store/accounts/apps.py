@@ -78,7 +78,7 @@ class Apps:
         return [sorted(apps, key=lambda app: (app.created_at, app.id)) for apps in alike.values() if len(apps) > 1]
 
     async def add(self, app: App) -> None:
-        """Raises `Conflict`: another app has this bundle id or this name."""
+        """Raise `Conflict` if another app has this bundle id or this name."""
         await self._check_name_is_free(app.name, app.id)
         with _unique():
             await self._apps.insert_one(_document(app))

@@ -27,7 +27,7 @@ class Tokens:
         await self._tokens.create_index([("scope", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, token: Token) -> None:
-        """Raises `Conflict`: the secret exists already."""
+        """Raise `Conflict` if the secret exists already."""
         with translate_errors(duplicate=lambda: Conflict("this token exists already", field="token")):
             await self._tokens.insert_one(_codec.document(token))
 

@@ -51,7 +51,7 @@ class Users:
         await self._users.create_index([("email", ASCENDING)], unique=True)
 
     async def add(self, user: User) -> None:
-        """Raises `Conflict`: another user has this address."""
+        """Raise `Conflict` if another user has this address."""
         try:
             with translate_errors(duplicate=_email_conflict):
                 await self._users.insert_one(_codec.document(user))

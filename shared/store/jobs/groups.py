@@ -27,7 +27,7 @@ class Groups:
         await self._groups.create_index([("app_id", ASCENDING)])
 
     async def add(self, group: Group) -> None:
-        """Raises `Conflict`: the id or the idempotency key is taken."""
+        """Raise `Conflict` if the id or the idempotency key is taken."""
         document = _codec.document(group) | {"unmade_since": group.created_at}
         if group.idempotency is None:
             del document["idempotency"]

@@ -52,7 +52,7 @@ class Jobs:
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
-        """Raises `Conflict`: the id or the idempotency key is taken."""
+        """Raise `Conflict` if the id or the idempotency key is taken."""
         with translate_errors(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(document_of(job))
 

@@ -68,7 +68,7 @@ class Templates:
         await self._templates.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, template: Template) -> None:
-        """Raises `Conflict`: the app has one with this name and locale."""
+        """Raise `Conflict` if the app has one with this name and locale."""
         with translate_errors(duplicate=_clash):
             await self._templates.insert_one(_codec.document(template))
 
