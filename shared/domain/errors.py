@@ -1,19 +1,19 @@
-"""Every error that Carillon raises on purpose, as one tree.
+"""All errors that Carillon raises on purpose, as one tree.
 
 ```
 CarillonError
 ├── Refused            the caller's fault: an API answers 4xx and nothing has changed
 │   ├── Invalid        a field breaks a rule (422)
-│   ├── Unauthorized   nobody known is asking (401)
-│   ├── Forbidden      somebody known may not do this (403)
-│   ├── NotFound       there is no such thing (404)
-│   │   └── Hidden     or it is there, and we may not see it
-│   ├── Gone           it was there, and is kept no longer (410)
-│   ├── Conflict       the thing is there already, or is in use (409)
+│   ├── Unauthorized   the caller is unknown (401)
+│   ├── Forbidden      the caller is known and may not do this (403)
+│   ├── NotFound       the thing does not exist (404)
+│   │   └── Hidden     or the caller may not see it
+│   ├── Gone           the thing existed, and is no longer kept (410)
+│   ├── Conflict       the thing exists already, or is in use (409)
 │   └── TooMany        the caller asks too often (429)
-├── Unavailable        a server we need cannot be reached or did not answer; try again later
-│   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
-├── Unserved           a server does not do what we ask of it: no retry helps, and the logs say more
+├── Unavailable        a required server cannot be reached or did not answer; try again later
+│   └── Denied         it answered and denied access: an operator must correct credentials or rights
+├── Unserved           a server does not support the command: no retry helps, and the logs say more
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
 ├── Undeliverable      a user's target answered and refused (`shared.domain.clock.deliveries`)
 └── Poisoned           a message that can never be understood: dead letters
@@ -30,11 +30,11 @@ _COMPARED_NAMES, _COMPARED_CHARACTERS = 1_000, 64
 
 
 class CarillonError(Exception):
-    """The root: whatever is raised on purpose."""
+    """The root of all errors that are raised on purpose."""
 
 
 class Refused(CarillonError):
-    """A request that cannot be met as it stands; `reason` says so in plain words."""
+    """A request that cannot be met; `reason` explains it in plain words."""
 
     def __init__(self, reason: str, *, field: str | None = None, value: Any = None) -> None:
         super().__init__(reason)
@@ -44,11 +44,11 @@ class Refused(CarillonError):
 
 
 class Invalid(Refused):
-    """The named field breaks the rule that `reason` tells."""
+    """The named field breaks the rule in `reason`."""
 
 
 class Unauthorized(Refused):
-    """No identity, or one that nobody knows."""
+    """No identity, or an unknown one."""
 
 
 class Forbidden(Refused):
@@ -56,23 +56,23 @@ class Forbidden(Refused):
 
 
 class NotFound(Refused):
-    """There is no such thing, or it belongs to somebody else."""
+    """The thing does not exist, or the caller may not see it."""
 
 
 class Hidden(NotFound):
-    """We may not see it: it is missing, or access to it is denied."""
+    """The thing is missing, or access to it is denied."""
 
 
 class Gone(Refused):
-    """It was there, and is kept no longer."""
+    """The thing existed, and is no longer kept."""
 
 
 class Conflict(Refused):
-    """Another thing already holds the unique value, or still needs this one."""
+    """Another thing already has the unique value, or still needs this one."""
 
 
 class TooMany(Refused):
-    """The caller asks too often; after `retry_after_seconds` it may ask again."""
+    """The caller asks too often; it may ask again after `retry_after_seconds`."""
 
     def __init__(self, reason: str, *, retry_after_seconds: int) -> None:
         super().__init__(reason)
@@ -80,8 +80,8 @@ class TooMany(Refused):
 
 
 class Unavailable(CarillonError):
-    """A server cannot be reached or gave no answer in time. The act that was asked for may have happened. `server` is
-    the name of the capability that it stands behind, as far as that is known."""
+    """A server cannot be reached or gave no answer in time. The requested act may have happened. `server` is the name
+    of its capability, if known."""
 
     def __init__(self, *told: object, server: str = "") -> None:
         super().__init__(*told)
@@ -89,15 +89,16 @@ class Unavailable(CarillonError):
 
 
 class Denied(Unavailable):
-    """A server denies us: it does not know our credentials, or these may not do this."""
+    """A server denies access: it does not know the credentials, or they lack a right."""
 
 
 class Unserved(CarillonError):
-    """A server does not do what we ask of it: Carillon asks for something wrong, or the server lacks a command."""
+    """A server does not support a command: Carillon's command is wrong, or the server lacks it."""
 
 
 class LaneLost(CarillonError):
-    """The transaction of `lane` ended in neither a confirmed commit nor a confirmed abort; only recovery can tell."""
+    """The transaction of `lane` ended in neither a confirmed commit nor a confirmed abort; only recovery can find the
+    outcome."""
 
     def __init__(self, lane: str, reason: str) -> None:
         super().__init__(f"lane {lane}: {reason}")
@@ -109,9 +110,9 @@ class Poisoned(CarillonError):
 
 
 def suggest(written: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known one is near. Case, `_`
-    and `-` make no difference."""
-    # To compare long names takes long, and callers choose how long and how many they are.
+    """The end of an error about an unknown name: `; did you mean filters?`, or `""` if no known name is near. Case, `_`
+    and `-` do not count."""
+    # Comparing long names is slow, and callers choose their length and number.
     names = [name for name in islice(known, _COMPARED_NAMES) if len(name) <= _COMPARED_CHARACTERS]
     folded = {fold_name(name): name for name in reversed(names)}
     alike = get_close_matches(fold_name(written), folded) if len(written) <= _COMPARED_CHARACTERS else []
@@ -120,7 +121,7 @@ def suggest(written: str, known: Iterable[str]) -> str:
 
 
 def _count_edits(one: str, other: str) -> int:
-    """How many letters must be put in, left out, changed or swapped with the next to make one text of the other."""
+    """The number of insertions, deletions, changes and swaps of neighbouring letters between two texts."""
     before, row = list[int](), list(range(len(other) + 1))
     for i, letter in enumerate(one):
         last, before, row = before, row, [i + 1]

@@ -1,7 +1,7 @@
-"""The same request again: which requests are one and the same, and in which fields two of them differ.
+"""Repeated requests: the identity of a request, and the fields in which two of them differ.
 
-JSON is compared as it is read: the order of keys and blanks do not count. A number counts as it is written, for some
-receivers tell `1.0` from `1`. Values are never named, for they may be secret.
+JSON is compared after parsing: the order of keys and blanks do not count. A number counts as written, because some
+receivers distinguish `1.0` from `1`. Values are never shown, because they may be secret.
 """
 
 import hashlib
@@ -19,9 +19,10 @@ _numbers_as_written = msgspec.json.Decoder(float_hook=lambda number: Raw(number.
 
 
 class Idempotency(Struct, frozen=True):
-    """The identity of a POST, by which a repeat is known: `key` holds the caller's namespace, `digest` the request as
-    it came. `parts` have a digest of its URL and of each field of its body, and `whole` is that of all of them; 0.1.0
-    knew neither. Only jobs keep `parts`: by the digest of one field a reader could guess a message's address."""
+    """The identity of a POST, which recognises a repeat: `key` contains the caller's namespace, `digest` is that of the
+    original request. `parts` have a digest of its URL and of each field of its body, and `whole` is that of all of
+    them; 0.1.0 knew neither. Only jobs store `parts`, because the digest of one field would let a reader guess a
+    message's address."""
 
     key: str
     digest: str
@@ -29,19 +30,17 @@ class Idempotency(Struct, frozen=True):
     whole: str = ""
 
     def is_same(self, other: "Idempotency") -> bool:
-        """Whether both are of the same request."""
         return self.key == other.key and (
             self.digest == other.digest or (self.whole != "" and self.whole == other.whole)
         )
 
     def refuse(self, other: "Idempotency") -> Invalid:
-        """The error for another request with this key."""
         differences = name_differences(self.parts, other.parts) if self.parts and other.parts else ""
         return Invalid(f"this key was used for another request{differences}", field="Idempotency-Key")
 
 
 def canonical_json(text: bytes) -> bytes:
-    """The same JSON with sorted keys and no blanks; a text that is not JSON as it is."""
+    """The same JSON with sorted keys and no blanks; a text that is not JSON stays unchanged."""
     try:
         return msgspec.json.encode(_numbers_as_written.decode(text), order="deterministic")
     except (ValueError, RecursionError):
@@ -60,7 +59,7 @@ def identify(key: str, digest: str, url: str, body: bytes) -> Idempotency:
 
 
 def find_differences(one: Mapping[str, object], other: Mapping[str, object], above: str = "") -> list[str]:
-    """The paths at which these differ, such as `callback.data.payload`."""
+    """The paths of the differences, such as `callback.data.payload`."""
     paths = list[str]()
     for name in [*one, *(name for name in other if name not in one)]:
         mine, theirs = one.get(name), other.get(name)
@@ -72,7 +71,7 @@ def find_differences(one: Mapping[str, object], other: Mapping[str, object], abo
 
 
 def name_differences(one: Mapping[str, object], other: Mapping[str, object]) -> str:
-    """The end of a sentence that names what differs."""
+    """The end of a sentence that names the differences."""
     paths = find_differences(one, other)
     more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
     return f"; differs in: {', '.join(paths[:_MOST_NAMED])}{more}"

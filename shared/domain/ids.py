@@ -1,4 +1,4 @@
-"""Ids: UUIDs as callers write them, and those that we make, which sort by their time."""
+"""Ids: callers' UUIDs, and Carillon's own, which sort by their time."""
 
 import re
 import uuid
@@ -22,7 +22,7 @@ def time_ordered_id(now: int, noise: int) -> str:
 
 
 def read_uuid(text: str, *, field: str) -> str:
-    """The canonical form of a UUID that was given as such, as 32 hex digits, in braces or as a URN.
+    """The canonical form of a UUID, also from 32 hex digits, braces or a URN.
 
     Raises:
         Invalid: it is none of these.

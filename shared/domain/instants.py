@@ -1,7 +1,7 @@
-"""Instants: how they are read, written, counted in milliseconds and spread over a window.
+"""Instants: reading, writing, counting in milliseconds and spreading over a window.
 
-An instant is an aware datetime in UTC of whole milliseconds, which is what MongoDB stores and what an occurrence's id
-is made of. A finer instant is rounded up where it comes in, so that nothing can fire early.
+An instant is an aware datetime in UTC of whole milliseconds, as MongoDB stores it and an occurrence's id contains it. A
+finer instant is rounded up at its entry, so that nothing can fire early.
 """
 
 import re
@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
-"""The last instant that Carillon knows: whatever lies beyond is refused, and no recurrence goes on there."""
+"""The last valid instant: later ones are refused, and recurrences end there."""
 
 _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -25,10 +25,10 @@ _TIMESTAMP = re.compile(
 
 
 def read_instant(text: str, *, field: str) -> datetime:
-    """The instant that a timestamp of RFC 3339 tells; ISO 8601's missing seconds and `+01` are understood too.
+    """The instant of a timestamp of RFC 3339; ISO 8601's missing seconds and `+01` are accepted too.
 
     Raises:
-        Invalid: it is no timestamp, has no zone, or lies before 1970 or beyond the year 2200.
+        Invalid: it is no timestamp, has no zone, or is before 1970 or after the year 2200.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -36,7 +36,7 @@ def read_instant(text: str, *, field: str) -> datetime:
     date, minute, second, fraction, utc, sign, hours, minutes = match.groups()
     if utc is None and sign is None:
         raise Invalid(f"a timestamp needs a zone, {_EXAMPLE}", field=field, value=text)
-    if not 1969 <= int(date[:4]) <= 2201:  # a year more on both sides: the zone has its say below
+    if not 1969 <= int(date[:4]) <= 2201:  # a year more on both sides, because the zone counts below
         raise _out_of_range(text, field)
     try:
         wall = datetime.fromisoformat(f"{date}T{minute}:{second or '00'}Z")
@@ -50,10 +50,10 @@ def read_instant(text: str, *, field: str) -> datetime:
 
 
 def read_wall_clock(text: str, *, field: str) -> datetime:
-    """The time that clocks show, whatever their zone, as if they showed UTC.
+    """A time on clocks of any zone, as if they showed UTC.
 
     Raises:
-        Invalid: it is no time, has a zone, or lies before 1970 or beyond the year 2200.
+        Invalid: it is no time, has a zone, or is before 1970 or after the year 2200.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None or match[5] or match[6]:
@@ -63,7 +63,8 @@ def read_wall_clock(text: str, *, field: str) -> datetime:
 
 
 def first_shown(wall: datetime, zone: tzinfo | None) -> datetime:
-    """When clocks of the zone (`None`: this machine's) first show a local time; if they skip it, when the gap ends."""
+    """The first time when clocks of the zone (`None`: this machine's) show a local time; if they skip it, the end of
+    the gap."""
     as_utc = wall.replace(tzinfo=UTC)
     offsets = {offset_at(as_utc - _DAY, zone), offset_at(as_utc + _DAY, zone)}
     read = sorted(as_utc - offset for offset in offsets)
@@ -76,12 +77,12 @@ def first_shown(wall: datetime, zone: tzinfo | None) -> datetime:
 
 
 def wall_at(instant: datetime, zone: tzinfo | None) -> datetime:
-    """The local time then."""
+    """The local time of an instant."""
     return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def offset_at(instant: datetime, zone: tzinfo | None) -> timedelta:
-    """The zone's offset from UTC then."""
+    """The zone's offset from UTC at an instant."""
     offset = instant.astimezone(zone).utcoffset()
     assert offset is not None  # a zone of the IANA database has one for every instant
     return offset
@@ -106,23 +107,23 @@ def find_change(zone: tzinfo | None, start: datetime, end: datetime) -> datetime
 
 
 def format_instant(instant: datetime) -> str:
-    """The instant as RFC 3339 in UTC, with milliseconds where there are some."""
+    """The instant as RFC 3339 in UTC, with milliseconds if there are some."""
     utc = instant.astimezone(UTC)
     return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1_000 else "seconds").replace("+00:00", "Z")
 
 
 def format_maybe(instant: datetime | None) -> str | None:
-    """The same, where there is one."""
+    """The same, or `None` for `None`."""
     return None if instant is None else format_instant(instant)
 
 
 def ms(instant: datetime) -> int:
-    """Milliseconds since 1970; what is finer does not count."""
+    """Milliseconds since 1970, rounded down."""
     return (instant - EPOCH) // _MILLISECOND
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The instant so many milliseconds after the start of 1970."""
+    """The instant at this number of milliseconds since 1970."""
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
@@ -132,12 +133,12 @@ def ceil_ms(instant: datetime) -> int:
 
 
 def ns(instant: datetime) -> int:
-    """Nanoseconds since 1970, without a detour over floats: what a job, a mail or an event of Marathon's holds."""
+    """Nanoseconds since 1970, without floats, for a job, a mail or an event of Marathon's."""
     return (instant - EPOCH) // _MICROSECOND * 1_000
 
 
 def from_ns(nanoseconds: int) -> datetime:
-    """The instant so many nanoseconds after the start of 1970; what is finer than a millisecond does not count."""
+    """The instant at this number of nanoseconds since 1970, rounded down to a millisecond."""
     return from_ms(nanoseconds // 1_000_000)
 
 

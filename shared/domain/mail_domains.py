@@ -14,7 +14,7 @@ _PLAIN = re.compile(rf"(?!.*\bxn--)(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*", re.
 
 
 def normal_domain(domain: str) -> str | None:
-    """The domain as people read it, in lower case; `None` where it is none. Equal domains have one such form."""
+    """The domain in readable form and lower case; `None` if it is invalid. Equal domains have one such form."""
     encoded = domain_in_ascii(domain)
     if encoded is None or _PLAIN.fullmatch(encoded):
         return encoded and encoded.lower()
@@ -22,7 +22,7 @@ def normal_domain(domain: str) -> str | None:
 
 
 def domain_in_ascii(domain: str) -> str | None:
-    """The domain as DNS has it (`xn--…`); `None` where it is none. A domain in plain ASCII stays as it is."""
+    """The domain in DNS's form (`xn--…`); `None` if it is invalid. A domain in plain ASCII stays unchanged."""
     if _PLAIN.fullmatch(domain):
         return domain
     try:
@@ -33,7 +33,7 @@ def domain_in_ascii(domain: str) -> str | None:
 
 
 def address_in_ascii(address: str) -> str | None:
-    """The address with its domain as DNS has it; `None` where its name or its domain cannot be told in ASCII."""
+    """The address with its domain in DNS's form; `None` if its name or its domain has no form in ASCII."""
     name, _, domain = address.rpartition("@")
     encoded = domain_in_ascii(domain) if name.isascii() else None
     return None if encoded is None else f"{name}@{encoded}"

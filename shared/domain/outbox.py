@@ -1,4 +1,4 @@
-"""Events that Carillon itself publishes: what happens to jobs, messages and schedules.
+"""Carillon's own events: changes of jobs, messages and schedules.
 
 The change of a thing stores its event (`shared/store/outbox.py`), and a fan-out publishes it
 (`shared/flow/bus/outbox.py`). An event goes to each namespace that has a role over its app or namespace, and viewers
@@ -19,8 +19,8 @@ SCHEDULES_TOPIC = "carillon_schedules"
 
 
 class OwnEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event that waits to be published. It is about something of an app or of a namespace. `path` is the path of
-    that thing in the API; `data` is sent as JSON. The store sets `stored_at`, by the database's clock."""
+    """An unpublished event about a thing of an app or of a namespace. `path` is that of the thing in the API; `data` is
+    sent as JSON. The store sets `stored_at`, by the database's clock."""
 
     id: str
     topic: str

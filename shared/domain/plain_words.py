@@ -1,6 +1,6 @@
-"""Plain words in place of a library's: for a text that is not JSON, and for a wrong value. A walk through the parts of
-a type tells what may stand in a field. Also numbers as people type them, and limits of JSON that Carillon keeps or
-hands on."""
+"""Plain words in place of a library's, for a text that is not JSON and for a wrong value. A walk through the parts of a
+type finds the valid values of a field. Also numbers in people's notation, and limits of JSON that Carillon stores or
+passes on."""
 
 import json
 import math
@@ -51,23 +51,23 @@ _JSON_FAULTS = {
 }
 
 JSON_DEPTH = 64
-"""How deep JSON that is kept or handed on may be nested. MongoDB nests documents at most 100 deep, and a job's copy of
-a template lies a few levels down already; many receivers read no deeper."""
+"""Maximum nesting of JSON that is stored or passed on. MongoDB nests documents at most 100 deep, and a job's copy of a
+template is a few levels down already; many receivers read no deeper."""
 NOT_EXACT = "is a number that 64 bits cannot keep: write fewer digits, or a string"
 
 Types = Sequence[inspect.Type]
 Paths = Sequence[tuple[str, ...]]
 
 HANDED_ON: Paths = (("callback", "data", "payload"), ("events", "data"))
-"""The parts of the API's answers that Carillon hands on as they came."""
+"""The parts of the API's answers that Carillon passes on unchanged."""
 
 
 def read_typed_number(text: str, *, whole: bool = False) -> int | float:
-    """The number that a person typed: `7`, `0.5`, `1,000`, `12,345.5`, `1e-05`. A text that other countries read as
-    another number is none.
+    """The number that a person typed: `7`, `0.5`, `1,000`, `12,345.5`, `1e-05`. A text with another value in other
+    countries is refused.
 
     Raises:
-        ValueError: it is no such number; the text says how to write it.
+        ValueError: it is no such number; the text explains the notation.
     """
     text = text.strip()
     digits = text.replace(",", "")
@@ -84,7 +84,7 @@ def read_typed_number(text: str, *, whole: bool = False) -> int | float:
 
 
 def is_exact(number: str) -> bool:
-    """Whether a float of 64 bits keeps this number of JSON, however the float is written again."""
+    """Whether a float of 64 bits keeps this number of JSON, in any notation of the float."""
     if len(number) <= _SURE_DIGITS and "e" not in number and "E" not in number:
         return True
     held, digits = float(number), _digits_of(number)
@@ -100,7 +100,8 @@ def _digits_of(number: str) -> str:
 
 
 def is_deeper(written: bytes, depth: int) -> bool:
-    """Whether this valid JSON is nested deeper. To look at each of its values would take longer than to read it."""
+    """Whether this valid JSON is nested deeper than `depth`. A look at each of its values would take longer than
+    parsing."""
     if written.count(b"[") + written.count(b"{") <= depth:
         return False
     brackets = _TEXT.sub(b"", written).translate(_AS_ARRAYS, _NO_BRACKETS)
@@ -110,8 +111,8 @@ def is_deeper(written: bytes, depth: int) -> bool:
 
 
 def decode_but(content: bytes | str, paths: Paths = HANDED_ON) -> Any:
-    """The JSON as values. Each part at one of these paths is the text that it came as, a `msgspec.Raw`: it is only
-    handed on, and may hold what no value does. So is a number that a float would change. Raises
+    """The JSON as values. Each part at one of these paths remains text, a `msgspec.Raw`, because it is only passed on
+    and may contain values that Python would change. The same applies to a number that a float would change. Raises
     `msgspec.DecodeError`, `RecursionError`."""
     text = (content.encode() if isinstance(content, str) else bytes(content)).lstrip()
     wanted = [path for path in paths if f'"{path[0]}"'.encode() in text]
@@ -148,7 +149,7 @@ def find_json_fault(text: str) -> str:
 
 
 def describe_json_fault(error: ValueError) -> str:
-    """The same by the error of Python's reader."""
+    """The same from the error of Python's parser."""
     if not isinstance(error, json.JSONDecodeError):
         return str(error)
     why = next((why for begin, why in _JSON_FAULTS.items() if error.msg.startswith(begin)), error.msg)
@@ -156,8 +157,8 @@ def describe_json_fault(error: ValueError) -> str:
 
 
 def read_mistake(text: str, kind: Any = None, *, subject: str = "the body") -> tuple[str, str]:
-    """The sentence, and the path of the value that it is about; `""` for the `subject`, which is all that was read. By
-    the `kind` that was to be read, the sentence lists choices and suggests the nearest field."""
+    """The sentence, and the path of the wrong value; `""` for the `subject`, the whole input. With the expected `kind`,
+    the sentence lists choices and suggests the nearest field."""
     match = _MISTAKE.fullmatch(text)
     what, path = (match["what"], match["path"] or "") if match else (text, "")
     subject = path or subject
@@ -179,12 +180,12 @@ def read_mistake(text: str, kind: Any = None, *, subject: str = "the body") -> t
 
 @lru_cache(maxsize=1_024)
 def types_of(kind: Any) -> Types:
-    """The types that a value of this kind may have: each type of a union by itself."""
+    """The possible types of a value of this kind: each type of a union separately."""
     return tuple(_alternatives(inspect.type_info(kind)))
 
 
 def types_within(types: Types, name: str) -> Types:
-    """The types that the field, the key or the place of this name may have in a value of one of these types."""
+    """The possible types of the field, the key or the place of this name in a value of one of these types."""
     return [within for each in types for part in _parts(each, name) for within in _alternatives(part)]
 
 

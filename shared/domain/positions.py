@@ -1,4 +1,5 @@
-"""Positions: how far a partition of the stream was read, by whoever keeps that itself, and ranges of partitions."""
+"""Positions: the reading positions in partitions of the stream that Carillon stores itself, and ranges of
+partitions."""
 
 from collections.abc import Mapping
 
@@ -20,19 +21,19 @@ class LogRange(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """How far a partition was read: up to this offset of this log. `log` is the id of the topic, which another topic
-    of the same name does not have; it is empty where nobody knew it. `left` are the last logs that were read before
-    it: a broker that lags behind may still tell their ids."""
+    """The reading position of a partition: up to this offset of this log. `log` is the id of the topic, which differs
+    for another topic of the same name; it is empty if unknown. `left` are the last logs that were read before it: a
+    lagging broker may still report their ids."""
 
     offset: int = 0
     log: str = ""
     left: tuple[str, ...] = ()
 
     def begin(self, log: str) -> "Position":
-        """The position to read on from in a log of the partition: its beginning if it is another one than was read.
+        """The position to continue from in a log of the partition: its beginning if it is another log than before.
 
         Raises:
-            Unavailable: it was left for another one, so nothing can come from it any more.
+            Unavailable: the log was left for another one, so nothing new can come from it.
         """
         if not log or log == self.log:
             return self
@@ -44,7 +45,7 @@ class Position(Struct, frozen=True):
 
 
 class LogEnds(Struct, frozen=True, kw_only=True):
-    """The end of the log of this id at a moment, which has an `id` too: the offset behind the last record of each
+    """The end of the log of this id at a moment, which has an `id` too: the offset after the last record of each
     partition."""
 
     id: str
@@ -53,7 +54,6 @@ class LogEnds(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, id: str, ranges: Mapping[str, LogRange]) -> "LogEnds":
-        """The ends of these ranges, which lie in one log."""
         offsets = tuple(sorted((name, range.ends) for name, range in ranges.items()))
         return cls(id=id, log=next((range.log for range in ranges.values()), ""), offsets=offsets)
 

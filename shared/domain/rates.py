@@ -1,8 +1,8 @@
-"""How often somebody may do something: the generic cell rate algorithm (GCRA), a number for each key.
+"""Rate limits: the generic cell rate algorithm (GCRA), with a number for each key.
 
-The number is the moment at which all that was admitted would have come, one by one at the steady rate. It may run ahead
-of the clock by a burst; a key that would bring it further has to wait. Keys are forgotten, the longest unused first,
-when there are too many of them: a key whose moment has passed is like one that never came.
+The number is the moment at which all admitted events would have come, one by one at the steady rate. It may be ahead of
+the clock by a burst; a key that would move it further has to wait. If there are too many keys, the longest unused ones
+are dropped, because a key whose moment has passed is like a new one.
 """
 
 from cachetools import LRUCache
@@ -19,12 +19,11 @@ class Rate:
         self._moments: LRUCache[str, float] = LRUCache(keys)
 
     def __len__(self) -> int:
-        """How many keys are remembered."""
         return len(self._moments)
 
     def wait(self, key: str, now: float) -> float:
-        """Count one more of this key, and return 0; or count nothing, and return after how many seconds to try again.
-        `now` is in seconds and never goes back."""
+        """Count an event of this key, and return 0; or count nothing, and return the seconds until the next try. `now`
+        is in seconds and never goes back."""
         moment = max(self._moments.get(key, now), now)
         if (wait := moment - now - self._ahead) > 0:
             return wait

@@ -1,8 +1,8 @@
-"""Which versions of Carillon may work on one database.
+"""The versions of Carillon that may work on one database.
 
-Processes of two neighbouring releases run side by side, in any mixture. So a release ignores fields that it does not
-know, and whatever needs more than that comes in two steps: one release reads it, the next one writes it. `VERSION`
-counts the releases that changed what is stored. `OLDEST` is the one that still reads all that this one writes.
+Processes of two neighbouring releases run side by side, in any mixture. So a release ignores unknown fields, and a
+larger change comes in two steps: one release reads it, the next one writes it. `VERSION` counts the releases that
+changed the stored documents. `OLDEST` is the oldest that still reads everything that this one writes.
 """
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ OLDEST = 1
 
 
 class Stamp(Struct, frozen=True):
-    """The note of `carillon init` in the database: the version of the newest, and the oldest that may work there."""
+    """The note of `carillon init` in the database: the newest version, and the oldest that may work there."""
 
     version: int
     oldest: int
@@ -25,7 +25,7 @@ class TooOld(CarillonError):
 
 
 def check_stamp(stamp: Stamp) -> None:
-    """Raise `TooOld` where a later release shut this one out."""
+    """Raise `TooOld` if a later release has excluded this one."""
     if stamp.oldest > VERSION:
         raise TooOld(
             f"the database was set up by a release that works with version {stamp.oldest} of its documents or later, "

@@ -1,8 +1,8 @@
-"""Fair shares of something bounded: whoever has much of it gets no more while others may come.
+"""Fair shares of a bounded resource: a key with much of it gets no more while others may come.
 
-A key may take another one while it has less than `greed` times what is free. So nobody gets all of it, however few
-there are: alone a key gets greed / (greed + 1) of it, n keys get n * greed / (n * greed + 1) of it, each the same. The
-rest stays free for whoever comes next. (Switches share their memory like this: "dynamic thresholds".)
+A key may take another unit while it has less than `greed` times the free ones. So no key gets all of it: a single key
+gets greed / (greed + 1) of it, n keys get n * greed / (n * greed + 1) of it, each the same. The rest stays free for the
+next key. (Switches share their memory in this way: "dynamic thresholds".)
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Shares(Generic[Key]):
-    """How much of `capacity` each key has."""
+    """The part of `capacity` that each key has."""
 
     def __init__(self, capacity: int, *, greed: float) -> None:
         self.capacity = capacity
@@ -22,20 +22,17 @@ class Shares(Generic[Key]):
         self._total = 0
 
     def __len__(self) -> int:
-        """How much is taken."""
         return self._total
 
     def admits(self, key: Key) -> bool:
-        """Whether this key may take another one."""
         return self._taken[key] < self._greed * (self.capacity - self._total)
 
     def take(self, key: Key, amount: int = 1) -> None:
-        """This key has so many more."""
         self._taken[key] += amount
         self._total += amount
 
     def give_back(self, key: Key, amount: int = 1) -> None:
-        """This key has so many fewer; keys that have nothing are forgotten."""
+        """Return units of this key; a key without any is dropped."""
         self._taken[key] -= amount
         self._total -= amount
         if not self._taken[key]:

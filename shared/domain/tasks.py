@@ -1,9 +1,9 @@
 """The messages that workers take from RabbitMQ: small, versioned, each kind with a queue of its own.
 
-A task names what to look at, never what to do about it: the documents decide. So a lost, late, doubled or forged task
-can delay work but cannot make it wrong. A task that cannot be read is `Poisoned`: workers drop it.
+A task names a thing to look at, never the work: the documents decide. So a lost, late, doubled or forged task can delay
+work but cannot make it wrong. A task that cannot be read is `Poisoned`: workers drop it.
 
-This is what all tasks have in common; each subject has tasks of its own (`shared.domain.jobs.tasks` and its like).
+This is the common part of all tasks; each subject has its own (`shared.domain.jobs.tasks` and others).
 """
 
 from functools import cache
@@ -16,7 +16,8 @@ from msgspec.structs import asdict, replace
 from shared.domain.errors import Poisoned
 
 TASK_PREFIXES = ("push.", "message.batch", "message.single", "sched.", "carillon.", "ops.bulk", "bus.")
-"""The name of every queue of tasks begins with one of these. Callbacks do not reach them: work would be forged."""
+"""The name of every queue of tasks begins with one of these. Callbacks cannot reach them, because they could forge
+work."""
 
 Count = Annotated[int, Meta(ge=0, lt=2**31)]
 
@@ -27,7 +28,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A message of one kind, which `queue` carries. `trace` says where its work began (`shared.runtime.tracing`)."""
+    """A message of one kind, which `queue` carries. `trace` is that of the work's beginning
+    (`shared.runtime.tracing`)."""
 
     queue: ClassVar[str]
     version: Literal[1] = 1
@@ -35,33 +37,33 @@ class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def about(self) -> str:
-        """Its subject, for people: all that it names and other tasks do not, as in `<job>/<batch>/<turn>`."""
+        """Its subject, for people: its own fields, as in `<job>/<batch>/<turn>`."""
         own = (field for field in self.__struct_fields__ if field not in RetriedTask.__struct_fields__)
         return "/".join(str(getattr(self, field)) for field in own)
 
 
 class RetriedTask(Task, frozen=True, kw_only=True):
-    """A task that says how often the clock has brought it back: `attempt` counts all its returns and makes the pauses
-    grow, `faults` those after a fault of ours, which are not for ever. A task without them is at its first try."""
+    """A task with its retries: `attempt` counts all its returns and makes the pauses grow, `faults` those after a fault
+    of Carillon's, which are limited. A task without them is at its first try."""
 
     attempt: Count = 0
     faults: Count = 0
 
 
 def next_try(task: AnyTask, *, fault: bool) -> AnyTask:
-    """The task as it comes back after it could not be done. One that counts its tries elsewhere comes back as it is."""
+    """The task for its next try. A task that counts its tries elsewhere stays unchanged."""
     if not isinstance(task, RetriedTask):
         return task
     return replace(task, attempt=task.attempt + 1, faults=task.faults + fault)
 
 
 def name_of(task: Task) -> str:
-    """The kind of the task, as it stands in the message."""
+    """The kind of the task, as in the message."""
     return str(task.__struct_config__.tag)
 
 
 def facts_of(task: Task) -> dict[str, str | int]:
-    """The facts that may be told of the task: which work it stands for, and which try this is."""
+    """The public facts about the task: its work, and the number of the try."""
     return {name: fact for name, fact in asdict(task).items() if name not in _UNTOLD and isinstance(fact, str | int)}
 
 
@@ -71,7 +73,7 @@ def encode(task: Task) -> bytes:
 
 
 def decode(body: bytes, kind: type[AnyTask]) -> AnyTask:
-    """The task of this kind that `encode` wrote.
+    """The inverse of `encode`, for tasks of this kind.
 
     Raises:
         Poisoned: the bytes are no task of this kind, in a version that this process knows.
@@ -86,7 +88,7 @@ def decode(body: bytes, kind: type[AnyTask]) -> AnyTask:
 
 
 class _NoTask(Task, frozen=True, tag="none"):
-    """The second kind of each decoder: one that expects one kind alone takes a message that names no kind at all."""
+    """The second kind of each decoder, because a decoder of one kind accepts a message without a kind."""
 
     queue: ClassVar[str] = ""
 

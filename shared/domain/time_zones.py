@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import tzdata
 
 RELEASE: str = tzdata.IANA_VERSION
-"""The release of the IANA database whose rules are used, such as 2026f."""
+"""The release of the IANA database in use, such as 2026f."""
 
 _PACKAGE = files("tzdata")
 
@@ -25,7 +25,7 @@ def zone_names() -> frozenset[str]:
 
 @cache
 def time_zone(name: str) -> ZoneInfo:
-    """The zone of a name that is in `zone_names`. Raises `KeyError` for any other, which never becomes a path."""
+    """The zone of a name in `zone_names`. Raises `KeyError` for any other, which never becomes a path."""
     if name not in zone_names():
         raise KeyError(name)
     return ZoneInfo.from_file(BytesIO(read_rules(name)), key=name)

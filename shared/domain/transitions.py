@@ -1,7 +1,5 @@
-"""Transition tables: for each status of a document, the statuses that may follow it.
-
-A store makes the filter of every move from its table, so that no move is made that the table does not have.
-"""
+"""Transition tables: for each status of a document, the statuses that may follow it. A store makes the filter of every
+move from its table, so that only moves of the table are made."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -16,12 +14,12 @@ def sources(table: Mapping[AnyStatus, frozenset[AnyStatus]], to: AnyStatus) -> f
 
 
 def final(table: Mapping[AnyStatus, frozenset[AnyStatus]]) -> frozenset[AnyStatus]:
-    """The statuses that nothing follows."""
+    """The statuses without a successor."""
     return frozenset(status for status, targets in table.items() if not targets)
 
 
 def source_of(table: Mapping[AnyStatus, frozenset[AnyStatus]], source: AnyStatus, to: AnyStatus) -> AnyStatus:
-    """This source, for a move that has no other one. Raises `ValueError` where the table does not have the move."""
+    """This source, for a move that has no other one. Raises `ValueError` if the table does not have the move."""
     if to not in table[source]:
         raise ValueError(f"{to} does not follow {source}")
     return source

@@ -1,12 +1,11 @@
 """MongoDB, the only truth: one module per aggregate, each with a class around its collection.
 
-Every write is acknowledged by a majority and journalled. Every read goes to the primary, whatever the URL says: a
-secondary that lags behind would show a running job as finished. Every move is a compare-and-set that answers with the
-new value or `None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by
-reading again. Time is the database's: `changed_at` fields are set by `$currentDate`, and ages are told against
-`Store.now()`.
+A majority acknowledges and journals every write. Every read goes to the primary, whatever the URL says, because a
+lagging secondary would show a running job as finished. Every move is a compare-and-set that returns the new value, or
+`None` if another process moved first. If the reply of a compare-and-set is lost, a second read decides. Time is the
+database's: `$currentDate` sets the fields `changed_at`, and ages are compared with `Store.now()`.
 
-Queries are equality first, one range last, so that a real mongod and the stand-in server both take them from an index.
+A query has equalities first and one range last, so that a real mongod and the embedded server both use an index.
 """
 
 from collections.abc import Callable
@@ -100,11 +99,11 @@ class Aggregate(Protocol):
     """The documents of one kind."""
 
     async def setup(self) -> None:
-        """Make their indexes, idempotently."""
+        """Make the indexes, idempotently."""
 
 
 class Observe(Protocol):
-    """Puts something before an aggregate that sees every call; the name is for people."""
+    """Wraps an aggregate so that it sees every call; `name` is for people."""
 
     def __call__(self, aggregate: AnyAggregate, name: str, /) -> AnyAggregate: ...
 
@@ -114,7 +113,7 @@ def _leave_unobserved(aggregate: AnyAggregate, _name: str, /) -> AnyAggregate:
 
 
 class Store:
-    """The collections of one database. Opens lazily: a server that is away shows at the first use."""
+    """The collections of one database. It connects at the first use."""
 
     def __init__(  # noqa: PLR0915 - a line for each collection
         self,
@@ -200,11 +199,11 @@ class Store:
         observe: Observe = _leave_unobserved,
         tls: TlsSettings = NO_FILES,
     ) -> Self:
-        """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries
-        included. `observe` gets each aggregate before anybody uses it.
+        """The store at a `mongodb://…/database` URL. `timeout_seconds` limits an operation with its retries. `observe`
+        gets each aggregate before its first use.
 
         Raises:
-            Invalid: the URL cannot be read or names no database, or files of TLS cannot be used.
+            Invalid: the URL is malformed or names no database, or TLS files are unusable.
         """
         try:
             client: AsyncMongoClient[Document] = AsyncMongoClient(
@@ -224,16 +223,17 @@ class Store:
         return cls(client, database, observe)
 
     def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:
-        """Add one more kind of documents in this database, which `setup` prepares with the others."""
+        """Add a kind of documents, which `setup` prepares with the others."""
         aggregate = self._observe(make(self._database), f"store.{name}")
         self._aggregates[name] = aggregate
         self._makers.append(make)
         return aggregate
 
     async def setup(self) -> None:
-        """Make every index, idempotently (`carillon init`). The stamp comes last: it says that all else is there."""
+        """Make every index, idempotently (`carillon init`). The stamp comes last, because it says that all else is
+        there."""
         aggregates = [*(each for each in self._aggregates.values() if each is not self.schema), self.schema]
-        # An index of millions of documents takes minutes, and a server gives up what takes longer than it was told.
+        # An index of millions of documents takes minutes, longer than the client's timeout allows.
         # `timeout(None)` would mean the client's own limit.
         with pymongo.timeout(0):
             await self._make_indexes()
@@ -242,7 +242,7 @@ class Store:
                     await aggregate.setup()
 
     async def _make_indexes(self) -> None:
-        """Make all indexes of a collection in one look at its documents, once most members have them."""
+        """Make all indexes of a collection in one pass over its documents, and wait for a majority of members."""
         wanted = await find_wanted(self._makers)
         for name, models in wanted.models.items():
             with translate_errors():
@@ -250,24 +250,21 @@ class Store:
 
     @property
     def inspection(self) -> StoreInspection:
-        """The questions of `carillon doctor` to the server itself."""
         return StoreInspection(self._database, self._makers)
 
     async def now(self) -> datetime:
-        """The database's clock."""
         return (await self.read_clock())[0]
 
     async def read_clock(self) -> tuple[datetime, str]:
-        """The database's clock, to the millisecond, and which one it is: that of one process on one host."""
+        """The database's clock, to the millisecond, and its identity: one process on one host."""
         with translate_errors():
             reply = await self._database.command("hello")
         process = reply.get("topologyVersion", {}).get("processId", "")
         return time_of(reply), f"{reply.get('me', '')}/{process}"
 
     async def ping(self) -> None:
-        """Raise `Unavailable` when the server does not answer."""
+        """Raise `Unavailable` if the server does not answer."""
         await self.now()
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._client.close()

@@ -1,7 +1,7 @@
-"""How values become documents, and how a driver's errors become ours.
+"""Values as documents, and a driver's errors as Carillon's.
 
-A value's `id` is the document's `_id`. JSON that users wrote is kept as JSON text: a key with a dot or a dollar,
-an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks of it.
+A value's `id` is the document's `_id`. JSON of users is stored as JSON text, because BSON would change or refuse a key
+with a dot or a dollar, an integer of 70 digits or a NUL.
 """
 
 import re
@@ -37,10 +37,10 @@ Document = dict[str, Any]
 PAGE_BYTES = 8_000_000
 _FORGOTTEN_AT_ONCE = 1_000
 BATCH = 8
-"""How many documents of a megabyte or more a reply may hold: a reply has at most 48 MB."""
+"""Documents of a megabyte or more in a reply: a reply has at most 48 MB."""
 
 BSON_TYPES = (datetime, bytes)
-"""The types that BSON has beside JSON's."""
+"""The types of BSON that JSON lacks."""
 
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
@@ -51,17 +51,17 @@ DENIALS: Mapping[int | None, str] = {
     _NO_LOGIN: "MongoDB does not accept the user or the password",
 }
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError", "SystemOverloadedError")
-# Not every error of a server that is to be asked again later has a label too.
+# Some errors that deserve a retry have no label.
 _AWAY_CODES = frozenset(
     {6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436}  # it stops, steps down or interrupts
-    | {43, 175, 237}  # a cursor or the plan of a query is gone
+    | {43, 175, 237}  # a cursor or a query plan is gone
     | {24, 112, 239, 246, 251, 290, 388}  # a lock, a conflict, a snapshot or a transaction
-    | {365, 402, 449, 462}  # it has too much to do
+    | {365, 402, 449, 462}  # the server is overloaded
 )
 
 
 class Identified(Protocol):
-    """Whatever has a key of its own."""
+    """A value with an `id`."""
 
     @property
     def id(self) -> str: ...
@@ -72,7 +72,7 @@ V = TypeVar("V")
 
 
 class Codec(Generic[T]):
-    """Turns values of one type into documents and back. `json` names the fields that are kept as JSON text."""
+    """Turns values of one type into documents and back. `json` names the fields that are stored as JSON text."""
 
     def __init__(self, kind: type[T], *, json: tuple[str, ...] = (), derived: tuple[str, ...] = ()) -> None:
         self.kind = kind
@@ -80,7 +80,7 @@ class Codec(Generic[T]):
         self.derived = derived
 
     def document(self, value: T) -> Document:
-        """The document of a value; `derived` properties are stored for queries and ignored when read."""
+        """The document of a value. `derived` properties are stored for queries and ignored when read."""
         document: Document = msgspec.to_builtins(value, builtin_types=BSON_TYPES)
         for field in self.json:
             document[field] = json_text(document[field])
@@ -90,7 +90,6 @@ class Codec(Generic[T]):
         return {"_id": value.id} | document
 
     def value(self, document: Mapping[str, Any]) -> T:
-        """The value of a document."""
         fields = dict(document)
         fields["id"] = fields.pop("_id", None)
         for field in self.json:
@@ -99,22 +98,20 @@ class Codec(Generic[T]):
         return msgspec.convert(fields, self.kind, builtin_types=BSON_TYPES)
 
     def maybe(self, document: Mapping[str, Any] | None) -> T | None:
-        """The value, or `None` for no document."""
         return None if document is None else self.value(document)
 
     async def values(self, documents: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[T]:
-        """The values of a cursor, one at a time."""
         with translate_errors():
             async for document in documents:
                 yield self.value(document)
 
 
 Place = tuple[datetime, str]
-"""The place of a value among those that are ordered by a time and their ids."""
+"""The place of a value in an order by time, then id."""
 
 
 class Page(list[V]):
-    """The items of a page; `more` tells whether others follow."""
+    """The items of a page; `more` says whether others follow."""
 
     more: bool = False
 
@@ -131,9 +128,9 @@ async def read_page(
     batch: int = BATCH,
     hint: Sequence[tuple[str, int]] | None = None,
 ) -> Page[V]:
-    """The first values of what matches, by the fields `order` in this direction: at most `limit`, and as many as have
-    `PAGE_BYTES` together, but always one. `without` is a projection; `batch` documents fit into a reply, however large
-    they are; `hint` names the index, where another would have the database sort."""
+    """The first values that match, in the order of the fields `order`: at most `limit` and at most `PAGE_BYTES`
+    together, but always one. `without` is a projection. `batch` documents of any size must fit into a reply. `hint`
+    names the index, if the database would sort with another."""
     options = collection.codec_options
     raw = collection.with_options(options.with_options(document_class=RawBSONDocument))
     sort = [(field, direction) for field in order]
@@ -154,8 +151,8 @@ async def read_page(
 async def read_newest(
     read: Callable[[Document, int], Awaitable[Page[V]]], query: Document, field: str, before: Place | None, limit: int
 ) -> Page[V]:
-    """The first values of what matches by the time in `field` and their ids, the newest first, behind this place, as
-    `read` finds them in that order. Each query has one range, which an index serves."""
+    """The newest values that match, by the time in `field` and by id, behind the place `before`. `read` returns them in
+    that order. Each query has one range, which an index serves."""
     if before is None:
         return await read(query, limit)
     at, id = before
@@ -168,24 +165,24 @@ async def read_newest(
 
 
 def json_text(value: object) -> str:
-    """A value as it is kept in a field of JSON text."""
+    """A value as it is stored in a field of JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 def is_duplicate(error: BulkWriteError) -> bool:
-    """Whether an insert of many, in order, ended at a key that is taken."""
+    """Whether an ordered insert of many stopped at a duplicate key."""
     return _DUPLICATE_KEY in _codes(error)
 
 
 def of_same_place(ids: Sequence[str], values: Sequence[Any]) -> Document:
-    """The expression for the value that stands where the document's `_id` stands among these ids: so one update writes
-    to each of them what is its own. Literal: texts of others are no expressions."""
+    """The expression for the value at the position of the document's `_id` among `ids`: one update writes a different
+    value to each document. The values are literals, because texts of users must not become expressions."""
     return {"$arrayElemAt": [{"$literal": list(values)}, {"$indexOfArray": [{"$literal": list(ids)}, "$_id"]}]}
 
 
 async def make(collection: AsyncCollection[Document]) -> None:
-    """Make a collection without indexes, unless it is there: not every server deletes from one that is missing, or
-    makes one inside a transaction."""
+    """Make a collection without indexes, unless it exists. Some servers cannot delete from a missing collection or make
+    one inside a transaction."""
     try:
         await collection.database.create_collection(collection.name)
     except CollectionInvalid:
@@ -203,7 +200,7 @@ def time_of(hello: Mapping[str, Any]) -> datetime:
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
-    """Insert those whose keys are free; returns the positions of the others. Raises `Unavailable`."""
+    """Insert the documents whose keys are free; returns the positions of the others."""
     if not documents:
         return set()
     try:
@@ -215,10 +212,10 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
 
 
 async def insert_once(collection: AsyncCollection[Document], document: Document) -> Document:
-    """Insert the document unless its key is taken; returns the one that is there.
+    """Insert the document unless its key is taken; returns the stored one.
 
     Raises:
-        Unavailable: another one was there, and is gone or cannot be read yet.
+        Unavailable: another document had the key, but is gone or unreadable.
     """
     try:
         with translate_errors():
@@ -241,14 +238,14 @@ async def with_ids(collection: AsyncCollection[Document], codec: Codec[T], ids: 
 async def replace_unchanged(
     collection: AsyncCollection[Document], old: Document, new: Document, *, duplicate: Callable[[], Conflict]
 ) -> bool:
-    """Put the new document in the place of the old one; `False` when that was changed meanwhile, by `updated_at`."""
+    """Replace a document; `False` if it has changed since, by `updated_at`."""
     with translate_errors(duplicate=duplicate):
         result = await collection.replace_one({"_id": old["_id"], "updated_at": old["updated_at"]}, new)
     return result.matched_count == 1
 
 
 async def free_keys(collection: AsyncCollection[Document], before: datetime, limit: int) -> int:
-    """Free the idempotency keys of some documents that were made before then; returns of how many."""
+    """Free the idempotency keys of up to `limit` documents made before `before`; returns the number of documents."""
     query = {"idempotency.created_at": {"$lt": ns(before)}}
     with translate_errors():
         ids = [document["_id"] async for document in collection.find(query, {"_id": 1}).limit(limit)]
@@ -259,7 +256,8 @@ async def free_keys(collection: AsyncCollection[Document], before: datetime, lim
 
 
 async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:
-    """Delete some of what matches; returns how many. The query has one range, so that it is taken from an index."""
+    """Delete up to `limit` documents that match; returns the number. The query has one range, so that an index serves
+    it."""
     with translate_errors():
         found = await collection.find(query, {"_id": 1}).limit(limit).to_list()
         if not found:
@@ -269,13 +267,13 @@ async def forget_some(collection: AsyncCollection[Document], query: Document, li
 
 
 async def forget_all(collection: AsyncCollection[Document], query: Document) -> None:
-    """Delete all that matches, as `forget_some` does."""
+    """Delete all documents that match, as `forget_some` does."""
     while await forget_some(collection, query, _FORGOTTEN_AT_ONCE) == _FORGOTTEN_AT_ONCE:
         pass
 
 
 async def read_values(collection: AsyncCollection[Document], field: str, *, after: str, limit: int) -> list[str]:
-    """The next values of a field behind this one, in their order: one look into an index for each, however many
+    """The next `limit` values of a field after `after`, in order. Each value costs one look into an index, however many
     documents have it."""
     found: list[str] = []
     while len(found) < limit:
@@ -290,12 +288,12 @@ async def read_values(collection: AsyncCollection[Document], field: str, *, afte
 
 @contextmanager
 def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
-    """Raise our errors instead of the driver's.
+    """Raise Carillon's errors instead of the driver's.
 
     Raises:
-        Conflict: `duplicate()`, where a unique value exists already.
-        Unavailable: the server is away, shutting down or too slow; the write may have happened. Or it denies us.
-        Unserved: any other failure, but for keys that are taken: callers handle those of their writes of many.
+        Conflict: `duplicate()`, if a unique value exists already.
+        Unavailable: the server is away, stops, is too slow or denies access. The write may have happened.
+        Unserved: any other failure, except duplicate keys: callers of bulk writes handle those.
     """
     try:
         yield
@@ -304,7 +302,7 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
             raise
         raise duplicate() from error
     except ServerSelectionTimeoutError as error:
-        # Behind the addresses and what is wrong there comes a page of topology.
+        # A page of topology follows the addresses and the reason.
         reason = re.split(r",? Timeout: | \(configured ", str(error), maxsplit=1)[0]
         raise Unavailable(f"MongoDB cannot be reached: {reason}") from error
     except _AWAY as error:
@@ -312,13 +310,13 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
     except OperationFailure as error:
         if error.code in DENIALS:
             raise Unavailable(DENIALS[error.code]) from error
-        # A write of many has one code of its own, and those of its parts.
+        # A bulk write has a code, and its parts have theirs.
         away = _AWAY_CODES & (_codes(error) if isinstance(error, BulkWriteError) else {error.code})
         if away or error.timeout or any(map(error.has_error_label, _TRANSIENT)):
             raise Unavailable(f"MongoDB: {', '.join(map(str, sorted(away))) or error.code}") from error
         if isinstance(error, BulkWriteError) and _codes(error) == {_DUPLICATE_KEY}:
             raise
-        # Its message may hold what people have stored.
+        # The message may contain what users have stored.
         name = (error.details or {}).get("codeName", "")
         raise Unserved(f"MongoDB refuses a command of Carillon's ({name or 'code'} {error.code})") from error
     except PyMongoError as error:
@@ -328,6 +326,5 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
 
 
 def _codes(error: BulkWriteError) -> set[int]:
-    """The codes of all failures in a write of many."""
     details = error.details
     return {failure["code"] for part in ("writeErrors", "writeConcernErrors") for failure in details.get(part, ())}

@@ -1,5 +1,5 @@
-"""Idempotency keys: which request a key was used for, so that it cannot be used for another; and what the first request
-made, so that a repeated one makes nothing again."""
+"""Idempotency keys: the request that used a key first, and the thing that it made. A key cannot serve another request,
+and a repeated request makes nothing twice."""
 
 from datetime import datetime
 
@@ -13,8 +13,8 @@ from shared.store.documents import Document, forget_some, translate_errors
 
 
 class FirstUse(Struct, frozen=True):
-    """The record of the first request with a key: when it came, and what it made, in its own notation; empty
-    where it did not get so far."""
+    """The record of the first request with a key: its time, and the thing it made in the caller's notation; empty if it
+    made nothing yet."""
 
     at: datetime | None = None
     made: str = ""
@@ -27,14 +27,13 @@ class IdempotencyKeys:
         self._keys = database["idempotency_keys"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._keys.create_index([("used_at", ASCENDING)])
 
     async def claim(self, used: Idempotency, *, at: datetime | None = None, made: str = "") -> FirstUse:
-        """Use the key for this request. `at` and `made` are kept from the first time.
+        """Use the key for this request. `at` and `made` keep their first values.
 
         Raises:
-            Invalid: it was used for another request.
+            Invalid: the key was used for another request.
         """
         try:
             with translate_errors():
@@ -48,7 +47,7 @@ class IdempotencyKeys:
             found = None
         if found is not None:
             return _value(found)
-        # Look also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
+        # Two equal requests may insert at once: the server repeats such an upsert only if the query is `_id` alone.
         first = await self.recall(used)
         if first is None:
             raise Idempotency(used.key, "").refuse(used)
@@ -57,25 +56,24 @@ class IdempotencyKeys:
         return first
 
     async def recall(self, used: Idempotency) -> FirstUse | None:
-        """The key's first use for this request; `None` when it was not used for it."""
+        """The key's first use; `None` if this request did not use it."""
         with translate_errors():
             found = await self._keys.find_one({"_id": used.key})
         return _value(found) if found is not None and _identity(found).is_same(used) else None
 
     async def remember(self, key: str, made: str) -> None:
-        """Keep what the request with this key has made."""
         with translate_errors():
             await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
 
     async def replace_made(self, key: str, made: str, *, before: str) -> bool:
-        """Keep this in the place of what was kept `before`; `False` when something else is kept by now."""
-        # A field that is missing equals null.
+        """Replace `before` by `made`; `False` if `made` has changed since."""
+        # A missing field equals null.
         query = {"_id": key, "made": {"$in": [before] if before else ["", None]}}
         with translate_errors():
             return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some that were last used before then; returns how many."""
+        """Delete up to `limit` keys last used before `before`; returns the number."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
 
 

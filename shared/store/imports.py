@@ -1,7 +1,5 @@
-"""The things that were brought here from another system: a digest of each as it came.
-
-So the next import can tell what was changed or deleted here since, and leaves that alone.
-"""
+"""A digest of each thing imported from another system. The next import compares digests, and leaves alone the things
+that were changed or deleted here since."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,18 +16,17 @@ class Imports:
         self._imports = database["imports"]
 
     async def setup(self) -> None:
-        """Make the collection. Everything is found by `_id`."""
+        """Make the collection. Every query is by `_id`."""
         await make(self._imports)
 
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
-        """The digests by id, of those that have one."""
         keys = [f"{kind}/{id}" for id in ids]
         with translate_errors():
             found = await self._imports.find({"_id": {"$in": keys}}).to_list()
         return {document["_id"].partition("/")[2]: document["digest"] for document in found}
 
     async def note(self, kind: str, digests: Mapping[str, str]) -> None:
-        """Keep these digests, by id, in the place of older ones."""
+        """Store these digests, by id, in place of older ones."""
         documents = [{"_id": f"{kind}/{id}", "digest": digest} for id, digest in digests.items()]
         older = await insert_new(self._imports, documents)
         changes = [ReplaceOne({"_id": documents[position]["_id"]}, documents[position]) for position in older]

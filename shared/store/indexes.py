@@ -1,4 +1,4 @@
-"""Which indexes `Store.setup` makes, learnt without making any, and which ones a database has."""
+"""The indexes that `Store.setup` makes, found without making any, and those that a database has."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +11,13 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.store.documents import Document
 
-# What tells two indexes over the same fields apart.
+# The options that distinguish two indexes over the same fields.
 _OPTIONS = ("unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
 _OF_EVERY_COLLECTION = "_id_"
 
 
 class CollectionIndex(Struct, frozen=True):
-    """An index: the fields that it orders by (1 or -1), and what else is asked of it."""
+    """An index: its fields with their order (1 or -1), and its options."""
 
     collection: str
     name: str
@@ -30,7 +30,7 @@ class CollectionIndex(Struct, frozen=True):
         return self.collection, self.keys, self.options
 
     def hinders(self, other: "CollectionIndex") -> bool:
-        """Whether the server refuses to make the other one beside this one."""
+        """Whether the server refuses to make `other` beside this index."""
         return self.collection == other.collection and (self.name == other.name or self.keys == other.keys)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Preparable(Protocol):
 
 
 async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Preparable]]) -> "_Recorder":
-    """The collections and indexes that the setup of all these kinds of documents would make."""
+    """The collections and indexes that `setup` of these kinds of documents would make."""
     recorder = _Recorder()
     for make in makers:
         with suppress(_NotOfIndexes):
@@ -55,7 +55,7 @@ async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Prepa
 
 
 def read_indexes(collection: str, information: Mapping[str, Mapping[str, Any]]) -> list[CollectionIndex]:
-    """The indexes of a collection, but for the one that every collection has."""
+    """The indexes of a collection, except the one over `_id`."""
     return [
         _index(collection, name, described["key"], described)
         for name, described in information.items()
@@ -66,20 +66,20 @@ def read_indexes(collection: str, information: Mapping[str, Mapping[str, Any]]) 
 def _index(
     collection: str, name: str, keys: Iterable[tuple[str, Any]], described: Mapping[str, Any]
 ) -> CollectionIndex:
-    # Some servers give the orders back as floats.
+    # Some servers return the orders as floats.
     ordered = tuple((field, int(order) if isinstance(order, float) else order) for field, order in keys)
     chosen = ((option, described[option]) for option in _OPTIONS if described.get(option))
-    # The driver reads a filter as a `SON`, whose text is another than that of the `dict` it is made of.
+    # The driver reads a filter as a `SON`, whose text differs from that of its `dict`.
     options = tuple((option, str(value.to_dict() if isinstance(value, SON) else value)) for option, value in chosen)
     return CollectionIndex(collection, name, ordered, options)
 
 
 class _NotOfIndexes(Exception):
-    """A setup goes on to what changes documents: it has named its indexes by then."""
+    """A setup has named its indexes and goes on to change documents."""
 
 
 class _Recorder:
-    """Stands in the place of a database, and notes the collections and the indexes that are asked of it."""
+    """Takes the place of a database, and records the collections and indexes asked of it."""
 
     def __init__(self) -> None:
         self.collections: dict[str, None] = {}

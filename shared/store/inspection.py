@@ -1,4 +1,4 @@
-"""The questions of `carillon doctor` to MongoDB itself. Nothing here changes what is stored."""
+"""The questions of `carillon doctor` to MongoDB. They change nothing that is stored."""
 
 import secrets
 import time
@@ -18,7 +18,8 @@ _MONGODB_PORT = 27017
 
 
 class Membership(Struct, frozen=True):
-    """The server's replica set, empty for a server alone; a `mongos` names none. `skew`: its clock less ours."""
+    """The server's replica set, empty for a single server; a `mongos` names none. `skew` is the server's clock minus
+    the local one."""
 
     replica_set: str
     skew: timedelta
@@ -26,7 +27,7 @@ class Membership(Struct, frozen=True):
 
 
 class Grants(Struct, frozen=True):
-    """Our user, empty if the server needs no login; the user's database; and the rights that are missing."""
+    """The client's user (empty if the server needs no login), the user's database, and the missing rights."""
 
     user: str
     missing: Sequence[str]
@@ -34,7 +35,7 @@ class Grants(Struct, frozen=True):
 
 
 class IndexComparison(Struct, frozen=True):
-    """The indexes and collections of `Store.setup` that are missing, and other indexes that prevent making them."""
+    """The indexes and collections of `Store.setup` that are missing, and the other indexes that prevent them."""
 
     missing: Sequence[CollectionIndex]
     hindering: Sequence[CollectionIndex]
@@ -42,14 +43,14 @@ class IndexComparison(Struct, frozen=True):
 
 
 def store_addresses(url: str) -> list[tuple[str, int]]:
-    """The hosts and ports that a `mongodb://` URL names; none if DNS has them (`mongodb+srv://`)."""
+    """The hosts and ports in a `mongodb://` URL; none if DNS has them (`mongodb+srv://`)."""
     if not url.startswith(SCHEME):
         return []
     return [(host, port or _MONGODB_PORT) for host, port in parse_uri(url)["nodelist"]]
 
 
 class StoreInspection:
-    """Questions to the server of one database. All raise `Unavailable` and `Unserved`."""
+    """Questions to the server of one database. They also raise `Unserved`."""
 
     def __init__(
         self, database: AsyncDatabase[Document], makers: Iterable[Callable[[AsyncDatabase[Document]], Preparable]]
@@ -62,8 +63,8 @@ class StoreInspection:
         return str((await self._ask("buildInfo"))["version"])
 
     async def read_membership(self) -> Membership:
-        """The replica set, and the clock: half a round trip after the question."""
-        await self._ask("ping")  # so that no connection has to be made within the measured time
+        """The replica set, and the clock at half a round trip after the question."""
+        await self._ask("ping")  # so that no connection is made within the measured time
         began, asked_at = time.perf_counter(), datetime.now(UTC)
         hello = await self._ask("hello")
         round_trip = timedelta(seconds=time.perf_counter() - began)
@@ -71,7 +72,7 @@ class StoreInspection:
         return Membership(hello.get("setName", ""), skew, is_router=hello.get("msg") == "isdbgrid")
 
     async def read_grants(self, needed: Iterable[str]) -> Grants:
-        """Which of the `needed` actions our user may not do on every collection of the database."""
+        """The `needed` actions that the user may not do on every collection of the database."""
         with translate_errors():
             answer = await self._database.client.admin.command("connectionStatus", showPrivileges=True)
         known: Mapping[str, Any] = answer["authInfo"]
@@ -83,17 +84,17 @@ class StoreInspection:
         return Grants(users[0]["user"], missing, users[0]["db"])
 
     async def write_nothing(self) -> None:
-        """Update a document that does not exist: the server answers once a majority has caught up with it."""
+        """Update a missing document: the server answers after a majority has caught up."""
         with translate_errors():
             await self._database["meta"].update_one({"_id": "doctor: there is none"}, {"$set": {"seen": True}})
 
     async def end_no_session(self) -> None:
-        """End the session of a random id, as workers do with those of killed ones."""
+        """End the session of a random id, as workers end those of dead workers."""
         with translate_errors():
             await end_session(self._database, secrets.token_hex(16))
 
     async def count_equal_updates(self) -> int:
-        """How many documents count as modified by an update that leaves them as they are: the stamp is updated so."""
+        """The number of documents that an update without a change counts as modified. The stamp is updated this way."""
         with translate_errors():
             stamp = {"_id": {"$in": ["schema"]}}
             return (await self._database["meta"].update_many(stamp, [{"$replaceWith": "$$ROOT"}])).modified_count

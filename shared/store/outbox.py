@@ -1,8 +1,9 @@
 """The outbox: Carillon's own events until a fan-out has published them.
 
 An event is stored only if a subscription has its topic, so a deployment without such subscriptions makes one query. A
-suspended subscription counts: the replay after its resumption finds the event in the log. A repeated step stores its
-event once, because the event's id follows from what it says. A fan-out leases some events, publishes and removes them.
+suspended subscription counts, because the replay after its resumption finds the event in the log. A repeated step
+stores its event once, because the event's id follows from its content. A fan-out leases some events, publishes and
+removes them.
 """
 
 import secrets
@@ -26,7 +27,7 @@ _codec = Codec(OwnEvent)
 
 
 class Outbox:
-    """The `outbox` collection. All raise `Unavailable`."""
+    """The `outbox` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -34,18 +35,18 @@ class Outbox:
         self._subscriptions = database[_SUBSCRIPTIONS]
 
     async def setup(self) -> None:
-        """Make the index, and with it the collection: a transaction on an older server cannot."""
+        """Make the index, and with it the collection: an older server cannot make one in a transaction."""
         await make(self._events)
         await self._events.create_index([("stored_at", ASCENDING)])
 
     async def add(self, events: Sequence[OwnEvent]) -> None:
-        """Store the events whose topics are subscribed to. An event that is there stays as it is."""
+        """Store the events whose topics are subscribed to. A stored event stays as it is."""
         with translate_errors():
             documents = await prepare_for_outbox(self._database, events)
         await insert_new(self._events, documents)
 
     async def take(self, now: datetime, until: datetime, limit: int) -> list[OwnEvent]:
-        """Up to `limit` events, the oldest first. No other fan-out takes them before `until`."""
+        """Lease up to `limit` events, the oldest first. No other fan-out takes them before `until`."""
         free = not_taken(now)
         with translate_errors():
             found = await self._events.find(free, {"_id": 1}).sort("stored_at", ASCENDING).limit(limit).to_list()
@@ -57,18 +58,17 @@ class Outbox:
         return [_codec.value(document) for document in taken]
 
     async def remove(self, events: Sequence[OwnEvent]) -> None:
-        """Forget these events, which are published."""
         with translate_errors():
             await self._events.delete_many({"_id": {"$in": [event.id for event in events]}})
 
     async def find_oldest(self) -> datetime | None:
-        """When the oldest event was stored that is not published yet."""
+        """The time at which the oldest unpublished event was stored."""
         with translate_errors():
             found = await self._events.find({}, {"stored_at": 1}).sort("stored_at", ASCENDING).limit(1).to_list()
         return found[0]["stored_at"] if found else None
 
     async def find_subscribers(self, topics: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """By topic, the namespaces that subscribe to it."""
+        """The namespaces that subscribe to each topic, by topic."""
         query = {"topics": {"$in": list(topics)}, "state": _PRESENT}
         by_topic = defaultdict[str, set[str]](set)
         with translate_errors():
@@ -79,12 +79,12 @@ class Outbox:
 
 
 def not_taken(now: datetime) -> Document:
-    """Which events no fan-out publishes just now."""
+    """The query for events that no fan-out is publishing."""
     return {"taken_until": {"$not": {"$gt": now}}}
 
 
 async def prepare_for_outbox(database: AsyncDatabase[Document], events: Sequence[OwnEvent]) -> list[Document]:
-    """The documents of the events whose topics are subscribed to, to be inserted. Raises the driver's errors."""
+    """The documents to insert: events whose topics are subscribed to. Raises the driver's errors."""
     wanted = set[str]()
     for topic in sorted({event.topic for event in events}):
         if await database[_SUBSCRIPTIONS].find_one({"topics": topic, "state": _PRESENT}, {"_id": 1}) is not None:

@@ -1,4 +1,4 @@
-"""The stamp of the database: which versions of Carillon may work on it."""
+"""The stamp of the database: the versions of Carillon that may work on it."""
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -15,12 +15,12 @@ class Schema:
         self._meta = database["meta"]
 
     async def setup(self) -> None:
-        """Note this version; what a later one has noted stays."""
+        """Record this version; a later version stays."""
         with translate_errors():
             await self._meta.update_one({"_id": _ID}, {"$max": {"version": VERSION, "oldest": OLDEST}}, upsert=True)
 
     async def read(self) -> Stamp | None:
-        """The stamp; `None` for a database that nobody has set up."""
+        """The stamp; `None` if the database was never set up."""
         with translate_errors():
             found = await self._meta.find_one({"_id": _ID})
         return None if found is None else Stamp(found["version"], found["oldest"])

@@ -1,8 +1,8 @@
-"""Transactions: several writes that happen together or not at all, and what they leave when their process dies.
+"""Transactions: several writes that happen together or not at all, and their remains after a crash.
 
-A process that dies in a transaction leaves it open, and the server keeps what it has touched from others for up to a
-minute. So whoever writes again and again does it in one session and stores that session's id beside what it writes: who
-takes its place ends its session first (`end_session`). One who is not gone begins its transaction anew.
+A process that dies in a transaction leaves it open, and the server locks the touched documents for up to a minute. So a
+process that writes again and again uses one session and stores the session's id beside its writes. Its successor ends
+that session first (`end_session`). A live process whose session was ended begins its transaction anew.
 """
 
 import time
@@ -29,7 +29,7 @@ Written = TypeVar("Written")
 
 
 class LastingConflict(Unavailable):
-    """Nothing was written: another transaction has kept a document for longer than we were to wait."""
+    """Nothing was written: another transaction has kept a document for longer than the caller's patience."""
 
 
 async def run_transaction(
@@ -40,18 +40,18 @@ async def run_transaction(
     seconds: float = TRANSACTION_SECONDS,
     patience: float = TRANSACTION_SECONDS,
 ) -> Written:
-    """The answer of `work`, once all that it has written in the session that it is given is stored. It is called again
-    where another transaction has written the same documents first, for so many seconds of `patience`. An error that it
-    raises ends the transaction without a write.
+    """The answer of `work`, after everything that it wrote in its session is stored. The driver calls `work` again if
+    another transaction wrote the same documents first, for `patience` seconds. An error in `work` ends the transaction
+    without a write.
 
     Raises:
-        LastingConflict: another transaction still has the same documents then.
-        Unavailable: the server is away or too slow. Whether all is stored is not known.
+        LastingConflict: after `patience`, another transaction still has the same documents.
+        Unavailable: the server is away or too slow. The transaction may be stored or not.
     """
     work = _give_up_after(patience, work)
     async with _end_if_unknown(database, session) as running:
         with translate_errors(), pymongo.timeout(seconds):
-            # A transaction inherits nothing from the collections: without these it takes the URL's.
+            # A transaction inherits nothing from the collections: without these options it takes the URL's.
             return await running.with_transaction(
                 work,
                 read_concern=ReadConcern("snapshot"),
@@ -64,9 +64,9 @@ async def run_transaction(
 async def _end_if_unknown(
     database: AsyncDatabase[Document], given: "OwnSession | None"
 ) -> AsyncIterator[AsyncClientSession]:
-    """The given session, or one for one transaction. Behind a deadline the driver sends no abort, and the server would
-    keep what was written from others for a minute: so the server ends the session where nobody knows how the
-    transaction did. The driver may go on in it."""
+    """The given session, or a new one for one transaction. After a deadline the driver sends no abort, and the server
+    would lock the written documents for a minute. So the server ends the session if the outcome is unknown. The driver
+    may use the session again."""
     own = given or OwnSession(database)
     try:
         yield own.session
@@ -80,14 +80,14 @@ async def _end_if_unknown(
         raise
     finally:
         if given is None:
-            # Nobody else knows its name: the driver may use it again.
+            # No other process knows its name: the driver may use it again.
             await own.session.end_session()
 
 
 def _give_up_after(
     patience: float, work: Callable[[AsyncClientSession], Awaitable[Written]]
 ) -> Callable[[AsyncClientSession], Awaitable[Written]]:
-    """The same work, which the driver does not call again once conflicts have lasted so long."""
+    """The same work, which the driver does not call again if conflicts have lasted `patience` seconds."""
     until = time.monotonic() + patience
 
     async def try_once(session: AsyncClientSession) -> Written:
@@ -95,7 +95,7 @@ def _give_up_after(
             return await work(session)
         except OperationFailure as error:
             if error.code == _INTERRUPTED:
-                # Somebody has ended our session, and nothing was stored. We are not gone: the driver begins anew.
+                # Another process ended this session, and nothing was stored: the driver begins anew.
                 details = {**(error.details or {}), "errorLabels": ["TransientTransactionError"]}
                 raise OperationFailure(str(error), error.code, details) from error
             if error.code == _WRITE_CONFLICT and time.monotonic() >= until:
@@ -106,8 +106,7 @@ def _give_up_after(
 
 
 class OwnSession:
-    """A session of one process, in which it does one transaction after the other. Others end it by its `name`: 32 hex
-    digits."""
+    """A session of one process for one transaction after the other. Others end it by its `name`: 32 hex digits."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self.session: AsyncClientSession = database.client.start_session()
@@ -115,15 +114,15 @@ class OwnSession:
         self.name = identity.hex()
 
     async def close(self) -> None:
-        """End it, and the transaction that is open in it. Others may end it by its name later: so the driver, which
-        would begin its next session by that name, is told to forget it."""
+        """End the session and its open transaction. Others may end it by its name later, so the driver must not use
+        that name for its next session."""
         if (known := self.session._server_session) is not None:  # noqa: SLF001
             known.mark_dirty()
         await self.session.end_session()
 
 
 async def end_session(database: AsyncDatabase[Document], name: str) -> None:
-    """End the session of this name, and the transaction that may be open in it. Raises `Unavailable`."""
+    """End the session with this name and its open transaction."""
     session_id = Binary(bytes.fromhex(name), UUID_SUBTYPE)
     with translate_errors():
         await database.client.admin.command({"killSessions": [{"id": session_id}]})

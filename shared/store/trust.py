@@ -1,4 +1,4 @@
-"""Whom a client of MongoDB trusts: what the settings say, where its URL asks for TLS and names no files of its own."""
+"""TLS of a MongoDB client: the settings apply if its URL asks for TLS and names no files of its own."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ _LOOSE = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostname
 
 
 def trust_files(client: AsyncMongoClient[Any], url: str, tls: TlsSettings) -> None:
-    """Give the client our context in the place of its own, which would never read its files again. The driver takes
-    none, so this reaches into it. Raises `Invalid`."""
+    """Give the client a context that reads its files again when they change. The driver accepts none, so this sets a
+    private attribute. Raises `Invalid`."""
     if url.startswith("mongodb+srv://") and (tls.ca_file or tls.certificate_file):
-        # The driver makes such a client's options anew when it knows the hosts.
+        # The driver makes the options of such a client anew after it knows the hosts.
         rule = "name the files of TLS in the URL (tlsCAFile, tlsCertificateKeyFile) where it is mongodb+srv://"
         raise Invalid(rule, field="store.url")
     options = client.options.pool_options

@@ -1,6 +1,6 @@
-"""Apps: what a mobile app is called, and whether it takes anything new.
+"""Apps: the names of a mobile app, and whether it accepts anything new.
 
-The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid bundleId`.
+The rules of the fields are Marathon's, and an error's text begins as Marathon's does: `invalid bundleId`.
 """
 
 import re
@@ -16,16 +16,16 @@ _APP_NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 
 
 def check_app_name(name: str) -> None:
-    """Raise `Invalid` unless the name can stand in the names of tables and topics."""
+    """Raise `Invalid` unless the name can be a part of the names of tables and topics."""
     if not _APP_NAME.fullmatch(name):
         raise Invalid(f"invalid name: an app's name is {APP_NAME_RULE}", field="name", value=name)
 
 
 class App(Struct, frozen=True, kw_only=True):
-    """A mobile app: `name` makes its table and topic names and is unique but for its case, as is `bundle_id`. Times in
-    ns since the epoch.
+    """A mobile app: `name` is part of its table and topic names and is unique except for case, as is `bundle_id`. Times
+    in ns since the epoch.
 
-    `deleting` tells that its deletion has begun: it takes no more jobs and templates, for good.
+    `deleting`: its deletion has begun, so it accepts no more jobs and templates, for good.
     """
 
     id: str
@@ -46,11 +46,11 @@ def check_app(name: str, bundle_id: str) -> None:
 
 
 def name_key(name: str) -> str:
-    """The form of a name that two apps must not share: push tables make no difference between cases."""
+    """The form of a name that two apps must not share, because names of push tables ignore case."""
     return name.lower()
 
 
 def check_not_deleting(app: App | None, app_id: str) -> None:
-    """Raise `Conflict` where an app takes nothing new, because its deletion has begun or is done."""
+    """Raise `Conflict` if an app accepts nothing new, because its deletion has begun or is complete."""
     if app is None or app.deleting:
         raise Conflict("the app is being deleted", field="appId", value=app_id)

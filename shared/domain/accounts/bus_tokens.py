@@ -1,6 +1,6 @@
-"""The secrets of tokens of the bus, as Routemaster knows them: words that people may choose, such as `alice-1234`.
+"""The secrets of tokens of the bus, in Routemaster's form: words that people may choose, such as `alice-1234`.
 
-Routemaster's clients take nothing else, so those that are made have the same alphabet: `<name>--<32 hex digits>`.
+Routemaster's clients accept only these, so generated secrets have the same alphabet: `<name>--<32 hex digits>`.
 """
 
 import re
@@ -16,11 +16,11 @@ _NAME_CHARACTERS = SECRET_CHARACTERS - len("--") - 2 * RANDOM_BYTES
 
 
 def check_bus_secret(secret: str, *, field: str) -> None:
-    """Raise `Invalid` where this can be no token's secret. The error does not show it."""
+    """Raise `Invalid` if this cannot be a token's secret. The error does not show it."""
     if _SECRET.fullmatch(secret) is None:
         raise Invalid("a token is 1 to 64 of a to z, 0 to 9, ':', '_' and '-'", field=field)
 
 
 def make_bus_secret(name: str, random: bytes) -> str:
-    """The secret of these 16 random bytes for a token of this name, of which it shows what it can."""
+    """The secret from 16 random bytes for a token of this name, which is part of it in simplified form."""
     return f"{_OTHERS.sub('-', name.lower())[:_NAME_CHARACTERS]}--{random.hex()}"

@@ -1,6 +1,6 @@
-"""The callers: users, whom a trusted proxy names, and services with a token.
+"""The callers: users, named by a trusted proxy, and services with a token.
 
-The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid email`.
+The rules of the fields are Marathon's, and an error's text begins as Marathon's does: `invalid email`.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from shared.domain.instants import format_instant
 
 EMAIL_CHARACTERS = 254
 MESSAGES_PER_SECOND = 10.0
-"""How many single messages a second a caller may send where nobody says."""
+"""The default of single messages a second for a caller."""
 
 SMALLEST_MESSAGE_RATE, LARGEST_MESSAGE_RATE = 0.01, 10_000
 USE_NOTED_EVERY = timedelta(minutes=1)
@@ -40,14 +40,14 @@ EMAIL = re.compile(
 
 
 class TokenScope(StrEnum):
-    """The scope of a token. A token of the bus may be a chosen word, so it opens nothing else."""
+    """The scope of a token. A token of the bus may be a chosen word, so it grants nothing else."""
 
     EVERYTHING = ""
     BUS = "bus"
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """A person. Admins may do everything; others what their `allowed_apps` and `roles` say (`roles`)."""
+    """A person. Admins may do everything; others have the rights of their `allowed_apps` and `roles` (`roles`)."""
 
     id: str
     email: str
@@ -60,10 +60,10 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A service's credential. Only `digest`, the SHA-256 of the secret, is stored; beside it, once the secret was
-    replaced, that of the one before, which is good until `previous_until`. `namespace` is "" for the token's own, which
-    its id names. It is known to have been used at `last_used_at`, and perhaps within `USE_NOTED_EVERY` since. Its owner
-    may send so many single messages a second."""
+    """A service's credential. Only `digest`, the SHA-256 of the secret, is stored, and after a replacement that of the
+    previous secret, which is valid until `previous_until`. `namespace` is "" for the one of the token's id. It was used
+    at `last_used_at`, and perhaps within `USE_NOTED_EVERY` since. Its owner may send `messages_per_second` single
+    messages."""
 
     id: str
     name: str
@@ -83,11 +83,10 @@ class Token(Struct, frozen=True, kw_only=True):
 
     @property
     def owns(self) -> str:
-        """The namespace of what is scheduled with it."""
         return self.namespace or token_namespace(self.id)
 
     def why_refused(self, digest: str, now: datetime) -> str:
-        """Why the secret of this digest is not good now, `""` where it is."""
+        """The reason why the secret of this digest is invalid now; `""` if it is valid."""
         if self.expires_at is not None and self.expires_at <= now:
             return f"this token expired at {format_instant(self.expires_at)}"
         if digest != self.digest and (self.previous_until is None or self.previous_until <= now):
@@ -95,13 +94,13 @@ class Token(Struct, frozen=True, kw_only=True):
         return ""
 
     def is_use_unnoted(self, now: datetime) -> bool:
-        """Whether that it is used now is worth a write."""
+        """Whether a use now is worth a write."""
         return self.last_used_at is None or self.last_used_at <= now - USE_NOTED_EVERY
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """The identity behind one request. `namespace` owns what the caller creates under keys of its own choice; several
-    tokens may share one, and `token_id` tells a service's apart."""
+    """The identity of one request. `namespace` owns the things that the caller creates under chosen keys; several
+    tokens may share one, and `token_id` distinguishes them."""
 
     namespace: str
     name: str
@@ -113,61 +112,57 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def is_service(self) -> bool:
-        """Whether it is a service with a token, and no person."""
         return self.namespace.startswith(token_namespace(""))
 
     @property
     def rights(self) -> Hashable:
-        """Roles and apps, without what the caller owns: equal for callers with the same roles."""
+        """Roles and apps, without the caller's own things: equal for callers with the same roles."""
         return self.is_admin, self.allowed_apps, frozenset(self.roles.items())
 
     @property
     def identity(self) -> Hashable:
-        """The caller and their rights, to compare."""
         return self.namespace, self.name, self.token_id, self.rights
 
     @property
     def role_over_everything(self) -> Role | None:
-        """The caller's role over all that there is and will be; `None` where that is not the same everywhere."""
+        """The caller's role over everything; `None` if it is not the same everywhere."""
         return Role.ADMIN if self.is_admin else self.roles.get(EVERYWHERE)
 
     @property
     def apps_with_role(self) -> frozenset[str]:
-        """The ids of the apps over which the caller has a role by name."""
         return self.allowed_apps | apps_named(self.roles)
 
     @property
     def namespaces_with_role(self) -> frozenset[str]:
-        """The namespaces over which the caller has a role by name."""
         return namespaces_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
-        """The caller's role over this app and what belongs to it; `None` for no role."""
+        """The caller's role over this app and its belongings; `None` for no role."""
         if self.is_admin or app_id in self.allowed_apps:
             return Role.ADMIN
         return role_over_app(self.roles, app_id)
 
     def role_over_namespace(self, namespace: str) -> Role | None:
-        """The caller's role over what this namespace owns; `None` for no role."""
+        """The caller's role over this namespace's things; `None` for no role."""
         if self.is_admin or fold_namespace(namespace) == self.namespace:
             return Role.ADMIN
         return role_over_namespace(self.roles, namespace)
 
 
 class RevokedKind(StrEnum):
-    """Whether a service's token was revoked or a person was deleted."""
+    """A revoked token of a service, or a deleted person."""
 
     TOKEN = "token"
     USER = "user"
 
 
 class Revocation(Struct, frozen=True, kw_only=True):
-    """A caller who was taken out. `id` is the namespace that is theirs by their name, `subject_id` the id of their
-    token or user; `namespace` is the one that they used, where that is another.
+    """A removed caller. `id` is the namespace of their name, `subject_id` the id of their token or user; `namespace` is
+    another one that they used.
 
-    `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
-    since. If other tokens share the namespace (`shared`), only schedules of this one and of unknown makers are paused.
-    So it is once all has been paused: what comes then from another token is from one that was made since.
+    `paused`: all schedules of that time have been paused; `spared` are those that an admin has resumed since. If other
+    tokens share the namespace (`shared`), only schedules of this one and of unknown makers are paused. The same holds
+    after everything has been paused: a later schedule of another token is from a new token.
     """
 
     id: str
@@ -181,11 +176,9 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
     @property
     def owns(self) -> str:
-        """The namespace of what they have scheduled."""
         return self.namespace or self.id
 
     def covers(self, made_by: str) -> bool:
-        """Whether a schedule in this namespace that this token made is paused."""
         everything = not self.shared and not self.paused
         return everything or made_by in {"", self.subject_id}
 
@@ -212,7 +205,7 @@ def user_caller(user: User) -> Caller:
 
 
 def token_caller(token: Token) -> Caller:
-    """The identity of a service. Its namespace outlives a change of name."""
+    """The identity of a service. Its namespace survives a change of name."""
     return Caller(
         namespace=token.owns,
         name=token.name,
@@ -225,37 +218,37 @@ def token_caller(token: Token) -> Caller:
 
 
 def secret_digest(secret: str) -> str:
-    """The SHA-256 of a token's secret, in hex, as stored. The secret is random: it needs no salt and no stretching."""
+    """The stored SHA-256 of a token's secret, in hex. The secret is random: it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def bus_digest(secret: str) -> str:
-    """The digest that is stored of the secret of a token of the bus. It differs from that of other tokens, so that no
-    process that looks for those finds it, be it one of an older release."""
+    """The stored digest of the secret of a token of the bus. It differs from that of other tokens, so that no process,
+    even of an older release, finds it as such."""
     return hashlib.sha256(b"carillon bus\0" + secret.encode()).hexdigest()
 
 
 def check_email(email: str) -> None:
-    """Raise `Invalid` where this is not an e-mail address with a dot in its domain."""
+    """Raise `Invalid` unless this is an e-mail address with a dot in its domain."""
     if len(email) > EMAIL_CHARACTERS or EMAIL.fullmatch(email) is None or not email.isprintable():
         raise Invalid("invalid email: an address such as name@example.com is needed", field="email", value=email)
 
 
 def check_token_name(name: str) -> None:
-    """Raise `Invalid` where this cannot be a token's name."""
+    """Raise `Invalid` if this cannot be a token's name."""
     if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise Invalid("invalid name: 1 to 255 printable characters are needed", field="name", value=name)
 
 
 def check_message_rate(rate: float) -> None:
-    """Raise `Invalid` where no caller sends so many messages a second."""
+    """Raise `Invalid` if this cannot be a caller's rate of messages a second."""
     if not SMALLEST_MESSAGE_RATE <= rate <= LARGEST_MESSAGE_RATE:
         rule = f"it must be a number from {SMALLEST_MESSAGE_RATE} to {LARGEST_MESSAGE_RATE:,}"
         raise Invalid(f"invalid messagesPerSecond: {rule}", field="messagesPerSecond")
 
 
 def check_token_namespace(namespace: str) -> None:
-    """Raise `Invalid` where this cannot be the namespace of a service's token."""
+    """Raise `Invalid` if this cannot be the namespace of a service's token."""
     if TOKEN_NAMESPACE.fullmatch(namespace) is None:
         rule = "token: and a token's id, or token: and a name of 1 to 255 letters, digits and - _ . ~"
         raise Invalid(f"a namespace is {rule}", field="namespace", value=namespace)

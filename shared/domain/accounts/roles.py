@@ -1,12 +1,12 @@
-"""Roles: what a user or a token may do with an app or a namespace that is not theirs.
+"""Roles: the rights of a user or a token over the apps and namespaces of others.
 
-    viewer     sees all but personal data: payloads, contexts, samples, paths of files
+    viewer     sees everything but personal data: payloads, contexts, samples, paths of files
     operator   sees these too; makes and moves jobs, templates, schedules, dead letters
     admin      changes and deletes the app itself, and issues a namespace's secrets
 
 Each covers those above it. `{"*": "viewer"}` holds everywhere, `app/<id>` and `namespace/<namespace>` name one thing.
-An admin of the deployment (`is_admin`) needs none, whose `allowed_apps` hold an app is its admin, and everybody is the
-admin of their own namespace.
+An admin of the deployment (`is_admin`) needs no role, an app in `allowed_apps` gives the role admin over it, and every
+caller is the admin of their own namespace.
 """
 
 import re
@@ -18,7 +18,7 @@ from shared.domain.ids import read_uuid
 
 EVERYWHERE = "*"
 ROLES = 1_000
-"""The most that a caller may have."""
+"""Maximum for a caller."""
 
 NAMESPACE = re.compile(r"(token|user):[^\s\x00-\x1f\x7f]{1,300}")
 
@@ -26,14 +26,13 @@ _APP, _NAMESPACE, _USER = "app/", "namespace/", "user:"
 
 
 class Role(StrEnum):
-    """The rights of a caller, the least first."""
+    """The rights of a caller, the smallest first."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
 
     def covers(self, other: "Role") -> bool:
-        """Whether this role may do what the other may."""
         return _ORDER.index(self) >= _ORDER.index(other)
 
 
@@ -41,30 +40,30 @@ _ORDER = tuple(Role)
 
 
 def role_over_app(roles: Mapping[str, Role], app_id: str) -> Role | None:
-    """The highest of the roles that hold over this app."""
+    """The highest of the roles over this app."""
     return _highest(roles, _APP + app_id)
 
 
 def apps_named(roles: Mapping[str, Role]) -> frozenset[str]:
-    """The ids of the apps that these roles name."""
+    """The ids of the apps in these roles."""
     return frozenset(place.removeprefix(_APP) for place in roles if place.startswith(_APP))
 
 
 def role_over_namespace(roles: Mapping[str, Role], namespace: str) -> Role | None:
-    """The highest of the roles that hold over this namespace."""
+    """The highest of the roles over this namespace."""
     return _highest(roles, _NAMESPACE + fold_namespace(namespace))
 
 
 def namespaces_named(roles: Mapping[str, Role]) -> frozenset[str]:
-    """The namespaces that these roles name."""
+    """The namespaces in these roles."""
     return frozenset(place.removeprefix(_NAMESPACE) for place in roles if place.startswith(_NAMESPACE))
 
 
 def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
-    """Roles as somebody wrote them, by what they hold over.
+    """Roles from a request, by place.
 
     Raises:
-        Invalid: one is no role, or holds over nothing that can be.
+        Invalid: a role or a place is invalid.
     """
     if len(given) > ROLES:
         raise Invalid(f"at most {ROLES:,} roles", field="roles", value=len(given))
@@ -78,7 +77,7 @@ def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
 
 
 def read_namespace(written: str, *, field: str) -> str:
-    """The namespace as it is stored. Raises `Invalid` for a text that is none."""
+    """The stored form of a namespace. Raises `Invalid` for other texts."""
     if NAMESPACE.fullmatch(written) is None:
         rule = "a namespace is token: and a token's id, or user: and an e-mail address"
         raise Invalid(rule, field=field, value=written)
@@ -86,13 +85,13 @@ def read_namespace(written: str, *, field: str) -> str:
 
 
 def fold_email(email: str) -> str:
-    """The address by which a person is known: in small letters, as Unicode maps each character by itself. No character
-    beyond ASCII becomes one of ASCII, so a lookalike stays another address."""
+    """The address that identifies a person: in lower case, by Unicode's mapping of single characters. No character
+    beyond ASCII becomes one of ASCII, so a lookalike remains another address."""
     return "".join(each if each.lower().isascii() and not each.isascii() else each.lower() for each in email)
 
 
 def fold_namespace(written: str) -> str:
-    """A person's namespace in the spelling that it is stored in; any other text as it is."""
+    """The stored spelling of a person's namespace; any other text as it is."""
     return fold_email(written) if written.startswith(_USER) else written
 
 

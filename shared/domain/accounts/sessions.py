@@ -1,7 +1,7 @@
-"""Sessions: a person's browser, after they showed a token, or opened a link that signs them in.
+"""Sessions: a person's browser, after it showed a token, or opened a link that signs in.
 
 A session shows its token again with each request, by the digest alone. So it ends with the token: when that is revoked,
-expires, or has its secret replaced. One that began by a link ends with its user.
+expires, or has its secret replaced. A session that began by a link ends with its user.
 """
 
 from datetime import datetime, timedelta
@@ -14,9 +14,9 @@ SEEN_EVERY = timedelta(minutes=1)
 
 
 class WebSession(Struct, frozen=True, kw_only=True):
-    """A browser that is signed in. `id` is the SHA-256 of what its cookie holds, `token_digest` that of the token which
-    was shown, or `email` names the user. `address` and `agent` tell its owner which browser this is. While it
-    `is_link`, no browser has it: whoever opens the link begins the session."""
+    """A signed-in browser. `id` is the SHA-256 of its cookie, `token_digest` that of its token, or `email` names the
+    user. `address` and `agent` identify the browser for its owner. While it `is_link`, no browser has it: opening the
+    link begins the session."""
 
     id: str
     namespace: str
@@ -30,9 +30,8 @@ class WebSession(Struct, frozen=True, kw_only=True):
     agent: str = ""
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it lasted too long, or nobody used it for too long."""
         return now >= self.ends_at or now >= self.seen_at + IDLE
 
     def is_sight_unnoted(self, now: datetime) -> bool:
-        """Whether that it is used now is worth a write."""
+        """Whether a use now is worth a write."""
         return now >= self.seen_at + SEEN_EVERY

@@ -1,8 +1,8 @@
-"""Signing secrets of namespaces, by which a receiver tells whose callback it was sent.
+"""Signing secrets of namespaces, by which a receiver recognises a namespace's callbacks.
 
-A secret is derived from the deployment's key and from random bytes in the store, so that neither is enough to make it:
-the deployment's key is known to everybody who verifies by it. A secret is shown once, and nowhere stored. The one that
-it replaces goes on signing beside it for a day, so that receivers can change over.
+A secret is derived from the deployment's key and from random bytes in the store. Both are needed, because every
+receiver that verifies with the deployment's key knows it. A secret is shown once, and never stored. A replaced secret
+also signs for a day, so that receivers can change over.
 """
 
 import base64
@@ -23,7 +23,7 @@ VERSIONS = 5  # that sign at the same time
 
 
 class SigningVersion(Struct, frozen=True):
-    """One secret: the random bytes in it (hex), and since when it signs."""
+    """One secret: its random bytes (hex), and the time since which it signs."""
 
     number: int
     salt: str
@@ -38,12 +38,12 @@ class NamespaceSecrets(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> SigningVersion:
-        """The secret that goes on signing."""
+        """The secret without an end."""
         return self.versions[-1]
 
 
 def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
-    """The namespace's secrets with a new one. Raises `Conflict` where too many sign already."""
+    """The namespace's secrets with a new one. Raises `Conflict` if too many sign already."""
     if secrets is None:
         return NamespaceSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
     current = tuple(_active_versions(secrets.versions, now))
@@ -55,7 +55,7 @@ def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: dat
 
 def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: datetime) -> tuple[str, ...]:
     """The secrets that sign a namespace's callbacks, the newest first. The deployment's own secret signs for a
-    namespace that never asked for one, and for a day after it did."""
+    namespace without secrets, and for a day after its first."""
     if secrets is None:
         return (deployment_key,)
     own = [derive_secret(deployment_key, secrets.id, version) for version in _active_versions(secrets.versions, now)]
@@ -65,7 +65,7 @@ def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: 
 
 
 def derive_secret(deployment_key: str, namespace: str, version: SigningVersion) -> str:
-    """The secret of this version, as Standard Webhooks write secrets."""
+    """The secret of this version, in the form of Standard Webhooks."""
     message = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
     key = hmac.digest(deployment_key.encode(), message.encode(), hashlib.sha256)
     return PREFIX + base64.b64encode(key).decode()

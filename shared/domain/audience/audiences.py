@@ -1,10 +1,11 @@
-"""Audiences: the name of an app's table, and what a job's filters mean.
+"""Audiences: the name of an app's table, and the meaning of a job's filters.
 
-A filter's key names a column, and its value is compared with that, as in Marathon. A comma list means any of its parts,
-without the blanks around them; a key that contains `NOT` means none of them. Several keys must all hold. A NULL column
-never matches, not even `NOT`. Locales and regions are compared without regard to case, and `_` in them is `-`; a
-withdrawn code of a language, such as `iw`, is its successor.
-Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
+A filter's key names a column, and its value is compared with that column, as in Marathon. A comma list accepts any of
+its parts, without surrounding blanks; a key that contains `NOT` excludes all of them. Several keys must all hold. A
+NULL column never matches, not even `NOT`. Locales and regions are compared without regard to case, and `_` in them is
+`-`; a withdrawn code of a language, such as `iw`, is its successor.
+
+Values are data: only an app name that passed its rule becomes part of a statement's text.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from shared.domain.errors import Invalid
 NEGATION = "NOT"
 MAX_FILTERS = 64
 MAX_VALUE_BYTES = 64 * 1024
-MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names short, and could then mean another column
+MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names, and could then find another column
 
 LOCALE = "locale"
 
@@ -28,13 +29,13 @@ _SUCCESSORS = {"in": "id", "iw": "he", "ji": "yi", "jw": "jv", "mo": "ro"}  # of
 _WITHDRAWN = {successor: code for code, successor in _SUCCESSORS.items()}
 
 BEGINNING = -(2**63)
-"""The `after` of a job's first range: below every seq_id that can be addressed."""
+"""The `after` of a job's first range: below every possible seq_id."""
 
 
 class Condition(Struct, frozen=True):
-    """`column` equals one of `values`, or none of them if `negated`; NULL does neither, but is kept with `or_null`.
-    If `folded`, both sides are compared without case and blanks around them, and with `-` for `_`. `field` is where the
-    user wrote it."""
+    """`column` equals one of `values`, or none of them if `negated`; NULL does neither, but is kept with `or_null`. If
+    `folded`, both sides are compared without case and surrounding blanks, and with `-` for `_`. `field` is its place in
+    the request."""
 
     column: str
     values: tuple[str, ...]
@@ -48,23 +49,23 @@ def table_name(app_name: str, service: str) -> str:
     """The push table of an app and a service. Names that differ only in case share it.
 
     Raises:
-        Invalid: the app's name is outside its rule.
+        Invalid: the app's name is invalid.
     """
     check_app_name(app_name)
     return f"{app_name.lower()}_{service}"
 
 
 def normal_locale(written: str) -> str:
-    """The locale as it is compared: `pt_BR` and ` PT-br` are `pt-br`, `iw_IL` is `he-il`."""
+    """The locale for comparisons: `pt_BR` and ` PT-br` are `pt-br`, `iw_IL` is `he-il`."""
     language, dash, rest = strip_unseen(written).lower().replace("_", "-").partition("-")
     return f"{_SUCCESSORS.get(language, language)}{dash}{rest}"
 
 
 def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
-    """The conditions of the filters, in the order of their keys. All must hold; no filters keep everybody.
+    """The conditions of the filters, in the order of their keys. All must hold; without filters everybody is kept.
 
     Raises:
-        Invalid: a value is not a string, or it or its column cannot be stored in PostgreSQL; `field` names the key.
+        Invalid: a value is not a string, or PostgreSQL cannot store it or its column; `field` names the key.
     """
     if len(filters) > MAX_FILTERS:
         raise Invalid(f"at most {MAX_FILTERS} filters", field="filters")
@@ -74,8 +75,8 @@ def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
 def condition(key: str, value: object) -> Condition:
     """The condition of one filter.
 
-    The column of a negated key is what is left when characters out of N, O and T are stripped from both its ends; so
-    `NOTlocale` means `locale`. Raises `Invalid`, as `conditions` does.
+    The column of a negated key is its rest after the characters N, O and T are stripped from both ends, so `NOTlocale`
+    means `locale`. Raises `Invalid`, as `conditions` does.
     """
     field = f"filters.{key}"
     negated = NEGATION in key
@@ -93,13 +94,13 @@ def condition(key: str, value: object) -> Condition:
 
 
 def _spellings(locale: str) -> tuple[str, ...]:
-    """The locale, or both codes of a language that has a withdrawn one: columns hold either."""
+    """The locale, or both codes of a language that has a withdrawn one, because columns contain either."""
     language, dash, rest = normal_locale(locale).partition("-")
     return (f"{language}{dash}{rest}", f"{_WITHDRAWN[language]}{dash}{rest}") if language in _WITHDRAWN else (locale,)
 
 
 def zone_condition(zone: str) -> tuple[Condition, ...]:
-    """The conditions that the rows of a zone's users fulfil; none where no zone is given."""
+    """The conditions of a zone's users; none without a zone."""
     if not zone:
         return ()
     others = zone == REST

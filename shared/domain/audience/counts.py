@@ -1,4 +1,4 @@
-"""Counts: what is found of an audience before anybody sends to it."""
+"""Counts: the figures of an audience before sending."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from msgspec.structs import replace
 from shared.domain.audience.zones import REST, SHOWN_VALUES, ZoneRules, read_zone, zone_of
 
 TEXTS = 1_000
-"""How many different zones and locales are told apart; what comes after the most frequent ones is only counted."""
+"""Maximum different zones and locales; beyond the most frequent ones, only the sum is counted."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """The counts of an audience, in devices but for `users`.
+    """The counts of an audience, in devices except for `users`.
 
-    `zones` and `locales` are as the push table writes them, NULL included, and hold the most frequent ones. `scanned`
-    counts rows of the table, kept by the filters or not, and `total` is how many it has, as far as the catalogue or the
-    keys tell; of a file, both are bytes. `exact` says that everything was looked at. `users` of a table is exact up to
-    a million. `unknown` counts the users of a file who have no device, and `repeated` the rows of those who stand
-    before. The longest token and user id are in bytes. `indexed` says whether the table has an index on its keys, or on
-    its users if the audience is a file. `lacks_header` says that the file's first line seems to be one more user.
+    `zones` and `locales` are as in the push table, with NULL, and contain the most frequent ones. `scanned` counts rows
+    of the table, kept by the filters or not, and `total` is their number from the catalogue or the keys; for a file,
+    both are bytes. `exact`: everything was read. `users` of a table is exact up to a million. `unknown` counts a file's
+    users without a device, and `repeated` the rows that repeat an earlier user. The longest token and user id are in
+    bytes. `indexed`: the table has an index on its keys, or on its users if the audience is a file. `lacks_header`: the
+    file's first line seems to be a user.
     """
 
     devices: int = 0
@@ -39,13 +39,12 @@ class Counted(Struct, frozen=True, kw_only=True):
     lacks_header: bool = False
 
     def estimate(self, found: int) -> int | None:
-        """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""
+        """The estimated total if `found` are in the scanned part; `None` if nothing was scanned."""
         if self.exact:
             return found
         return round(found * max(self.total, self.scanned) / self.scanned) if self.scanned else None
 
     def by_zone(self, rules: ZoneRules) -> dict[str, int]:
-        """The devices of each zone of a localized job that has some."""
         found: Counter[str] = Counter()
         for text, devices in self.zones.items():
             found[zone_of(text, rules)] += devices
@@ -54,12 +53,11 @@ class Counted(Struct, frozen=True, kw_only=True):
         return dict(found)
 
     def rest_values(self) -> list[str | None]:
-        """The most frequent values of `tz` in the zone `REST`."""
         rest = {text: devices for text, devices in self.zones.items() if text is None or read_zone(text) is None}
         return [text for text, _ in Counter(rest).most_common(SHOWN_VALUES)]
 
     def with_slice(self, found: "Counted", *, repeated: int, upto: int) -> "Counted":
-        """This and what was found of a file's next users, when it has been looked at up to the byte `upto`."""
+        """These counts plus those of a file's next users, up to the byte `upto`."""
         return replace(
             self,
             devices=self.devices + found.devices,
@@ -77,12 +75,12 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 def frequent(found: Counter[str | None]) -> Counter[str | None]:
-    """The most frequent texts, as many as are told apart."""
+    """The most frequent texts, up to `TEXTS`."""
     return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))
 
 
 def frequent_zones(found: Counter[str | None]) -> Counter[str | None]:
-    """The texts of zones that are told apart, the most frequent first: those that name a zone before all others."""
+    """The most frequent texts of zones, up to `TEXTS`: those that name a zone before all others."""
     if len(found) <= TEXTS:
         return found
     named = sorted(found, key=lambda text: (text is None or read_zone(text) is None, -found[text]))

@@ -1,7 +1,7 @@
 """Cuts: a CSV audience in batches, each a range of the file's bytes that can be read again.
 
-The cuts and the repeated rows depend on the file alone, never on the chunks it came in: whoever plans it again finds
-the same. An id is sent to where it stands first, in its cut, and nowhere else.
+The cuts and the repeated rows depend on the file alone, never on its chunks, so a repeated plan is the same. An id gets
+its message in the cut of its first row only.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from shared.domain.errors import Invalid
 _T = TypeVar("_T")
 
 MAX_CUT_BYTES = 4 * 1024 * 1024
-"""More than a record may have, so that a cut always holds one."""
+"""More than a record may have, so that a cut always contains one."""
 
 
 class Cutter:
     """Cuts neighbouring rows, after `size` of them or before they would take more than `max_bytes`.
 
-    Ids of one normal form are one user. Repeats of ids that `repeats` has no room to remember are found only within one
-    cut; without `repeats` no row counts as one.
+    Ids of one normal form are one user. Repeats of ids beyond the memory of `repeats` are found only within one cut;
+    without `repeats` no row counts as one.
     """
 
     def __init__(
@@ -50,14 +50,13 @@ class Cutter:
         return self._cut(self._complete())
 
     def finish(self) -> list[ByteRange]:
-        """The last cut, if there are rows left for one."""
         return self._cut([self._ends.size] if self._ends.size else [])
 
     def _hash(self, ids: Sequence[bytes]) -> Hashes:
         return np.zeros(len(ids), np.int64) if self._repeats is None else hashes_of(ids, self._normalize)
 
     def _complete(self) -> list[int]:
-        """Behind which rows the complete cuts end. A cut is complete when a row follows it."""
+        """The ends of the complete cuts, as numbers of rows. A cut is complete if a row follows it."""
         bounds: list[int] = []
         first = 0
         while first < self._ends.size:
@@ -91,8 +90,8 @@ class Cutter:
 
 
 class FirstRows(Struct, frozen=True, eq=False):
-    """The rows of a cut that repeat none before them: their `numbers` among all rows of the cut, from 0 on, their ids,
-    and the values of the other columns that were chosen."""
+    """The rows of a cut without repeats: their `numbers` among all rows of the cut, from 0 on, their ids, and the
+    values of the other chosen columns."""
 
     numbers: list[int]
     ids: list[bytes]
@@ -100,16 +99,16 @@ class FirstRows(Struct, frozen=True, eq=False):
 
 
 def users_in(cut: ByteRange, content: bytes, *, columns: int | None = None) -> list[str]:
-    """The users to send to, in the order of the file. `content` is what stands between the cut's ends.
+    """The users to send to, in the order of the file. `content` has the bytes of the cut.
 
     Raises:
-        Invalid: it is not what was cut: the file has changed, or was told wrong.
+        Invalid: the content differs from that of the plan: the file has changed.
     """
     return [str(id, "utf-8") for id in _keep_first(cut, _read(cut, content, columns, FIRST).ids)]
 
 
 def rows_in(cut: ByteRange, content: bytes, header: Header, chosen: Chosen) -> FirstRows:
-    """The rows to send to, in the order of the file, as `users_in` gives their users. Raises `Invalid`, as it does."""
+    """The rows to send to, in the order of the file, like the users of `users_in`. Raises `Invalid`, as it does."""
     rows = _read(cut, content, len(header.names), chosen)
     others = tuple(_keep_first(cut, values) for values in rows.others)
     return FirstRows(_keep_first(cut, range(cut.rows)), _keep_first(cut, rows.ids), others)
@@ -124,7 +123,7 @@ def _read(cut: ByteRange, content: bytes, columns: int | None, chosen: Chosen) -
 
 
 def _keep_first(cut: ByteRange, values: Sequence[_T]) -> list[_T]:
-    """The values of the rows that repeat none before them."""
+    """The values of the rows without repeats."""
     if not cut.repeated:
         return list(values)
     repeated = np.unpackbits(np.frombuffer(cut.repeated, np.uint8), count=cut.rows)

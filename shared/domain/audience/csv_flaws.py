@@ -1,8 +1,8 @@
-"""The flaws that a CSV file can have, and which of them comes first.
+"""The flaws of a CSV file, and their order.
 
-A flaw is *found* where somebody who reads byte by byte would stumble, and the one that is found first is told. So the
-same file gets the same error, whatever the chunks it comes in. Records are judged when they are complete. One that will
-never be (too long, or a quote that is still open when the file ends) is judged by its first bytes alone.
+A flaw is *found* at the byte at which a sequential reader would notice it, and the first found one is reported. So the
+same file gets the same error for any chunks. Complete records are checked. A record that never ends (too long, or a
+quote open at the end of the file) is checked by its first bytes alone.
 """
 
 from codecs import utf_8_decode
@@ -23,7 +23,8 @@ _BEHIND_CLOSING = np.isin(np.arange(256), (COMMA, LF, CR, QUOTE))
 
 
 class Flaw(Struct, frozen=True):
-    """`what` is wrong, `where` to look for it, and where it is found; both are positions in the layout's content."""
+    """The fault `what`, its place `where`, and the place where it is found; both are positions in the layout's
+    content."""
 
     what: str
     where: int
@@ -31,7 +32,7 @@ class Flaw(Struct, frozen=True):
 
 
 class _Judged(Struct, frozen=True, eq=False):
-    """The records that can be judged; the last may be one that never ends, as far as `upto`."""
+    """The records to check; the last may be one that never ends, up to `upto`."""
 
     layout: Layout
     starts: Positions
@@ -46,13 +47,13 @@ def first_flaw(
 ) -> Flaw | None:
     """The first flaw of the records that are complete or can never be, or `None`.
 
-    Each must have as many `columns` (any number if `None`), an id in the `chosen` one that is not too long (unless it
-    is not known yet which that is) and, with its line end, at most `record_bytes`. If the file has `ended`, nothing may
-    be left behind the last complete line.
+    Each must have as many `columns` (any number if `None`), an id in the `chosen` one that is not too long (if it is
+    known) and, with its line end, at most `record_bytes`. If the file has `ended`, nothing may follow the last complete
+    line.
     """
     endless = _endless(layout, record_bytes, ended=ended)
     judged = _judge(layout, columns, chosen, endless)
-    # Of two flaws found at one place the first is told: a record that never ends hides what would follow.
+    # Of two flaws at one place the first is reported: an endless record hides the rest.
     flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
     return min(flaws, key=attrgetter("found"), default=None)
 
@@ -79,7 +80,6 @@ def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
 
 
 def _open_quote(layout: Layout, at: int) -> int | None:
-    """The beginning of the quoted field in which `at` stands."""
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None
@@ -97,7 +97,7 @@ def _bad_encoding(judged: _Judged) -> Iterator[Flaw]:
     if content.isascii():
         return
     try:
-        # The decoding is not final: a record that never ends may be looked at as far as the middle of a character.
+        # The decoding is not final, because an endless record may be cut in the middle of a character.
         utf_8_decode(memoryview(content)[: judged.upto], "strict", False)
     except UnicodeDecodeError as error:
         begins_none = error.reason == "invalid start byte"

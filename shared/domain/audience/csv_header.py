@@ -1,7 +1,7 @@
-"""The header of a CSV file whose columns have names, and which of them are read.
+"""The header of a CSV file with named columns, and the choice of columns.
 
-Names are in lower case, without blanks around them and without characters that nobody sees, and no two are alike. A job
-keeps the header, so that any range of the file's records can be read by itself.
+Names are in lower case, without surrounding blanks and invisible characters, and unique. A job keeps the header, so
+that any range of the file's records can be read alone.
 """
 
 import re
@@ -19,15 +19,15 @@ _LIKE_A_NAME = re.compile(r"[^\W\d][\w .-]{0,49}")
 
 
 class Header(Struct, frozen=True):
-    """The names of a file's columns in their order, and how many bytes stand before its first row."""
+    """The names of a file's columns in their order, and the number of bytes before its first row."""
 
     names: tuple[str, ...]
     size: int
 
 
 class Chosen(Struct, frozen=True):
-    """Which columns are read, by their places from 0 on: the one of the `ids`, which no two rows share if they are not
-    repeats, and `others`; `name` is that of the ids."""
+    """The columns to read, by their places from 0 on: that of the `ids`, which is unique except for repeats, and
+    `others`; `name` is that of the ids."""
 
     ids: int = 0
     others: tuple[int, ...] = ()
@@ -35,11 +35,11 @@ class Chosen(Struct, frozen=True):
 
 
 FIRST = Chosen()
-"""The first column of a file whose header says nothing."""
+"""The first column of a file without names."""
 
 
 class BadHeader(CarillonError):
-    """`what` breaks a rule in the header, in the column with this place; whoever reads the file knows the line."""
+    """The column at this place breaks a rule of the header; the reader of the file knows the line."""
 
     def __init__(self, what: str, place: int) -> None:
         super().__init__(what)
@@ -68,10 +68,10 @@ def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:
-    """The column of the recipients and those of the used ones that the file has, in their order; the names are as
-    `column_name` gives them. Raises `Invalid` where the file has no column for the recipients."""
+    """The column of the recipients and the used ones of the file, in their order; names come from `column_name`. Raises
+    `Invalid` if the file has no column for the recipients."""
     if ids not in header.names:
-        # A file without a header has somebody's data there, which is nothing for logs.
+        # A file without a header has personal data there, which must not be logged.
         shown = [name if _LIKE_A_NAME.fullmatch(name) else "" for name in header.names]
         there = ", ".join(f'"{name}"' if name else "…" for name in shown[:10]) + suggest(ids, filter(None, shown))
         raise Invalid(f'the file has no column "{ids}" for its recipients; its columns are {there}', field="csvPath")

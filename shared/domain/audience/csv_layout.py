@@ -1,12 +1,11 @@
 """The places of the records in a piece of a CSV file.
 
-The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A field that begins with a quote goes on to
-its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record; nor is a line of nothing
-but commas and quotes, which spreadsheets leave behind, in a file whose columns have names.
+The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A field that begins with a quote ends at its
+closing quote and may contain commas, line ends and doubled quotes. A blank line is no record; nor, in a file with named
+columns, is a line of only commas and quotes, which spreadsheets leave behind.
 
-Nothing is looked at byte by byte: positions of quotes, commas and line ends are found by numpy, and whatever has an odd
-number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may, which `csv_flaws`
-checks.
+No loop over bytes: numpy finds the positions of quotes, commas and line ends, and a position with an odd number of
+quotes before it is inside quotes. That holds if all quotes are at valid places, which `csv_flaws` checks.
 """
 
 from collections.abc import Iterable
@@ -22,10 +21,10 @@ _NONE: Positions = np.empty(0, np.intp)
 
 
 class Layout(Struct, frozen=True, eq=False):
-    """Positions in `content`, which begins where a record may begin; all ascending.
+    """Positions in `content`, which begins at a record or a line end; all ascending.
 
     `breaks` are the last bytes of line ends, `commas` those between fields. Record i has its first byte at `starts[i]`,
-    its line end at `stops[i]`, and the next line at `ends[i]`. Behind `complete` no record has ended yet.
+    its line end at `stops[i]`, and the next line at `ends[i]`. After `complete` no record has ended yet.
     """
 
     content: bytes
@@ -39,7 +38,7 @@ class Layout(Struct, frozen=True, eq=False):
     complete: int
 
     def column(self, number: int) -> list[bytes]:
-        """This field of each record, counted from 0, without the quotes around it. All records must have it."""
+        """This field of each record, counted from 0, without surrounding quotes. All records must have it."""
         if not self.quotes.size and not self.commas.size:
             lines = self.content[: self.complete].splitlines()
             return lines if len(lines) == self.starts.size else [line for line in lines if line]
@@ -50,7 +49,7 @@ class Layout(Struct, frozen=True, eq=False):
         return fields
 
     def fields(self, number: int) -> tuple[Positions, Positions]:
-        """This field's beginnings and ends in all records, quotes included. A record without it has it at its end."""
+        """This field's starts and ends in all records, with quotes. A record without it has it at its end."""
         if not self.commas.size:
             return (self.stops if number else self.starts), self.stops
         if not number:
@@ -61,17 +60,16 @@ class Layout(Struct, frozen=True, eq=False):
         return starts, self._comma_or_stop(before + 1)
 
     def _comma_or_stop(self, numbers: Positions) -> Positions:
-        """The commas with these numbers, where they stand in the record, else its end."""
+        """The commas with these numbers if they are in the record, otherwise its end."""
         commas = self.commas.take(numbers, mode="clip")
         return np.where((numbers < self.commas.size) & (commas < self.stops), commas, self.stops)
 
     def trim_quotes(self, starts: Positions, stops: Positions) -> tuple[Positions, Positions]:
-        """The beginnings and ends of what these fields hold, within the quotes around it."""
+        """The starts and ends of these fields within their quotes."""
         quoted = self.codes[starts] == QUOTE
         return starts + quoted, stops - quoted
 
     def record(self, number: int) -> list[bytes]:
-        """All fields of one record."""
         commas = self.commas[
             self.commas.searchsorted(self.starts[number]) : self.commas.searchsorted(self.stops[number])
         ]
@@ -81,10 +79,10 @@ class Layout(Struct, frozen=True, eq=False):
 
 
 def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
-    """The layout of what begins where a record may begin and ends anywhere; lines of commas and quotes alone are
-    records unless they are to be skipped.
+    """The layout of a piece that begins where a record may begin and ends anywhere; lines of only commas and quotes are
+    records unless `skip_commas`.
 
-    A CR at the very end is no line end yet, as an LF may follow.
+    A CR at the very end is no line end yet, because an LF may follow.
     """
     codes = np.frombuffer(content, np.uint8)
     breaks = _line_ends(content, codes)
@@ -113,7 +111,7 @@ def lay_out(content: bytes, *, skip_commas: bool = False) -> Layout:
 
 
 def doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
-    """Which of the quotes that seem to open (every other one, from the first) is the second of a pair inside a
+    """A flag for each apparently opening quote (every other one, from the first): it is the second of a pair inside a
     field."""
     openings, closings = quotes[::2], quotes[1::2]
     doubled = np.zeros(openings.size, np.bool_)
@@ -122,7 +120,6 @@ def doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
 
 
 def _count_within(places: Iterable[Positions], starts: Positions, stops: Positions) -> Positions:
-    """How many of these places each record has."""
     counts: Positions = sum((at.searchsorted(stops) - at.searchsorted(starts) for at in places), np.zeros_like(starts))
     return counts
 
@@ -141,7 +138,6 @@ def _line_ends(content: bytes, codes: NDArray[np.uint8]) -> Positions:
 
 
 def _stops(content: bytes, codes: NDArray[np.uint8], last_bytes: Positions) -> Positions:
-    """The beginnings of the line ends with these last bytes."""
     if b"\r" not in content:
         return last_bytes
     stops: Positions = last_bytes - ((codes[last_bytes] == LF) & (codes[last_bytes - 1] == CR))

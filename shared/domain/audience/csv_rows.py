@@ -1,9 +1,9 @@
-"""Rows of a CSV audience: the user ids of a file that comes in chunks, and where each stands.
+"""Rows of a CSV audience: the user ids of a file that comes in chunks, and their places.
 
-The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header. It is discarded,
-whatever it says, and the first column of every other is a user id, without the blanks and zero-width characters around
-it; unless the reader asks for columns by their names (`csv_header`). All records have as many columns as the first.
-The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by line.
+The rules are Marathon's as far as it had any; `csv_layout` has the grammar. The first record is a header, which is
+discarded. The first column of every other record is a user id, without surrounding blanks and zero-width characters,
+unless the reader asks for named columns (`csv_header`). All records have as many columns as the first. The file is
+UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by line.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Rows(Struct, frozen=True, eq=False):
-    """Neighbouring rows: their ids in UTF-8, and the first byte of each and the one behind its line end, counted from
-    the beginning of the file. `others` are the values of the other columns that were chosen, a list for each."""
+    """Neighbouring rows: their ids in UTF-8, the first byte of each and the one after its line end, counted from the
+    beginning of the file. `others` are the values of the other chosen columns, a list for each."""
 
     ids: list[bytes]
     starts: Positions
@@ -37,7 +37,6 @@ class Rows(Struct, frozen=True, eq=False):
     others: tuple[list[bytes], ...] = ()
 
     def parts(self, size: int) -> "Iterator[Rows]":
-        """These rows, so many at a time."""
         for first in range(0, len(self.ids), size):
             part = slice(first, first + size)
             others = tuple(values[part] for values in self.others)
@@ -62,19 +61,19 @@ def merge_rows(rows: Rows, more: Rows) -> Rows:
 
 
 class RowReader:
-    """Reads a file from its beginning, or the records from `start` on, where one must begin; a header is only at 0.
+    """Reads a file from its beginning, or the records from `start` on, where one must begin; only 0 has a header.
 
-    A chunk may have any size and end anywhere; what is held is what is left of it, less than `record_bytes`. That is
-    read again with the next chunk, so chunks should not be much smaller than a record: 256 KiB and more are fast.
-    Reading one takes 3 to 12 times its size, and 50 times that of a chunk of nothing but quotes and line ends.
+    A chunk may have any size and end anywhere; the reader keeps its incomplete rest, less than `record_bytes`. The rest
+    is read again with the next chunk, so chunks should not be much smaller than a record: 256 KiB and more are fast. A
+    chunk takes 3 to 12 times its size in memory, and 50 times for only quotes and line ends.
 
-    `columns` is how many there are; if not told, the first record tells. `chosen` are those that are read. If names
-    decide, `choose` picks them by the file's header, which is kept.
+    `columns` is their number; by default that of the first record. `chosen` are those to read. If names decide,
+    `choose` picks them by the file's header, which is kept.
 
     Raises, from `feed` and `finish`:
-        Invalid: the file breaks a rule. `reason` says which and in which line, counted from 1 (the header's, as a
-            rule), or at which byte, counted from 0, if not read from the beginning. Read no further then. An error of
-            `choose` is told with the header's line.
+        Invalid: the file breaks a rule. `reason` contains the rule and the line, counted from 1 (usually the header's),
+            or the byte, counted from 0, if not read from the beginning. Do not read further then. An error of `choose`
+            gets the header's line.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class RowReader:
         if self._at == 0 and content.startswith(_BYTE_ORDER_MARK):
             self._at = len(_BYTE_ORDER_MARK)
             content = content[self._at :]
-        # A push counts a row of commas as a user without a device, and plans of earlier versions have counted it.
+        # A push counts a row of commas as a user without a device, as plans of earlier versions did.
         layout = lay_out(content, skip_commas=self._choose is not None or self._chosen.name != "")
         if self.columns is None and layout.starts.size:
             self.columns = int(np.diff(layout.commas.searchsorted([layout.starts[0], layout.stops[0]]))[0]) + 1
@@ -170,7 +169,7 @@ class RowReader:
 
 
 def _trim(ids: list[bytes], content: bytes) -> list[bytes]:
-    """The ids without what people do not see around them. The content has all of them, and mostly no blank."""
+    """The ids without invisible characters around them. Most contents have no blank at all."""
     if content.isascii() and b'"' not in content and not any(blank in content for blank in _BLANKS):
         return ids
     return [id.strip(_BLANKS + _LINE_ENDS) if id.isascii() else strip_unseen(str(id, "utf-8")).encode() for id in ids]

@@ -1,5 +1,5 @@
-"""Slices: the rows of a CSV audience as a count looks them up, some at a time. A user who stands in the file several
-times counts where he stands first, as in the cuts of a job's batches."""
+"""Slices: the rows of a CSV audience in groups, for a count. A user with several rows counts at the first, as in the
+cuts of a job's batches."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ _DIGITS = re.compile(r"\d+")
 
 
 class Slice(Struct, frozen=True):
-    """Neighbouring rows: the `users` who do not stand in an earlier row, how many rows are `repeated` ones, and the
-    byte `upto` which the file has been read with them. `others` are the users' values in the other chosen columns."""
+    """Neighbouring rows: the `users` without an earlier row, the number of `repeated` rows, and the byte `upto` which
+    the file has been read. `others` are the users' values in the other chosen columns."""
 
     users: list[str]
     repeated: int
@@ -31,14 +31,14 @@ class Slice(Struct, frozen=True):
 
 
 class Slicer:
-    """Slices a file, from its beginning, after `size` rows or where a chunk ends. Ids of one normal form are one user.
-    They stand in the first column, or where `choose` says that they do when it is given the file's header. Unless each
-    counts `once`, no row is a repeated one.
+    """Slices a file, from its beginning, after `size` rows or at the end of a chunk. Ids of one normal form are one
+    user. They are in the first column, or in the one that `choose` returns for the file's header. Unless each counts
+    `once`, no row is a repeated one.
 
-    Memory is that of a `RowReader`, and 8 bytes for each user up to those that `Repeats` remembers.
+    Memory is that of a `RowReader`, and 8 bytes for each user up to the limit of `Repeats`.
 
     Raises, from `feed` and `finish`:
-        Invalid: the file breaks a rule, or nobody stands in it.
+        Invalid: the file breaks a rule, or has no users.
     """
 
     def __init__(
@@ -54,24 +54,22 @@ class Slicer:
         self._reader = RowReader(choose=choose)
         self._repeats = Repeats() if once else None
         self._is_empty = True
-        self.lacks_header = False  # whether the first line seems to be one more row
+        self.lacks_header = False  # whether the first line seems to be a row
 
     @property
     def title(self) -> str:
-        """The header's cell above the ids, trimmed as these are; empty before it has been read."""
+        """The header's cell above the ids, trimmed like them; empty before it has been read."""
         return strip_unseen(self._reader.title)
 
     @property
     def header(self) -> Header | None:
-        """The file's header, once it has been read, if columns are chosen by it."""
+        """The file's header, after it has been read, if columns are chosen by it."""
         return self._reader.header
 
     def feed(self, chunk: bytes) -> list[Slice]:
-        """The rows that this chunk completes."""
         return [*self._slice(self._reader.feed(chunk))]
 
     def finish(self) -> list[Slice]:
-        """The last row, if it has no line end."""
         slices = [*self._slice(self._reader.finish())]
         if self._is_empty:
             raise Invalid(HEADER_ONLY, field=FIELD)
@@ -95,8 +93,8 @@ class Slicer:
 
 
 def _are_alike(title: str, first: str) -> bool:
-    """Whether the header's first cell is formed as the id below it: both are mail addresses, or it has digits, and the
-    length or the other characters of that id."""
+    """Whether the header's first cell has the form of the id below it: both are mail addresses, or it has digits, and
+    the length or the other characters of that id."""
     if "@" in title:
         return "@" in first
     forms = (_DIGITS.sub("0", title), _DIGITS.sub("0", first))

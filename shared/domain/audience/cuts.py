@@ -1,4 +1,4 @@
-"""Cuts: how an audience falls into pages, each of which is a batch's range."""
+"""Cuts: the pages of an audience, each of which is a batch's range."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from shared.domain.audience.devices import Keys
 
 
 class Cut(Struct, frozen=True):
-    """One page of an audience: the range that ends at `upto`, included, holds `size` rows that the filters keep."""
+    """One page of an audience: the range up to and including `upto` has `size` rows that the filters keep."""
 
     upto: int
     size: int
 
 
 def cut_keys(keys: Keys, size: int) -> list[Cut]:
-    """These keys as neighbouring cuts of `size`; one that several rows share is in one cut."""
+    """These keys as neighbouring cuts of `size`; rows that share a key are in one cut."""
     cuts, start = [], 0
     while start < len(keys):
         upto = keys[min(start + size, len(keys)) - 1]
@@ -26,7 +26,7 @@ def cut_keys(keys: Keys, size: int) -> list[Cut]:
 
 
 def merge_cuts(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
-    """Neighbouring cuts in a row; the two at the seam become one where that is no larger than `size`."""
+    """Neighbouring cuts in a row; the two at the seam are merged if their sum is at most `size`."""
     if cuts and more and cuts[-1].size + more[0].size <= size:
         return [*cuts[:-1], Cut(more[0].upto, cuts[-1].size + more[0].size), *more[1:]]
     return [*cuts, *more]

@@ -1,7 +1,7 @@
-"""Devices in columns: what a push table tells of many of them, a list for each detail.
+"""Devices in columns: rows of a push table, a list for each column.
 
-A step on a batch treats nearly all its devices alike. So one step over a column costs a fraction of the same step over
-as many rows.
+A step on a batch treats nearly all its devices alike, so a step over a column costs a fraction of the same step over
+rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,19 +13,18 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 Keys = NDArray[np.int64]
-"""Keys (`seq_id`) of devices in ascending order; one that several rows share stands there as often."""
+"""Keys (`seq_id`) of devices in ascending order; a key that several rows share is repeated."""
 
 NO_KEYS: Keys = np.empty(0, np.int64)
 
 Device = tuple[int, str | None, str | None, str | None]
-"""A device by itself: seq_id, user_id, token, locale."""
+"""A single device: seq_id, user_id, token, locale."""
 
 
 class Devices(Struct, frozen=True):
-    """Devices in the order of their keys. The values in one place of all columns are one device.
+    """Devices in the order of their keys. The values at one place of all columns are one device.
 
-    Texts are UTF-8. NULL is empty: no part of a push tells the two apart. `zones` are there only where they were asked
-    for.
+    Texts are UTF-8. NULL is empty, because a push treats both alike. `zones` exist only if they were asked for.
     """
 
     keys: Keys
@@ -36,7 +35,6 @@ class Devices(Struct, frozen=True):
 
     @classmethod
     def of(cls, devices: Iterable[Device]) -> Self:
-        """These devices as columns."""
         keys, users, tokens, locales = [], [], [], []
         for key, user, token, locale in devices:
             keys.append(key)
@@ -49,7 +47,7 @@ class Devices(Struct, frozen=True):
         return len(self.keys)
 
     def pick(self, kept: NDArray[np.bool_] | Sequence[bool]) -> "Devices":
-        """Those with a true value in their place."""
+        """The devices with a true value at their place."""
         chosen = np.asarray(kept, np.bool_)
         flags = chosen.tolist()
         texts: tuple[Any, ...] = (self.users, self.tokens, self.locales, self.zones)

@@ -1,8 +1,8 @@
-"""How many different things there are among millions, in bounded memory: exactly up to a limit, then by a sample.
+"""A count of different things among millions, in bounded memory: exact up to a limit, then by a sample.
 
-Things come as hashes of 64 bits. Once there are more different ones than the limit, half of the hash space is ignored,
-then half of what is left, and so on (adaptive sampling; Flajolet, 1990). The rest is an even sample of all things,
-however often each of them came.
+Things come as hashes of 64 bits. If there are more different ones than the limit, half of the hash space is ignored,
+then half of the rest, and so on (adaptive sampling; Flajolet, 1990). The rest is an even sample of all things,
+independent of their repeats.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ LIMIT = 1_000_000
 
 
 class Distinct:
-    """A set of hashes that can only be counted. It holds at most `limit` of them beside those that are being added."""
+    """A set of hashes that can only be counted. It holds at most `limit` of them, and those being added."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -20,7 +20,7 @@ class Distinct:
         self._kept = np.empty(0, np.uint64)
 
     def add(self, hashes: bytes) -> None:
-        """Count these as well, 8 bytes each."""
+        """Add hashes, 8 bytes each."""
         self._kept = np.union1d(self._kept, self._looked_at(np.frombuffer(hashes, np.uint64)))
         while len(self._kept) > self._limit:
             self._halvings += 1
@@ -28,7 +28,6 @@ class Distinct:
 
     @property
     def count(self) -> int:
-        """How many different ones there were."""
         return len(self._kept) << self._halvings
 
     def _looked_at(

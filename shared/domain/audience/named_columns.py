@@ -1,4 +1,4 @@
-"""Audiences whose columns have names."""
+"""Audiences with named columns."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,9 @@ from shared.domain.errors import Invalid
 
 
 class NamedColumns(Struct, frozen=True):
-    """How a file is cut whose columns have names: which of them holds the ids (others are not needed for that; in a
-    table it is the one called `ids`), the
-    normal form of ids, and whether one that stands in the file again is a repeat, and no recipient. There must be no
-    more than `most` recipients, where it is not 0."""
+    """The cuts of a file with named columns: the choice of the column of ids (called `ids` in a table; cuts need no
+    others), the normal form of ids, and whether a repeated id is no recipient (`once`). There must be at most `most`
+    recipients, unless it is 0."""
 
     choose: Callable[[Header], Chosen]
     normalize: Normalize | None = None
@@ -22,12 +21,11 @@ class NamedColumns(Struct, frozen=True):
     ids: str = ""
 
     def check(self, recipients: int) -> None:
-        """Raise `Invalid` where these are too many."""
         check_count(recipients, self.most)
 
 
 def check_count(recipients: int, most: int) -> None:
-    """Raise `Invalid` where there are more than so many; 0: no limit."""
+    """Raise `Invalid` if there are more than `most`; 0: no limit."""
     if 0 < most < recipients:
         reason = f"the audience has more than the {most:,} recipients that maxRecipients allows"
         raise Invalid(reason, field="maxRecipients", value=most)

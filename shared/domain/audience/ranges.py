@@ -1,4 +1,4 @@
-"""Ranges: parts of an audience that can be read again, and give the same rows."""
+"""Ranges: parts of an audience that give the same rows at each reading."""
 
 from msgspec import Struct
 
@@ -15,8 +15,8 @@ class KeyRange(Struct, frozen=True, tag="keys", omit_defaults=True):
 class ByteRange(Struct, frozen=True, tag="bytes"):
     """The users in the job's file from byte `start` up to `end`, which are `rows` whole records.
 
-    `repeated` has a bit for each row, the highest of the first byte being the first row's: set where the user stood in
-    the file before. It is empty where none did.
+    `repeated` has a bit for each row, the highest of the first byte for the first row: set if the user has an earlier
+    row. It is empty without repeats.
     """
 
     start: int
@@ -26,17 +26,17 @@ class ByteRange(Struct, frozen=True, tag="bytes"):
 
     @property
     def repeats(self) -> int:
-        """How many rows repeat a user who stood in the file before."""
+        """The number of rows that repeat an earlier user."""
         return int.from_bytes(self.repeated).bit_count()
 
     @property
     def users(self) -> int:
-        """How many users stand here first."""
+        """The number of users with their first row here."""
         return self.rows - self.repeats
 
 
 class DeviceList(Struct, frozen=True, tag="devices"):
-    """The devices of one list of a group's division (`shared.domain.jobs.divisions`), which is stored under this id."""
+    """The devices of one list of a group's division (`shared.domain.jobs.divisions`), stored under this id."""
 
     id: str
 

@@ -1,14 +1,14 @@
-"""Repeats: which of millions of ids have been seen before, in about 8 bytes each.
+"""Repeats: the ids among millions that have been seen before, in about 8 bytes each.
 
-Each id is kept as a 64-bit hash: Python's own, SipHash under a key that each process draws for itself. Two different
-ids share one with a probability of 2**-64, so among 20 million the odds that any two do are 1 to 90,000. The writer of
-a file cannot make ids collide without that key (unless the operator gives it away by setting PYTHONHASHSEED), and could
-only take recipients from his own job. Hashes live as long as the process and are never written down; a true repeat is
-found by every process alike.
+Each id is kept as a 64-bit hash: Python's own, SipHash under a random key of each process. Two different ids share one
+with a probability of 2**-64, so among 20 million the odds that any two do are 1 to 90,000. The writer of a file cannot
+make ids collide without that key (unless the operator reveals it by setting PYTHONHASHSEED), and could only take
+recipients from his own job. Hashes live as long as the process and are never stored; every process finds the same true
+repeats.
 
-The hashes lie in order on *shelves*, pieces of a sorted sequence that are cut in two when they grow too long, as the
-leaves of a B-tree are. New ones gather on a tray, and go to the shelves together: one shelf at a time is copied, so
-that little memory is needed beside them.
+The hashes are in order on *shelves*, pieces of a sorted sequence that are split when they grow too long, like the
+leaves of a B-tree. New ones gather on a tray, and go to the shelves together: one shelf at a time is copied, so that
+little additional memory is needed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,25 +23,23 @@ Flags = NDArray[np.bool_]
 
 MAX_IDS = 20_000_000
 
-_SHELF = 128 * 1024  # hashes; 1 MiB, which a processor's cache holds
-_TRAY = 256 * 1024  # hashes; when it is full, all shelves are copied
+_SHELF = 128 * 1024  # hashes; 1 MiB, which fits into a processor's cache
+_TRAY = 256 * 1024  # hashes; a full tray means a copy of all shelves
 
 
 class Repeats:
-    """Remembers the first `limit` different ids that it is shown."""
+    """Remembers the first `limit` different ids that it gets."""
 
     def __init__(self, limit: int = MAX_IDS) -> None:
         self.is_exhaustive = True
-        """Whether every id shown so far is remembered; once not, some repeats are not found."""
+        """Whether every id so far is remembered; if not, some repeats are not found."""
         self._room = limit
         self._shelves: list[Hashes] = [np.empty(0, np.int64)]
         self._tray: Hashes = np.empty(0, np.int64)
 
     def mark(self, hashes: Hashes) -> Flags:
-        """Which of these are repeats, of remembered ones or among each other, and remember the others.
-
-        The place of an id in the sequence of all decides, not how many are shown at once.
-        """
+        """A flag for each hash that repeats a remembered or an earlier one; the others are remembered. The order of all
+        hashes decides, not their division into calls."""
         ordered = np.sort(hashes)
         remembered = self._flag_remembered(ordered)
         if not remembered.any() and ordered.size <= self._room and not (ordered[1:] == ordered[:-1]).any():
@@ -67,7 +65,7 @@ class Repeats:
         return flags
 
     def _by_shelf(self, ordered: Hashes) -> Iterator[tuple[int, int, int]]:
-        """Which part of the hashes belongs on which shelf, where there is any."""
+        """The parts of the hashes by shelf."""
         bounds = ordered.searchsorted([shelf[0] for shelf in self._shelves[1:]]).tolist()
         for shelf, (first, last) in enumerate(zip([0, *bounds], [*bounds, ordered.size], strict=True)):
             if first < last:
@@ -87,12 +85,12 @@ class Repeats:
 
 
 def hashes_of(ids: Iterable[bytes], normalize: Normalize | None = None) -> Hashes:
-    """A hash of each, or of its normal form, which this process alone can tell."""
+    """A hash of each id, or of its normal form, valid only in this process."""
     return np.fromiter(map(hash, ids if normalize is None else map(normalize, ids)), np.int64)
 
 
 def later_ones(hashes: Hashes) -> Flags:
-    """Which of these are equal to one before them."""
+    """A flag for each hash that equals an earlier one."""
     order = hashes.argsort(kind="stable")
     flags = np.zeros(hashes.size, np.bool_)
     flags[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
@@ -100,7 +98,7 @@ def later_ones(hashes: Hashes) -> Flags:
 
 
 def within(ordered: Hashes, hashes: Hashes) -> Flags:
-    """Which of the hashes are among the ordered ones."""
+    """A flag for each hash that is among the ordered ones."""
     if not ordered.size:
         return np.zeros(hashes.size, np.bool_)
     flags: Flags = ordered.take(ordered.searchsorted(hashes), mode="clip") == hashes

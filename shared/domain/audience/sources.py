@@ -1,10 +1,10 @@
-"""The sources of a job's audience, fixed before the first cut: what is added or changed later does not count."""
+"""The sources of a job's audience, fixed before the first cut: later additions and changes do not count."""
 
 from msgspec import Struct
 
 
 class PushTable(Struct, frozen=True, tag="table"):
-    """The rows of the push table up to `highest`, the greatest `seq_id` when planning began."""
+    """The rows of the push table up to `highest`, the greatest `seq_id` at the beginning of the plan."""
 
     highest: int
 

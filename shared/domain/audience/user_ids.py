@@ -1,9 +1,9 @@
-"""How a file spells a user: when two spellings mean one user of the push table.
+"""The spellings of users in a file: two may mean one user of the push table.
 
-The planner finds repeated users by the bytes of their ids, and PostgreSQL looks users up as the type of `user_id`
-compares them. Both must agree, or a user whom a file spells in two ways gets two records. So each type that a file may
-address has a normal form: spellings that PostgreSQL takes for one value have one, and different values have different
-ones. Types whose notion of equal we cannot repeat for certain, such as `citext`, are not in the table below.
+The planner finds repeated users by the bytes of their ids, and PostgreSQL compares them as the type of `user_id`. Both
+must agree, or a user with two spellings gets two records. So each type that a file may address has a normal form: equal
+for the spellings of one value, different for different values. Types with an equality that cannot be reproduced for
+certain, such as `citext`, are not in the table below.
 """
 
 import re
@@ -40,13 +40,12 @@ NORMAL_FORMS: Mapping[str, Normalize | None] = {
     "bigint": normalize_integer,
     "uuid": normalize_uuid,
 }
-"""The normal form by the column's type, as PostgreSQL's catalogue names it; `None` where bytes are compared as they
-stand."""
+"""The normal form by the column's type in PostgreSQL's catalogue; `None` if bytes are compared unchanged."""
 
 
 def readable_ids(column_type: str, spelled: Iterable[str]) -> list[str]:
-    """Those of the ids that a column of this type can hold, as it reads them. All others are nobody's: in one statement
-    with the good ones, a bad one would fail them all."""
+    """The ids that a column of this type can hold, as it reads them. The others belong to no user, and one bad id would
+    fail a whole statement."""
     normalize = NORMAL_FORMS.get(column_type)
     if normalize is None:
         return [user for user in spelled if "\0" not in user]

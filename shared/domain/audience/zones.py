@@ -1,15 +1,15 @@
-"""Time zones of a localized push: which there are, when each starts, and which devices belong to it.
+"""Time zones of a localized push: the zones, their starts, and their devices.
 
-A localized job becomes a group of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is what every
-user's clock shows when the push comes; so a zone starts at `startsAt` - offset. (Marathon has added the offset since
-2019: `published_sign` does so.)
+A localized job becomes a group of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is the time on
+every user's clock at the push, so a zone starts at `startsAt` - offset. (Marathon has added the offset since 2019:
+`published_sign` does so.)
 
-The zones are the offsets that some place of the tz database has had since 2000. They include standard and daylight
-ones, half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the
-offsets that the API made it with, so that workers with another version of the database divide the devices alike.
+The zones are the offsets of any place of the tz database since 2000. They include standard and daylight ones, half and
+quarter hours, and the few given up since that are still in push tables. A group keeps the offsets of the API that made
+it, so that workers with another version of the database divide the devices alike.
 
-A push table writes the zone of a device as an offset from UTC (`+0545`, `-03:30`, `UTC+12`) or as the name of a place
-(`Asia/Tokyo`). `read_zone` alone reads it. An offset between two zones goes with the one to the west, as in Marathon's
+A push table has a device's zone as an offset from UTC (`+0545`, `-03:30`, `UTC+12`) or as the name of a place
+(`Asia/Tokyo`). Only `read_zone` reads it. An offset between two zones belongs to the one to the west, as in Marathon's
 documents: its clocks are past the time when the zone starts, never before it. All other devices are in `REST`, which
 starts as UTC does.
 """
@@ -35,8 +35,8 @@ SKIP = "skip"
 NEXT_DAY = "nextDay"
 
 _SINCE = datetime(2000, 1, 1, tzinfo=UTC)
-_UNTIL = datetime(2040, 1, 1, tzinfo=UTC)  # what the database knows of later years repeats these
-_STEP = timedelta(days=60)  # every offset since 2000 was in force for longer at one place at least
+_UNTIL = datetime(2040, 1, 1, tzinfo=UTC)  # the rules of later years repeat these
+_STEP = timedelta(days=60)  # every offset since 2000 lasted longer at one place at least
 _MINUTE = timedelta(minutes=1)
 _MINUTE_NS = 60 * 1_000_000_000
 _DAY_NS = 24 * 60 * _MINUTE_NS
@@ -49,8 +49,8 @@ SHOWN_VALUES = 3
 
 
 class ZoneRules(Struct, frozen=True):
-    """The rules by which a group divides its devices: its offsets from west to east, and the day whose rules a place
-    goes by. `wall_clock` is what clocks show at the start of their zone, read in UTC, in ns since the epoch; those of
+    """The rules by which a group divides its devices: its offsets from west to east, and the day whose rules apply to a
+    place. `wall_clock` is the time on clocks at the start of their zone, read in UTC, in ns since the epoch; those of
     the zones `next_day` show it 24 hours later."""
 
     offsets: tuple[str, ...]
@@ -71,8 +71,8 @@ def zones() -> tuple[str, ...]:
 
 
 def texts(zone: str) -> tuple[str, ...]:
-    """The texts by which groups of 0.1.0, which have no rules, know the devices of a zone. For `REST`, the texts of all
-    other zones."""
+    """The texts of a zone's devices in groups of 0.1.0, which have no rules. For `REST`, the texts of all other
+    zones."""
     if zone == REST:
         return tuple(text for offset in offsets() for text in texts(offset))
     return (zone, "-0000") if zone == UTC_ZONE else (zone,)
@@ -84,7 +84,7 @@ def is_in_zone_of_0_1(tz: str, zone: str) -> bool:
 
 
 def zone_of(tz: str | None, rules: ZoneRules) -> str:
-    """The one zone of a device with this text: one of the offsets, or `REST`."""
+    """The zone of a device with this text: one of the offsets, or `REST`."""
     found = None if tz is None else read_zone(tz)
     if found is None:
         return REST
@@ -98,7 +98,7 @@ def zone_of(tz: str | None, rules: ZoneRules) -> str:
 
 @lru_cache(maxsize=4096)
 def read_zone(tz: str) -> int | str | None:
-    """The minutes east of UTC that a text says, the name of the place that it is, or `None`. Case does not count."""
+    """The minutes east of UTC of a text, or its place's name, or `None`. Case does not count."""
     text = without_zero_width(tz).strip().lower().translate(_MINUSES)
     if name := _places_by_name().get(text.replace(" ", "_")):
         return name
@@ -112,14 +112,14 @@ def read_zone(tz: str) -> int | str | None:
 
 
 def describe_rest(devices: int, values: Sequence[str | None]) -> str:
-    """The sentence about the devices in `REST`, of whose `tz` these are some values."""
+    """The sentence about the devices in `REST`, with some values of their `tz`."""
     number = f"{devices:,} devices are" if devices != 1 else "1 device is"
     shown = ", ".join("none" if value is None else repr(value) for value in values[:SHOWN_VALUES])
     return f"{number} in the zone {REST}, which starts with UTC, because tz names no time zone: {shown}."
 
 
 def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:
-    """When a zone's clocks show what UTC's show at `starts_at_ns`; both are in ns since the epoch."""
+    """The time when a zone's clocks show UTC's time of `starts_at_ns`; both are in ns since the epoch."""
     offset_ns = _read(zone) * _MINUTE_NS
     return starts_at_ns + (offset_ns if published_sign else -offset_ns)
 
@@ -134,9 +134,9 @@ def check_strategy(strategy: str) -> None:
 def zone_starts(starts_at_ns: int, now_ns: int, strategy: str, *, published_sign: bool) -> list[tuple[str, int]]:
     """The jobs of a group: each zone with its start, in ns since the epoch, in the order of `zones`.
 
-    A zone whose start has passed gets no job with the strategy `skip`; with `nextDay`, or none, it starts 24 hours
-    later. That is done once, as Marathon does it: what has passed even then stays a start in the past, and a job with
-    such a start begins at once rather than never.
+    A zone with a past start gets no job with the strategy `skip`; with `nextDay`, or none, it starts 24 hours later.
+    That is done once, as in Marathon: a start that is past even then stays, and its job begins at once rather than
+    never.
 
     Raises:
         Invalid: there is no such strategy (`pastTimeStrategy`), or the start has passed in all zones (`startsAt`).
@@ -163,7 +163,8 @@ def _minutes_of_all(among: tuple[str, ...]) -> list[int]:
 
 
 def _minutes_at(name: str, wall_clock_ns: int) -> int:
-    """The offset of a place when its clocks show this time; the one before a gap, and the first of two."""
+    """The offset of a place when its clocks show this time; in a gap the one before it, and for a repeated time the
+    first."""
     wall = (EPOCH + timedelta(microseconds=wall_clock_ns // 1000)).replace(tzinfo=time_zone(name))
     offset = wall.utcoffset()
     assert offset is not None  # a place of the tz database has one for every instant
@@ -172,7 +173,7 @@ def _minutes_at(name: str, wall_clock_ns: int) -> int:
 
 @cache
 def _places_by_name() -> dict[str, str]:
-    return {name.lower(): name for name in zone_names() if name != "Factory"}  # it means that no zone is set
+    return {name.lower(): name for name in zone_names() if name != "Factory"}  # "Factory" means that no zone is set
 
 
 def _places() -> Iterator[ZoneInfo]:

@@ -1,5 +1,5 @@
-"""Backlogs: what waits in a queue, in no delivery yet, is bounded in age, number and size. The oldest goes first, whole
-chunks of it, and is told as lost: nothing is dropped in silence."""
+"""Backlogs: uncut events of a queue have limits of age, number and size. Beyond them the oldest whole chunks are lost,
+and reported as lost: nothing is dropped in silence."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,45 +15,44 @@ _PATIENCE = timedelta(minutes=1)
 
 
 class BacklogLimits(Struct, frozen=True):
-    """How many events may wait in a queue, and how many bytes they may have."""
+    """The limits of events and bytes that wait in a queue."""
 
     events: int
     bytes: int
 
 
 class Backlog(Struct, frozen=True):
-    """The events that wait in a queue: how many of how many bytes, and when the first of them arrived."""
+    """The events that wait in a queue: their number, the arrival of the first, and their bytes."""
 
     events: int
     oldest: datetime
     bytes: int = 0
 
     def is_beyond(self, limits: BacklogLimits, expired: datetime) -> bool:
-        """Whether some of it is lost: it is too much, or arrived before then."""
+        """Whether some of it is lost: it is too much, or arrived before `expired`."""
         return self.events > limits.events or self.bytes > limits.bytes or self.oldest + MOST_APART < expired
 
     def is_overdue(self, timeout: timedelta, now: datetime) -> bool:
-        """Whether its first events should be in a delivery by now: they were due long ago."""
+        """Whether its first events should be in a delivery: they were due long ago."""
         return self.oldest + timeout + _PATIENCE < now
 
 
 class Surplus(Struct, frozen=True):
-    """Chunks that are lost, the first ones of a queue, and why."""
+    """The first chunks of a queue, which are lost, and the reason."""
 
     heads: tuple[ChunkHead, ...]
     reason: DeathReason
 
     @property
     def events(self) -> int:
-        """How many events they have."""
         return sum(head.n for head in self.heads)
 
 
 def choose_surplus(
     heads: Sequence[ChunkHead], backlog: Backlog, limits: BacklogLimits, *, expired: datetime
 ) -> Surplus | None:
-    """Which of the first chunks of a queue are lost, for one reason and from one source: those of which all arrived
-    before `expired`; else as many as it takes until the whole backlog is within its limits."""
+    """The first chunks of a queue that are lost, for one reason and from one source: those that arrived entirely before
+    `expired`; otherwise as many as bring the whole backlog within its limits. `None` if there are none."""
     heads = list(takewhile(lambda head: head.source == heads[0].source, heads))
     old = [head for head in heads if head.first_at + MOST_APART < expired]
     if old:

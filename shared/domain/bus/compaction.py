@@ -1,7 +1,7 @@
 """Compaction: many small chunks of a queue become few full ones.
 
-Each flush brings a queue at least a chunk of its own, so a receiver that is away for days has as many as there were
-flushes. Compaction keeps the events, their order and their places.
+Each flush adds at least a chunk to a queue, so a receiver that is away for days has a chunk for each flush. Compaction
+keeps the events, their order and their places.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,20 +13,19 @@ from shared.domain.bus.cutting import ChunkHead, QueuedChunk
 from shared.domain.bus.folding import FOLD_LIMITS, MOST_APART, FoldLimits
 
 MANY_CHUNKS = 200
-"""A queue with fewer is left as it is."""
+"""A queue with fewer chunks stays as it is."""
 
-_WORTH = 4  # full chunks alone would be as many as there are now, divided by this
+_WORTH = 4  # the chunks must exceed the full ones by this factor
 
 
 def is_worth_it(chunks: int, events: int, size: int, limits: FoldLimits = FOLD_LIMITS) -> bool:
-    """Whether a queue with so many chunks of so many events and bytes would have far fewer."""
+    """Whether compaction would leave far fewer chunks in a queue."""
     full = max(-(-events // limits.chunk_events), -(-size // limits.chunk_bytes))
     return chunks >= MANY_CHUNKS and full * _WORTH <= chunks
 
 
 def choose_small(heads: Sequence[ChunkHead], most_bytes: int, limits: FoldLimits = FOLD_LIMITS) -> list[ChunkHead]:
-    """The first of these chunks that stand together, are not full and came from one source, up to so many bytes of
-    them."""
+    """The first neighbouring chunks that are not full and come from one source, up to `most_bytes`."""
     chosen, size = list[ChunkHead](), 0
     for head in heads:
         is_small = 2 * head.n <= limits.chunk_events and 2 * head.bytes <= limits.chunk_bytes
@@ -44,8 +43,7 @@ def choose_small(heads: Sequence[ChunkHead], most_bytes: int, limits: FoldLimits
 
 
 def merge_chunks(chunks: Iterable[QueuedChunk], limits: FoldLimits = FOLD_LIMITS) -> list[QueuedChunk]:
-    """The same events in the same order, in as few chunks as their limits allow: each has the id of the first that went
-    into it."""
+    """The same events in the same order, in as few chunks as the limits allow: each has the id of its first chunk."""
     merged: list[QueuedChunk] = []
     for chunk in map(_without_what_is_cut, chunks):
         if merged and _fit(merged[-1], chunk, limits):
@@ -68,7 +66,6 @@ def _without_what_is_cut(chunk: QueuedChunk) -> QueuedChunk:
 
 
 def _fit(first: QueuedChunk, second: QueuedChunk, limits: FoldLimits) -> bool:
-    """Whether two chunks may be one."""
     arrivals = (*first.arrivals, *second.arrivals)
     size = sum(map(len, (*first.events, *second.events)))
     is_near = max(arrivals) - min(arrivals) <= MOST_APART // timedelta(milliseconds=1)

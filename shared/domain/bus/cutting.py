@@ -1,8 +1,8 @@
-"""Cutting: what waits in a queue becomes deliveries.
+"""Cutting: waiting events of a queue become deliveries.
 
-Events are taken from the front of the queue, in the order of its chunks, so each comes into one delivery, and those of
-one partition stay in their order. A delivery has as many as it may, unless the first of those that are left has waited
-for long enough: then they all go.
+Events are taken from the front of the queue, in the order of its chunks, so each is in one delivery, and those of one
+partition keep their order. A delivery is full, unless the first remaining event has waited for long enough: then all
+remaining events go.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,7 @@ _BRACKETS, _COMMA = 2, 1
 
 
 class ChunkHead(Struct, frozen=True, kw_only=True):
-    """A chunk without its events: `n` events of `bytes` are still to be cut from it, the first of which arrived at
-    `first_at`."""
+    """A chunk without its events: `n` events of `bytes` are uncut, the first of which arrived at `first_at`."""
 
     id: str
     queue: str
@@ -28,13 +27,13 @@ class ChunkHead(Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """The number of the replay that its events came from; nothing for events that were published meanwhile."""
+        """The number of the replay that brought its events; empty for newly published events."""
         return (self.id.split("/", 3)[2:3] or [""])[0].partition("~")[2]
 
 
 class QueuedChunk(Struct, frozen=True, kw_only=True):
-    """A chunk as it is stored: events as their receiver gets them, when each arrived, in epoch milliseconds, and where
-    it stands in the log. The first `skip` are cut already."""
+    """A stored chunk: events as their receiver gets them, their arrivals in epoch milliseconds, and their places in the
+    log. The first `skip` are cut."""
 
     id: str
     queue: str
@@ -45,8 +44,8 @@ class QueuedChunk(Struct, frozen=True, kw_only=True):
 
 
 class CutRules(Struct, frozen=True, kw_only=True):
-    """How a queue is cut: events and bytes of a delivery at most, for how long the first event waits for others, and
-    how many deliveries there may be now."""
+    """The limits of a cut: events and bytes of a delivery, the waiting time of the first event, and the number of
+    deliveries now."""
 
     max_events: int
     max_bytes: int
@@ -55,7 +54,7 @@ class CutRules(Struct, frozen=True, kw_only=True):
 
 
 class ShortenedChunk(Struct, frozen=True):
-    """A chunk of which only the first `skip` events have been cut: what is still in it."""
+    """The rest of a chunk of which the first `skip` events are cut."""
 
     id: str
     skip: int
@@ -65,8 +64,8 @@ class ShortenedChunk(Struct, frozen=True):
 
 
 class QueueCut(Struct, frozen=True, kw_only=True):
-    """The result of a cut: the deliveries, the chunks that are used up, and the one that was cut through. `left` counts
-    the events that stay of those that were looked at; they are due at `next_due`, `None` where there are none."""
+    """The result of a cut: the deliveries, the used chunks, and the partly cut one. `left` counts the remaining events
+    of the chunks; they are due at `next_due`, `None` if there are none."""
 
     deliveries: tuple[EventDelivery, ...] = ()
     used: tuple[str, ...] = ()
@@ -76,12 +75,10 @@ class QueueCut(Struct, frozen=True, kw_only=True):
 
     @property
     def events(self) -> int:
-        """How many events are cut."""
         return sum(delivery.count for delivery in self.deliveries)
 
     @property
     def size(self) -> int:
-        """How many bytes are cut."""
         return sum(delivery.size for delivery in self.deliveries)
 
 
@@ -95,9 +92,9 @@ class _Item(Struct, frozen=True, gc=False):
 
 
 def choose_chunks(heads: Sequence[ChunkHead], rules: CutRules, *, most_bytes: int) -> list[ChunkHead]:
-    """The first chunks, as many as a cut can use: until they fill all deliveries, or have `most_bytes`, or what one
-    delivery may have where that is more. The last one may go beyond by itself. This bounds one queue; what all queues
-    hold together is bounded by the budget of their process."""
+    """The first chunks that a cut can use: until they fill all deliveries, or have `most_bytes` or the bytes of one
+    delivery, if that is more. The last one may exceed the limit. This limits one queue; the budget of the process
+    limits all queues together."""
     chosen, events, size = list[ChunkHead](), 0, 0
     for head in heads:
         if events >= rules.deliveries * rules.max_events or size >= max(most_bytes, rules.max_bytes):
@@ -116,16 +113,15 @@ def fills_one(heads: Sequence[ChunkHead], rules: CutRules) -> bool:
 
 
 def is_due(heads: Sequence[ChunkHead], rules: CutRules, now: datetime) -> bool:
-    """Whether something is to be cut of these chunks, the first ones of a queue."""
+    """Whether the first chunks of a queue have a delivery to cut now."""
     return fills_one(heads, rules) or any(head.first_at + rules.timeout <= now for head in heads)
 
 
 def cut(
     queue: str, chunks: Sequence[QueuedChunk], rules: CutRules, *, sequence: int, now: datetime, more: bool = False
 ) -> QueueCut:
-    """Cut what is due by now of the first chunks of a queue, whose last delivery has this `sequence`. `more` chunks
-    follow these: then the last delivery may be larger than these chunks show, and waits for the next cut, unless it is
-    the only one."""
+    """Cut the due events of the first chunks of a queue, whose last delivery has this `sequence`. With `more` chunks
+    behind these, the last delivery may become larger, and waits for the next cut unless it is the only one."""
     items = list(_items(chunks))
     deliveries, at = list[EventDelivery](), 0
     while at < len(items) and len(deliveries) < rules.deliveries:
@@ -144,7 +140,7 @@ def _items(chunks: Sequence[QueuedChunk]) -> Iterator[_Item]:
 
 
 def _fill(items: Sequence[_Item], at: int, rules: CutRules) -> tuple[list[_Item], bool]:
-    """The next delivery's events, and whether nothing more goes into it."""
+    """The next delivery's events, and whether it is full."""
     size, end = _BRACKETS - _COMMA, at
     while end < len(items) and end - at < rules.max_events:
         size += len(items[end].event) + _COMMA

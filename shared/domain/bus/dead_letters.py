@@ -1,7 +1,7 @@
-"""Dead letters: events that nobody has taken, until somebody retries or discards them.
+"""Dead letters: undelivered events, until a user retries or discards them.
 
-Most are a delivery, which a retry opens again: it has the same id and the same events, and its age counts from then
-on. One that tells what a backlog has lost has no events: a retry replays them, while the log has them.
+Most are a delivery, which a retry opens again with the same id and events; its age restarts. A letter about a lost
+backlog has no events: a retry replays them, while the log has them.
 """
 
 from datetime import datetime
@@ -15,23 +15,23 @@ from shared.domain.bus.cursors import Cursor
 from shared.domain.bus.deliveries import DeliveryAttempt, EventDelivery, digest_events
 
 MOST_OPEN = 1_000
-"""How many deliveries of a queue a retry leaves open: workers look at all of them."""
+"""The limit of a queue's open deliveries for a retry: workers look at all of them."""
 
 
 class DeathReason(StrEnum):
-    """Why events became a dead letter, or were lost."""
+    """The reason why events became a dead letter, or were lost."""
 
     ATTEMPTS = "attempts"  # it failed too often while others succeeded
-    AGE = "age"  # nobody has taken it for too long
-    BACKLOG = "backlog"  # more waited than may
+    AGE = "age"  # it was undelivered for too long
+    BACKLOG = "backlog"  # the backlog exceeded its limits
 
 
 class BusDeadLetter(Struct, frozen=True, kw_only=True):
-    """Events that nobody has taken. Its id is that of their delivery. `events` are as their receiver would have got
-    them, `offsets` where they stand in the log.
+    """Undelivered events. The id is that of their delivery. `events` are in the receiver's form, `offsets` are their
+    places in the log.
 
-    One that tells what a backlog has lost has no `sequence` and no events: its `offsets` are where each partition's
-    first and last stand, of what arrived from `first_at` to `last_at`, and `logs` the ids of the logs that they lie in.
+    A letter about a lost backlog has no `sequence` and no events: its `offsets` are the first and last places of each
+    partition, of arrivals from `first_at` to `last_at`, and `logs` are the ids of their logs.
     """
 
     id: str
@@ -54,17 +54,17 @@ class BusDeadLetter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether it tells of events that are in no delivery: where the log may still have them, but not which."""
+        """Whether it is about lost events, which the log may still have."""
         return self.sequence == 0
 
     @property
     def can_be_retried(self) -> bool:
-        """Whether it is a delivery, or tells in which log its events lie."""
+        """Whether it is a delivery, or knows the log of its events."""
         return not self.is_loss or bool(self.logs)
 
     @property
     def spans(self) -> dict[str, tuple[int, int]]:
-        """From which offset to before which its events lie in each partition."""
+        """The range of offsets of its events in each partition: first, and end (exclusive)."""
         spans: dict[str, tuple[int, int]] = {}
         for partition, offset in self.offsets:
             first, end = spans.get(partition, (offset, offset + 1))
@@ -85,7 +85,7 @@ def place_of_letter(letter: BusDeadLetter) -> BusLetterPlace:
 
 
 def reopen(cursor: Cursor, letter: BusDeadLetter, now: datetime) -> tuple[Cursor, EventDelivery]:
-    """Open the delivery of a dead letter again. Its age counts from now on, and its failures from none."""
+    """Open the delivery of a dead letter again. Its age and failures restart."""
     delivery = EventDelivery(
         id=letter.id,
         queue=letter.queue,

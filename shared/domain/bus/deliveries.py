@@ -1,11 +1,11 @@
 """Deliveries: one batch of events for one receiver, with one body and one id on every attempt.
 
     open ──> delivered
-    open <─> dead         a dead letter: it failed too often, or for too long; open again where somebody retries it
+    open <─> dead         a dead letter: it failed too often, or for too long; a retry opens it again
     open ──> discarded    its subscription was removed
 
-A delivery is cut from the chunks of a queue when it is due. Its `sequence` counts the deliveries of that queue from 1
-on, without a gap, and its id follows from both: whoever cuts the same again finds it there.
+A due delivery is cut from the chunks of a queue. Its `sequence` counts the deliveries of that queue from 1 on, without
+a gap, and its id follows from both: a repeated cut finds it stored.
 """
 
 import hashlib
@@ -45,8 +45,8 @@ REOPENABLE = sources(DELIVERY_TRANSITIONS, DeliveryStatus.OPEN)
 
 
 class DeliveryAttempt(Struct, frozen=True):
-    """One call of a receiver. `status` is that of HTTP, 0 where there was no answer; `error` says why then. `excerpt`
-    is the beginning of the answer's body, on one line."""
+    """One call of a receiver. `status` is that of HTTP, 0 without an answer; `error` is the reason then. `excerpt` is
+    the beginning of the answer's body, on one line."""
 
     at: datetime
     ms: int
@@ -56,11 +56,10 @@ class DeliveryAttempt(Struct, frozen=True):
 
 
 class EventDelivery(Struct, frozen=True, kw_only=True):
-    """One batch. `events` are encoded as their receiver gets them. A settled one has none any more, but still their
-    `count`, their `size` in bytes and their `digest`. `offsets` are where they stand in the log: `(partition, offset)`
-    for each. `first_at` is when the first of them arrived. `made` counts all attempts, `failures` those that failed
-    while others of the subscription succeeded. `retry_at` is when it may be tried again, by itself. `attempts` are the
-    first three and the last three."""
+    """One batch. `events` are in the receiver's form. A settled delivery has no events, but still their `count`, `size`
+    in bytes and `digest`. `offsets` are their places in the log: `(partition, offset)` each. `first_at` is the arrival
+    of the first. `made` counts all attempts, `failures` those that failed while others of the subscription succeeded.
+    `retry_at` is the earliest next attempt. `attempts` are the first three and the last three."""
 
     id: str
     queue: str
@@ -81,12 +80,12 @@ class EventDelivery(Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        """The body that the receiver gets: a JSON array."""
+        """The body for the receiver: a JSON array."""
         return b"[" + b",".join(self.events) + b"]"
 
 
 class DeliveryChoice(Struct, frozen=True, kw_only=True):
-    """Which deliveries of a queue: those behind the sequence `after`, in one status, cut then or later."""
+    """A choice of a queue's deliveries: those after the sequence `after`, in one status, cut at `cut_from` or later."""
 
     after: int = 0
     status: DeliveryStatus | None = None
@@ -94,18 +93,18 @@ class DeliveryChoice(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryPlace(Struct, frozen=True):
-    """The place of a delivery in the list of its queue's."""
+    """The place of a delivery in the list of its queue."""
 
     sequence: Annotated[int, Meta(ge=0, le=MOST_SEQUENCE)]
 
 
 def delivery_id(queue: str, sequence: int) -> str:
-    """The id of the delivery of this sequence: 32 hex digits."""
+    """The id of the delivery with this sequence: 32 hex digits."""
     return hashlib.blake2b(f"{queue}\0{sequence}".encode(), digest_size=16).hexdigest()
 
 
 def digest_events(events: Sequence[bytes]) -> str:
-    """By which the events of a delivery are known again: 32 hex digits."""
+    """The digest that identifies the events of a delivery: 32 hex digits."""
     return hashlib.blake2b(b",".join(events), digest_size=16).hexdigest()
 
 
@@ -115,8 +114,8 @@ def place_of_delivery(delivery: EventDelivery) -> DeliveryPlace:
 
 
 def choose_deliveries(status: str, since: str) -> DeliveryChoice:
-    """The choice of a query: a status, and where to begin, which is a sequence that the caller has seen or an instant
-    at which deliveries were cut. Raises `Invalid`."""
+    """The choice of a query: a status, and a start, which is a known sequence or an instant of cuts. Raises
+    `Invalid`."""
     try:
         wanted = DeliveryStatus(status) if status else None
     except ValueError:
@@ -132,7 +131,7 @@ def choose_deliveries(status: str, since: str) -> DeliveryChoice:
 
 
 def first_bytes(deliveries: Sequence[EventDelivery], most: int) -> list[EventDelivery]:
-    """The first ones, until they have so many bytes; at least one, if there is one."""
+    """The first deliveries up to `most` bytes, but at least one."""
     chosen, size = list[EventDelivery](), 0
     for delivery in deliveries:
         if chosen and size + delivery.size > most:

@@ -1,7 +1,7 @@
-"""Events: how they are checked when they come in, and the two forms in which they go out.
+"""Events: checks of incoming ones, and the two outgoing forms.
 
-A record of the log is an event as JSON, in the form of the native API, so that most subscriptions get the very bytes
-that the log holds. Routemaster's clients get `{topic, type, url, t, data?}`, made of the same record.
+A record of the log is an event as JSON in the form of the native API, so that most subscriptions get the bytes of the
+log. Routemaster's clients get `{topic, type, url, t, data?}`, made from the same record.
 """
 
 import re
@@ -17,8 +17,8 @@ from shared.domain.plain_words import is_deeper, read_mistake
 URL_CHARACTERS = 2_048
 ID_CHARACTERS = 128
 NUMBER_CHARACTERS = 64
-"""A number goes on as it was written, and could be written with a million digits."""
-DATA_DEPTH = 50  # a delivery nests it by two more, and many receivers read no deeper than 64
+"""A number is passed on as written, and could be written with a million digits."""
+DATA_DEPTH = 50  # a delivery adds two levels, and many receivers read at most 64
 PUBLISHED_TYPES = ("create", "update", "delete", "noop")
 
 _TYPE = re.compile(r"[a-z0-9_.-]{1,64}")
@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 
 class EventDraft(Struct, frozen=True):
-    """An event that has passed its checks. `t` is a number as it was written, or `UNSET`: then the arrival stands for
-    it. `id` is `""` where the publisher gave none. `audience` is whom a notice is for: no client can give one."""
+    """A checked event. `t` is a number as written, or `UNSET` for the arrival. `id` is `""` if the publisher gave none.
+    `audience` is the receiver of a notice: no client can set it."""
 
     type: str
     url: str
@@ -44,8 +44,8 @@ class EventDraft(Struct, frozen=True):
 
 
 class BusEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event as the log has it. `at` is when it arrived, in epoch milliseconds by the database's clock. `audience` is
-    the namespace that a notice is for; others have none."""
+    """An event in the log. `at` is its arrival in epoch milliseconds by the database's clock. `audience` is the
+    namespace that a notice is for; other events have none."""
 
     id: str
     at: int
@@ -58,7 +58,7 @@ class BusEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _PublishedForm(Struct, frozen=True, omit_defaults=True):
-    """The fields of an event that Routemaster's clients get."""
+    """The fields of an event for Routemaster's clients."""
 
     topic: str
     type: str
@@ -68,7 +68,7 @@ class _PublishedForm(Struct, frozen=True, omit_defaults=True):
 
 
 class _NativeFields(Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields of an item, as written. A body has room for millions of others: no objects are made of them."""
+    """The fields of an item, as written. A body may have millions of other fields, for which no objects are made."""
 
     type: Raw | UnsetType = UNSET
     url: Raw | UnsetType = UNSET
@@ -78,7 +78,7 @@ class _NativeFields(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _PublishedFields(Struct, frozen=True):
-    """Those of a request of Routemaster's API."""
+    """The fields of a request of Routemaster's API."""
 
     type: Raw | UnsetType = UNSET
     url: Raw | UnsetType = UNSET
@@ -87,7 +87,7 @@ class _PublishedFields(Struct, frozen=True):
 
 
 class _AnyFields(Struct, frozen=True):
-    """No field matters."""
+    """Ignores all fields."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -116,7 +116,7 @@ def stamp(draft: EventDraft, *, topic: str, id: str, at: int) -> bytes:
 
 
 def read_event(record: bytes) -> BusEvent | None:
-    """The event of a record; `None` where somebody else has written it."""
+    """The event of a record; `None` if another program has written it."""
     try:
         return _decoder.decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -124,15 +124,15 @@ def read_event(record: bytes) -> BusEvent | None:
 
 
 def published_form(event: BusEvent) -> bytes:
-    """The event as Routemaster's clients get it."""
+    """The event in the form for Routemaster's clients."""
     return _encoder.encode(_PublishedForm(event.topic, event.type, event.url, event.t, event.data))
 
 
 def read_published(body: bytes, *, data_bytes: int) -> EventDraft:
-    """The event of a request of Routemaster's API. Keys that it does not know are ignored.
+    """The event of a request of Routemaster's API. Unknown keys are ignored.
 
     Raises:
-        Invalid: it is none. `data_bytes` bounds its `data`, as MessagePack.
+        Invalid: it is malformed. `data_bytes` limits its `data`, as MessagePack.
     """
     fields = _read_fields(body, _published_fields)
     type_ = _read_text(fields.type, "type", required=True)
@@ -150,7 +150,7 @@ def read_native(item: bytes, *, data_bytes: int) -> EventDraft:
     """The event of an item of the native API.
 
     Raises:
-        Invalid: it is none, or has a key that is unknown. `data_bytes` bounds its `data`, as JSON.
+        Invalid: it is malformed, or has an unknown key. `data_bytes` limits its `data`, as JSON.
     """
     fields = _read_fields(item, _native_fields)
     type_, id_ = _read_text(fields.type, "type", required=True), _read_text(fields.id, "id")
@@ -162,7 +162,7 @@ def read_native(item: bytes, *, data_bytes: int) -> EventDraft:
     check_event_url(url, schemes=("https", "http"), field="url")
     if not isinstance(fields.data, UnsetType) and len(memoryview(fields.data)) > data_bytes:
         raise Invalid(f"must have at most {data_bytes:,} bytes of JSON", field="data")
-    _decode_data(fields.data)  # else half a character would reach receivers, who cannot read it
+    _decode_data(fields.data)  # otherwise half a character would reach receivers, who cannot read it
     return EventDraft(type_, url, _read_number(fields.t, field="t"), fields.data, id_)
 
 
@@ -177,7 +177,7 @@ def check_object(body: bytes) -> None:
 
 
 def check_event_url(url: str, *, schemes: tuple[str, ...], field: str) -> None:
-    """Raise `Invalid` unless this can name what an event is about: an absolute URL without a query."""
+    """Raise `Invalid` unless this can name an event's subject: an absolute URL without a query."""
     rule = f"must be an absolute {' or '.join(schemes)} URL without a query, of at most {URL_CHARACTERS:,} characters"
     try:
         parts = urlsplit(url)
@@ -200,7 +200,7 @@ def _read_fields(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _read_text(raw: Raw | UnsetType, field: str, *, required: bool = False) -> str:
-    """The text of a field; `""` where it is absent or null and may be."""
+    """The text of a field; `""` if it is optional, and absent or null."""
     try:
         given = None if isinstance(raw, UnsetType) else _text.decode(raw)
     except msgspec.ValidationError:
@@ -232,7 +232,7 @@ def _unset_if_null(raw: Raw | UnsetType) -> Raw | UnsetType:
 
 
 def _check_published_data(data: Raw, most: int) -> None:
-    # It goes on as it was written: blanks, repeated keys and long numbers would not show in its MessagePack.
+    # The data is passed on as written: its MessagePack would hide blanks, repeated keys and long numbers.
     written = len(memoryview(data))
     if written > most * _WRITTEN_PER_BYTE + _WRITTEN_BESIDE:
         raise Invalid(f"is written in {written:,} bytes, too many for {most} bytes of MessagePack", field="data")

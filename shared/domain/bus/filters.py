@@ -1,10 +1,10 @@
-"""Filters: which events of its topics a subscription wants.
+"""Filters: the events of its topics that a subscription wants.
 
     {"types": [...], "url_prefix": "https://…", "data": [{"path": "/price", "op": "gt", "value": 10}, ...]}
 
-All parts that are given must hold. A condition on `data` names a place by a JSON pointer (RFC 6901). A missing value
-equals nothing: only `exists` with `false`, and `ne`, hold for it. `lt` and `gt` compare numbers with numbers and texts
-with texts, and hold for nothing else. Values are equal as JSON has them: 1 equals 1.0, and not `true`.
+All given parts must hold. A condition on `data` names a place by a JSON pointer (RFC 6901). A missing value equals
+nothing: only `exists` with `false`, and `ne`, hold for it. `lt` and `gt` compare numbers with numbers and texts with
+texts, and hold for nothing else. Values are equal as in JSON: 1 equals 1.0, but not `true`.
 """
 
 import re
@@ -25,7 +25,7 @@ MOST_ALTERNATIVES = 100
 PATH_CHARACTERS = 256
 VALUE_CHARACTERS = 1_000
 VALUES_CHARACTERS = 2_000
-"""The values of a filter have so many together: fan-outs hold all filters, and look at them for each event."""
+"""The characters of a filter's values together: fan-outs hold all filters, and apply them to each event."""
 VALUE_DEPTH = 16
 
 _CHARACTERS_AT_A_TIME = 16
@@ -34,7 +34,7 @@ _PLACE = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Comparison(StrEnum):
-    """How a condition compares."""
+    """The comparison of a condition."""
 
     EQ = "eq"
     NE = "ne"
@@ -45,7 +45,8 @@ class Comparison(StrEnum):
 
 
 class DataCondition(Struct, frozen=True):
-    """A condition on one place in an event's `data`. `value` is JSON, as text: what users write is kept as such."""
+    """A condition on one place in an event's `data`. `value` is JSON as text, because JSON of users is stored as
+    such."""
 
     path: str
     op: Comparison
@@ -53,7 +54,7 @@ class DataCondition(Struct, frozen=True):
 
 
 class EventFilter(Struct, frozen=True):
-    """Which events are wanted; an empty part wants all."""
+    """A filter of events; an empty part accepts all."""
 
     types: tuple[str, ...] = ()
     url_prefix: str = ""
@@ -61,19 +62,18 @@ class EventFilter(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it wants every event."""
         return not (self.types or self.url_prefix or self.data)
 
 
 class _Missing:
-    """The value at a place that is not there."""
+    """The value of a missing place."""
 
 
 _MISSING = _Missing()
 
 
 def matches(filter: EventFilter, event: BusEvent) -> bool:
-    """Whether the event is wanted. Never raises, whatever its `data` is, for a filter that has passed its checks."""
+    """Whether the filter, which has passed its checks, accepts the event. It never raises, whatever `data` is."""
     if filter.types and event.type not in filter.types:
         return False
     if not event.url.startswith(filter.url_prefix):
@@ -85,12 +85,13 @@ def matches(filter: EventFilter, event: BusEvent) -> bool:
 
 
 def cost_of(filter: EventFilter) -> int:
-    """The most that a look at it costs, in units of some microseconds: long values have many parts to compare."""
+    """The highest cost of applying it, in units of some microseconds: long values have many parts to compare."""
     return 1 + sum(1 + len(condition.value) // _CHARACTERS_AT_A_TIME for condition in filter.data)
 
 
 def check_filter(filter: EventFilter, *, field: str) -> None:
-    """Raise `Invalid`, which names the part, unless this can be a subscription's filter. `field` is its own name."""
+    """Raise `Invalid`, with the part as field, unless this can be a subscription's filter. `field` is the filter's
+    name."""
     if len(filter.types) > MOST_TYPES or not all(map(is_type, filter.types)):
         rule = f"must be at most {MOST_TYPES} types, each 1 to 64 of a to z, 0 to 9, '_', '.' and '-'"
         raise Invalid(rule, field=f"{field}.types")
@@ -122,7 +123,7 @@ def _check_condition(condition: DataCondition, *, field: str) -> None:
 
 
 def _broken_rule(op: Comparison, value: Any) -> str:
-    """The rule of the comparison that this value breaks; `""` where it breaks none."""
+    """The rule of the comparison that this value breaks; `""` if none."""
     match op:
         case Comparison.EQ | Comparison.NE:
             return ""
@@ -169,7 +170,7 @@ def _find(data: Any, steps: tuple[str, ...]) -> Any:
 
 
 def _is_same(found: Any, value: Any) -> bool:
-    """Whether both are the same JSON. It goes no deeper than `value`, which has passed its checks."""
+    """Whether both are the same JSON. The recursion is as deep as `value`, which has passed its checks."""
     if isinstance(value, dict):
         return (
             isinstance(found, dict)
@@ -192,12 +193,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _data_of(data: Raw | UnsetType) -> Any:
-    """The decoded data of an event; data that cannot be read has nothing at any place."""
+    """The decoded data of an event; unreadable data has no values at all."""
     return _MISSING if isinstance(data, UnsetType) else _decode(bytes(data))
 
 
-# An event comes to many subscriptions, one after the other, and a subscription's values stay the same. Nobody changes
-# what these return.
+# An event comes to many subscriptions, one after the other, and a subscription's values stay the same. Callers must
+# not change the cached results.
 @lru_cache(maxsize=64)
 def _decode(data: bytes) -> Any:
     try:

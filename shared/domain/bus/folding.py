@@ -1,10 +1,10 @@
-"""Folding: what was read of the log becomes what one flush brings each queue.
+"""Folding: entries of the log become the chunks that one flush adds to each queue.
 
-Events of different partitions are merged by their arrival, but never against the order of one partition: an entity's
-events lie in one. An event goes into all queues that want it, or waits for the next flush with all that follow it. One
-that is too much for any flush is divided: it goes into as many queues as one has room for, in the order of their names,
-and its partition's position stays before it, with the name of the last one. So a flush has at most as much as its
-limits say, or one event for one queue.
+Events of different partitions are merged by arrival, but keep the order of their partition, which contains all events
+of an entity. An event goes into all queues that want it, or waits for the next flush with all later events. An event
+too large for any flush is divided: it goes into as many queues as one flush has room for, in the order of their names,
+and its partition's position stays before it, with the name of the last queue. So a flush keeps its limits, or has one
+event for one queue.
 """
 
 import heapq
@@ -26,8 +26,8 @@ from shared.domain.instants import EPOCH, ms
 
 
 class FoldLimits(Struct, frozen=True, kw_only=True):
-    """How much a flush has at most: pairs of an event and a queue, their bytes, and chunks. And how much a chunk. The
-    `cost` of filters ends a fold too, which nothing interrupts: a unit is some microseconds."""
+    """The limits of a flush: pairs of an event and a queue, their bytes, and chunks; and those of a chunk. The `cost`
+    of filters ends a fold too, because a fold cannot be interrupted: a unit is some microseconds."""
 
     pairs: int = 20_000
     bytes: int = 4 * 2**20
@@ -40,14 +40,14 @@ class FoldLimits(Struct, frozen=True, kw_only=True):
 FOLD_LIMITS = FoldLimits()
 
 MOST_APART = timedelta(hours=1)
-"""So much may lie between the arrivals in one chunk: what is too old goes by whole chunks."""
+"""The maximum between the arrivals in one chunk, because whole chunks expire."""
 
 _APART_MS = MOST_APART // timedelta(milliseconds=1)
 
 
 class LogEntry(Struct, frozen=True, gc=False):
-    """A record of the log. `event` is `None` where nobody can read it. `next` is the position behind it. `merged_by` is
-    its arrival in epoch milliseconds, or that of one before it in its partition which is later."""
+    """A record of the log. `event` is `None` if it is unreadable. `next` is the position after it. `merged_by` is its
+    arrival in epoch milliseconds, or a later one of an earlier record in its partition."""
 
     partition: str
     offset: int
@@ -58,7 +58,7 @@ class LogEntry(Struct, frozen=True, gc=False):
 
 
 class DividedEvent(Struct, frozen=True):
-    """An event, by its offset, that the queues up to this one have already."""
+    """An event, by its offset, that the queues up to `upto` have already."""
 
     offset: int
     upto: str
@@ -68,9 +68,9 @@ NONE_BEGUN: Mapping[str, DividedEvent] = MappingProxyType({})
 
 
 class Collector(Struct, frozen=True, gc=False):
-    """A subscription as the fold knows it, for one topic or several. `filter` is `None` where it wants all events.
-    `former` has its earlier choices, each for offsets before those of its partitions. `is_left`: it has left the topic.
-    `cost` is what a look at it costs."""
+    """A subscription in the fold, for one or several topics. `filter` is `None` if it wants all events. `former` has
+    its earlier choices, each for offsets before those of its partitions. `is_left`: it has left the topic. `cost` is
+    that of applying it."""
 
     queue: str
     namespace: str
@@ -99,7 +99,7 @@ class Collectors:
         self._costs: Counter[str] = Counter()
 
     def learn(self, version: int, changed: Iterable[EventSubscription], *, is_whole: bool) -> None:
-        """Take in what has changed up to this version; or all that there is."""
+        """Apply the changes up to this version; `is_whole`: replace everything."""
         if is_whole:
             self._topics, self._by_topic, self._costs = {}, {}, Counter()
         for subscription in changed:
@@ -109,7 +109,7 @@ class Collectors:
         self.version = version
 
     def find(self, event: BusEvent, partition: str, offset: int) -> list[Collector]:
-        """The collectors that want this event, which is at this place of the log."""
+        """The collectors that want the event at this place of the log."""
         on_topic = self._by_topic.get(event.topic)
         if on_topic is None:
             return []
@@ -121,7 +121,6 @@ class Collectors:
         return [found for found in wanted_by if _may_see(found, event)] if is_own(event.topic) else wanted_by
 
     def cost(self, topic: str) -> int:
-        """The cost of finding those who want an event of this topic."""
         return self._costs[topic]
 
     def _add(self, subscription: EventSubscription) -> None:
@@ -147,13 +146,13 @@ class Collectors:
 
 
 def _may_see(collector: Collector, event: BusEvent) -> bool:
-    """Whether the audience of an event of Carillon's own includes the collector's namespace."""
+    """Whether the audience of one of Carillon's own events includes the collector's namespace."""
     return event.audience in (collector.namespace, EVERYBODY)
 
 
 class EventChunk:
-    """Events for a queue, encoded as its receiver gets them. `arrivals` are in epoch milliseconds, `offsets` where each
-    event lies in the log, and `size` is in bytes."""
+    """Events for a queue in the receiver's form. `arrivals` are in epoch milliseconds, `offsets` are places in the log,
+    and `size` is in bytes."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
@@ -163,23 +162,21 @@ class EventChunk:
         self.size = 0
 
     def add(self, encoded: bytes, arrival: int, entry: LogEntry) -> None:
-        """Add an event."""
         self.events.append(encoded)
         self.arrivals.append(arrival)
         self.offsets.append((entry.partition, entry.offset))
         self.size += len(encoded)
 
     def has_room(self, size: int, arrival: int, limits: FoldLimits) -> bool:
-        """Whether an event of this size, which arrived then, goes into it."""
         is_near = not self.arrivals or abs(arrival - self.arrivals[0]) <= _APART_MS
         return is_near and len(self.events) < limits.chunk_events and self.size + size <= limits.chunk_bytes
 
 
 class BusFold:
-    """The content of one flush. `taken` counts the entries that it is made of, `reached` is where reading goes on
-    behind them, `counts` the events of each topic and their bytes, and `unreadable` the records that nobody can read.
-    `now` is when they are folded: no event arrives later. `begun` are events of which flushes before have brought a
-    part, by their partitions, and `divided` those of which this one brings a part."""
+    """The content of one flush. `taken` counts its entries, `reached` has the positions after them, `counts` the events
+    of each topic and their bytes, and `unreadable` the unreadable records. `now` is the time of the fold: no event
+    arrives later. `begun` are events of which earlier flushes brought a part, by partition, and `divided` those of
+    which this one does."""
 
     def __init__(
         self, now: datetime, limits: FoldLimits, begun: Mapping[str, DividedEvent], *, arrive_now: bool
@@ -201,7 +198,7 @@ class BusFold:
         self._told: dict[str, tuple[Collector, int, int]] = {}
 
     def add(self, entry: LogEntry, collectors: Collectors) -> bool:
-        """Take the next entry in; `False` where it has to wait for the next flush."""
+        """Add the next entry; `False` if it has to wait for the next flush."""
         event = entry.event
         if event is None:
             self.unreadable += 1
@@ -218,8 +215,7 @@ class BusFold:
 
     @property
     def wakes(self) -> list[Wake]:
-        """The wake of each queue: it is due at once without a time-out, else when the first event has waited for so
-        long."""
+        """The wake of each queue: due at once without a time-out, otherwise when the first event has waited for it."""
         return [
             Wake(
                 queue, EPOCH + timedelta(milliseconds=first) + collector.timeout if collector.timeout else self._now, n
@@ -228,14 +224,12 @@ class BusFold:
         ]
 
     def _find_left(self, entry: LogEntry, wanted_by: list[Collector]) -> list[Collector]:
-        """Those who do not have the event yet."""
         begun = self._begun.get(entry.partition)
         if begun is None or begun.offset != entry.offset:
             return wanted_by
         return [collector for collector in wanted_by if collector.queue > begun.upto]
 
     def _bring(self, entry: LogEntry, event: BusEvent, wanted_by: Sequence[Collector]) -> bool:
-        """Whether all of them have it."""
         encoded = _encode(entry, event, wanted_by)
         brought = sum(len(encoded[collector.is_native]) for collector in wanted_by)
         if self._has_room(wanted_by, encoded, brought, self._arrival_of(event)):
@@ -294,7 +288,7 @@ class BusFold:
 
 
 def read_entries(partition: str, values: Sequence[bytes | None], offsets: Sequence[int], upto: int) -> list[LogEntry]:
-    """The entries of consecutive records of one partition; `upto` is the position behind them."""
+    """The entries of consecutive records of one partition; `upto` is the position after them."""
     entries, merged_by = [], 0
     for value, offset, following in zip(values, offsets, [*offsets, upto][1:], strict=True):
         event = None if value is None else read_event(value)
@@ -305,7 +299,7 @@ def read_entries(partition: str, values: Sequence[bytes | None], offsets: Sequen
 
 
 def merge_entries(partitions: Iterable[Sequence[LogEntry]]) -> list[LogEntry]:
-    """The entries of several partitions by their arrival; those of each partition in its own order."""
+    """The entries of several partitions by arrival; those of each partition in its own order."""
     return list(heapq.merge(*partitions, key=attrgetter("merged_by")))
 
 
@@ -318,8 +312,8 @@ def fold(
     begun: Mapping[str, DividedEvent] = NONE_BEGUN,
     arrive_now: bool = False,
 ) -> BusFold:
-    """Fold as many of the first entries as a flush may have: at least one, or a part of it. `arrive_now`: the events
-    were published long before, and count as arrived at `now`."""
+    """Fold the first entries that fit into a flush: at least one, or a part of it. `arrive_now`: the events were
+    published long before, and count as arrived at `now`."""
     folded = BusFold(now, limits, begun, arrive_now=arrive_now)
     for entry in entries:
         if not folded.add(entry, collectors) or folded.cost >= limits.cost:
@@ -328,6 +322,6 @@ def fold(
 
 
 def _encode(entry: LogEntry, event: BusEvent, wanted_by: Sequence[Collector]) -> dict[bool, bytes]:
-    """The event in the forms that are wanted, by whether that is the native one: each is made once."""
+    """The event in the wanted forms, by whether the form is native: each is made once."""
     forms = {collector.is_native for collector in wanted_by}
     return {is_native: entry.record if is_native else published_form(event) for is_native in forms}

@@ -1,10 +1,10 @@
-"""Health: how a receiver stands, and when it may be called.
+"""Health: the state of a receiver, and the times of its calls.
 
-A receiver has 0 to 100 points. A success is worth one, a failure costs two. Both the points and the failures in a row
-ask for a pause before the next attempt; the longer one counts, and what the receiver itself asked for, if that is
-longer still. The pauses of points are Routemaster's; those of failures begin with the first one. Calls that had begun
-before a failure was known count with it as one failure in a row, while each costs its points: eight that fail at the
-same moment ask for a pause of half a second, not of a minute.
+A receiver has 0 to 100 points. A success adds one, a failure costs two. Both the points and the failures in a row
+require a pause before the next attempt; the longer one counts, or the receiver's own wish if that is longer still. The
+pauses of points are Routemaster's; those of failures begin with the first one. Calls that began before a failure was
+known count with it as one failure in a row, while each costs its points: eight that fail at the same moment cause a
+pause of half a second, not of a minute.
 """
 
 from datetime import datetime, timedelta
@@ -27,8 +27,8 @@ _DOUBLINGS = 40  # beyond these every pause is the longest
 
 
 class Care(Struct, frozen=True, kw_only=True):
-    """How a deployment treats receivers: the longest pause, what a success is worth and what a failure costs, and
-    after how long of failures only a subscription is suspended."""
+    """A deployment's treatment of receivers: the longest pause, the points of a success and a failure, and the time of
+    failures after which a subscription is suspended."""
 
     max_backoff: timedelta = timedelta(minutes=1)
     heal: int = 1
@@ -37,11 +37,11 @@ class Care(Struct, frozen=True, kw_only=True):
 
 
 class ReceiverHealth(Struct, frozen=True, kw_only=True):
-    """How a receiver stands. `asked_until` is when it asked to be called again, by `Retry-After`. Failures in a row
-    whose calls began before the one before was known count as one: `failed_at` is when that one ended. `warned_at` is
-    when half of the time to a suspension was over. Time in which there was nothing to call it for says nothing about
-    it, and is not counted: `idle` is how much of it lies behind `failing_since`, but for that which goes on
-    `idle_since` then. `calls` has a digit for each of the last calls, the latest at the end."""
+    """The health of a receiver. `asked_until` comes from `Retry-After`. Failures in a row whose calls began before
+    the previous one was known count as one: `failed_at` is the end of that one. `warned_at` is the middle of the
+    time to a suspension. Time without work for the receiver is not counted: `idle` is its sum since
+    `failing_since`, without the present period, which began at `idle_since`. `calls` has a digit for each of the
+    last calls, the latest at the end."""
 
     points: int = ALL_POINTS
     failures: int = 0
@@ -56,11 +56,11 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
 
     @property
     def accepted_percent(self) -> int:
-        """The share of the last calls that succeeded, which people are shown: points fall too slowly for that."""
+        """The percentage of successes among the last calls, for users: points fall too slowly for that."""
         return 100 * self.calls.count(_SUCCESS) // len(self.calls) if self.calls else 100
 
     def after_success(self, at: datetime, care: Care) -> "ReceiverHealth":
-        """As it stands after an attempt of then succeeded."""
+        """The health after a successful attempt at `at`."""
         points = min(self.points + care.heal, ALL_POINTS)
         calls = _remember(self.calls, _SUCCESS)
         return ReceiverHealth(points=points, last_attempt_at=_later(self.last_attempt_at, at), calls=calls)
@@ -68,7 +68,7 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
     def after_failure(
         self, at: datetime, care: Care, *, took: timedelta = _NO_PAUSE, retry_after: timedelta = _NO_PAUSE
     ) -> "ReceiverHealth":
-        """As it stands after an attempt of then failed, which took so long."""
+        """The health after a failed attempt at `at`, which took `took`."""
         is_known = self.failed_at is None or at >= self.failed_at
         asked = at + min(retry_after, LONGEST_RETRY_AFTER) if retry_after > _NO_PAUSE else None
         health = replace(
@@ -86,22 +86,21 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
         return replace(health, warned_at=at) if is_to_be_warned(health, at, care) else health
 
     def rest_from(self, now: datetime) -> "ReceiverHealth":
-        """As it stands from now on, while there is nothing to call it for."""
+        """The health from now on, while there is no work for the receiver."""
         return replace(self, idle_since=now) if self.failing_since is not None and self.idle_since is None else self
 
     def failed_for(self, now: datetime) -> timedelta:
-        """For how long it has done nothing but fail."""
+        """The time in which it has only failed."""
         if self.failing_since is None:
             return _NO_PAUSE
         return max((self.idle_since or now) - self.failing_since - self.idle, _NO_PAUSE)
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last attempt that ended was a failure."""
         return self.failures > 0
 
     def pause(self, care: Care) -> timedelta:
-        """How long nobody calls it after an attempt, whatever it asked for itself."""
+        """The pause after an attempt, without the receiver's own wish."""
         return max(_pause_of_points(self.points, care), _pause_of_failures(self.failures, care))
 
 
@@ -113,7 +112,7 @@ class Going(StrEnum):
 
 
 class CallGate(Struct, frozen=True):
-    """Whether to call now. `put_off` is how long to wait otherwise, from now."""
+    """Whether to call now; otherwise `put_off` is the time to wait from now."""
 
     going: Going
     put_off: timedelta = _NO_PAUSE
@@ -124,7 +123,7 @@ class CallGate(Struct, frozen=True):
 
 
 def gate(health: ReceiverHealth, now: datetime, care: Care, *, noise: float) -> CallGate:
-    """Whether a receiver may be called now. `noise`, from 0 to 1, spreads those who are put off by half their pause."""
+    """Whether a receiver may be called now. `noise`, from 0 to 1, spreads delayed calls by half their pause."""
     pause, asked = health.pause(care), health.asked_until
     if asked is not None and asked > now:
         return CallGate(Going.THROTTLED, asked - now)
@@ -134,32 +133,32 @@ def gate(health: ReceiverHealth, now: datetime, care: Care, *, noise: float) -> 
 
 
 def next_attempt(health: ReceiverHealth, now: datetime, care: Care, *, noise: float) -> datetime:
-    """When to try again after an attempt that has just failed."""
+    """The time of the next attempt after a failure at `now`."""
     resting = now + spread(health.pause(care), noise=noise)
     return resting if health.asked_until is None else max(resting, health.asked_until)
 
 
 def own_pause(failures: int) -> timedelta:
-    """How long a delivery waits that failed so often while others succeeded."""
+    """The pause of a delivery after its own failures, while others succeeded."""
     first, longest = OWN_PAUSES
     doublings = min(max(failures - 1, 0), _DOUBLINGS)
     return min(first * (1 << doublings), longest)
 
 
 def is_to_be_suspended(health: ReceiverHealth, now: datetime, care: Care) -> bool:
-    """Whether nothing has succeeded for so long that nobody calls it any more."""
+    """Whether a subscription has failed for so long that it is suspended."""
     return health.failing_since is not None and health.failed_for(now) >= care.suspend_after
 
 
 def is_to_be_warned(health: ReceiverHealth, now: datetime, care: Care) -> bool:
-    """Whether half of that time is over, and nobody has been warned yet."""
+    """Whether half of that time is over without a warning."""
     if health.failing_since is None or health.warned_at is not None or is_to_be_suspended(health, now, care):
         return False
     return health.failed_for(now) >= care.suspend_after / 2
 
 
 def spread(pause: timedelta, *, noise: float) -> timedelta:
-    """A pause made longer by up to a half, so that those who wait do not come back together; whole milliseconds."""
+    """A pause made longer by up to a half, so that waiting receivers do not return together; whole milliseconds."""
     milliseconds: int = -(-(pause * (1 + noise / 2)) // _MILLISECOND)
     return milliseconds * _MILLISECOND
 

@@ -1,4 +1,5 @@
-"""Mails about subscriptions: that one is suspended, or will be. They go to its `contact`, an hour apart at least."""
+"""Mails about suspended subscriptions and coming suspensions, to the subscription's `contact`, at least an hour
+apart."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,10 +10,10 @@ from shared.domain.instants import ms
 from shared.domain.jobs.mails import Letter, Mailing, printable, recipients
 
 MAILS_APART = timedelta(hours=1)
-"""How long after a mail about a subscription there is no other of the same kind."""
+"""The time after a mail about a subscription without another one of its kind."""
 
 OLDEST_MAIL = timedelta(days=1)
-"""A mail that could not be sent for so long is not sent any more."""
+"""A mail that could not be sent for this long is dropped."""
 
 _LABEL_WIDTH = 15
 _SHOWN_CHARACTERS = 1_000
@@ -24,7 +25,7 @@ _SUBJECTS: Mapping[NoticeKind, str] = {
 
 
 def write_notice(notice: BusNotice, mailing: Mailing) -> Letter | None:
-    """The mail about a notice; `None` where nobody is to get it."""
+    """The mail about a notice; `None` if it has no recipients."""
     to = recipients(notice.contact, mailing)
     if not to or notice.kind not in _SUBJECTS:
         return None

@@ -1,9 +1,9 @@
-"""Notices: what Carillon itself tells of subscriptions and of the log, on the topic `carillon_notices`.
+"""Notices: Carillon's own events about subscriptions and the log, on the topic `carillon_notices`.
 
-A notice is stored by the transaction that makes what it tells, and published afterwards. So it is told at least once,
-with the same id each time, whoever dies in between. Those about a subscription's receiver are mailed too
-(`shared/domain/bus/notice_mails.py`). It goes to subscriptions of the namespace that it is about, and to
-nobody else's; what is about the log concerns everybody.
+The transaction that makes a notice's cause stores the notice, which is published afterwards. So it is told at least
+once, with the same id each time, even after a crash. Notices about a subscription's receiver are mailed too
+(`shared/domain/bus/notice_mails.py`). A notice goes only to subscriptions of the namespace that it is about; a notice
+about the log goes to everybody.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ from shared.domain.bus.topics import EVERYBODY
 from shared.domain.instants import format_instant, ms
 
 LOSSES_WAIT = timedelta(minutes=1)
-"""How long a notice of lost events waits for more of them, so that one tells them all."""
+"""The waiting time of a notice of lost events, so that one notice reports them all."""
 
 _NOBODYS_URL = "https://carillon.invalid"
 
@@ -40,16 +40,16 @@ class NoticeKind(StrEnum):
 
 
 class NoticeWay(StrEnum):
-    """How a notice is told."""
+    """The way to tell a notice."""
 
     EVENT = "event"
     MAIL = "mail"
 
 
 class BusNotice(Struct, frozen=True, kw_only=True):
-    """A notice that is to be told, from `due_at` on. `queue` and `key` are empty where it is about the log. `events`
-    are lost, which came from `first_at` to `last_at`. `tries` counts those who have set about telling it. A mail goes
-    to `contact`, names the host of the `receiver`, and stays for a while once it `is_told`."""
+    """A notice to tell from `due_at` on. `queue` and `key` are empty if it is about the log. `events` were lost, which
+    came from `first_at` to `last_at`. `tries` counts the attempts to tell it. A mail goes to `contact`, names the host
+    of the `receiver`, and stays for a while after it `is_told`."""
 
     id: str
     way: NoticeWay = NoticeWay.EVENT
@@ -70,23 +70,22 @@ class BusNotice(Struct, frozen=True, kw_only=True):
 
 
 class LogGap(Struct, frozen=True):
-    """Records of a partition that nobody has read or will: so many at least. `is_new_log`: another log stands in the
-    place of the one that was read."""
+    """At least `events` unread records of a partition that will never be read. `is_new_log`: another log replaced the
+    one that was read."""
 
     events: int
     is_new_log: bool = False
 
 
 def notices_of_move(before: EventSubscription | None, after: EventSubscription) -> tuple[BusNotice, ...]:
-    """The notices about a subscription that was changed: that it is suspended."""
+    """The notices about a changed subscription: its suspension."""
     if before is None or before.state is after.state or after.state is not SubscriptionStatus.SUSPENDED:
         return ()
     return _in_both_ways(after, NoticeKind.SUSPENDED, f"{after.version}", after.reason, after.updated_at)
 
 
 def notices_of_settlement(subscription: EventSubscription, before: Cursor, after: Cursor) -> tuple[BusNotice, ...]:
-    """The notices about calls that are settled: that the receiver has failed for half of the time after which its
-    subscription is suspended."""
+    """The notices about settled calls: the receiver has failed for half of the time to a suspension."""
     at, since = after.health.warned_at, after.health.failing_since
     if at is None or since is None or at == before.health.warned_at:
         return ()
@@ -95,7 +94,7 @@ def notices_of_settlement(subscription: EventSubscription, before: Cursor, after
 
 
 def notice_of_loss(letter: BusDeadLetter, number: int) -> BusNotice:
-    """The notice about events that a queue has lost, which this letter counts. `number` is another one for each."""
+    """The notice about the lost events of this letter. `number` differs for each."""
     return BusNotice(
         id=f"{letter.queue}/{NoticeKind.LOST}/{number}",
         kind=NoticeKind.LOST,
@@ -113,7 +112,7 @@ def notice_of_loss(letter: BusDeadLetter, number: int) -> BusNotice:
 
 def notice_of_missing(replay: Replay, records: int, at: datetime, reason: str = "log") -> BusNotice:
     """The notice about records, of all topics, that a replay has not brought. `reason`: `log`, which has them no more,
-    or `fault`: it failed."""
+    or `fault`, after which it failed."""
     return BusNotice(
         id=f"{replay.id}/{NoticeKind.LOST}/{replay.step}",
         kind=NoticeKind.LOST,
@@ -128,8 +127,8 @@ def notice_of_missing(replay: Replay, records: int, at: datetime, reason: str = 
 
 
 def notice_of_surplus(first_id: str, events: int, at: datetime) -> BusNotice:
-    """The notice of Carillon's own events that are lost, as too many waited to be published. `first_id` is the id of
-    the first of them."""
+    """The notice about Carillon's own events that were lost because too many were unpublished. `first_id` is the first
+    of them."""
     return BusNotice(
         id=f"outbox/{NoticeKind.LOST}/{first_id}",
         kind=NoticeKind.LOST,
@@ -142,7 +141,7 @@ def notice_of_surplus(first_id: str, events: int, at: datetime) -> BusNotice:
 
 
 def notices_of_gaps(flush_id: str, gaps: Collection[LogGap], at: datetime) -> tuple[BusNotice, ...]:
-    """The notices about gaps that one flush passes: each kind once, however many partitions have one."""
+    """The notices about gaps of one flush: each kind once, for all partitions."""
     by_kind: Mapping[NoticeKind, list[int]] = {
         NoticeKind.LOST: [gap.events for gap in gaps if not gap.is_new_log],
         NoticeKind.NEW_LOG: [gap.events for gap in gaps if gap.is_new_log],
@@ -163,7 +162,7 @@ def notices_of_gaps(flush_id: str, gaps: Collection[LogGap], at: datetime) -> tu
 
 
 def event_of(notice: BusNotice, base_url: str) -> EventDraft:
-    """The event that tells a notice. `base_url` is where the API is, empty where that is not known."""
+    """The event of a notice. `base_url` is that of the API, empty if unknown."""
     place = f"subscriptions/{notice.key}" if notice.key else "topics"
     return EventDraft(
         type=notice.kind.value,
@@ -176,7 +175,7 @@ def event_of(notice: BusNotice, base_url: str) -> EventDraft:
 
 
 def api_url(base_url: str, path: str) -> str:
-    """The URL of this path of the API, whose base is empty where it is not known."""
+    """The URL of this path of the API; `base_url` is empty if unknown."""
     return f"{(base_url or _NOBODYS_URL).rstrip('/')}{path}"
 
 

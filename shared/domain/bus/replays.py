@@ -1,14 +1,14 @@
-"""Replays: events that the log still has, brought to one subscription once more.
+"""Replays: events that the log still has, brought to one subscription again.
 
     waiting ───> running <──> held
        │            ├──────────┴──> done
-       │            ├──────────────> failed      (by faults of ours)
+       │            ├──────────────> failed      (by Carillon's faults)
        └────────────┴──────────────> cancelled   (by its owner, or with its subscription)
 
-A replay reads the log from where each partition stood at a moment to where it ended when the replay was asked for. It
-has positions of its own, and folds as the fan-out does, for its one subscription alone. Its events arrive now: they
-wait in the queue as new events do. It is held while the queue is half full. One that waits was made when its
-subscription was suspended: it begins when that is resumed, and brings what was published in between.
+A replay reads the log from the partitions' positions at a moment to the log's end at the request. It has positions of
+its own, and folds as the fan-out does, for one subscription alone. Its events arrive now: they wait in the queue like
+new ones. It is held while the queue is half full. A suspension makes a waiting replay: it begins with the resumption,
+and brings the events published in between.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,18 +52,17 @@ REPLAY_TRANSITIONS: dict[ReplayState, frozenset[ReplayState]] = {
 
 REPLAYS_OVER = final(REPLAY_TRANSITIONS)
 MOST_FAULTS = 3
-"""After so many faults of ours in a row a replay has failed."""
+"""A replay fails after this many of Carillon's faults in a row."""
 
 WORKED_ON = frozenset({ReplayState.RUNNING, ReplayState.HELD})
-"""The states in which a worker has something to do."""
+"""The states with work for a worker."""
 
 MARGIN = timedelta(minutes=1)
-"""So much may lie between the time when an event arrived and that under which the log finds it, and so long may a flush
-take that knows a subscription as it was."""
+"""The maximum between an event's arrival and its time in the log, and the maximum age of a subscription in a flush."""
 
 
 class ReplaySpan(Struct, frozen=True):
-    """How far a replay has read a partition: it began at `begins` and stands before the offset `at`."""
+    """The progress of a replay in a partition: from `begins`, before the offset `at`, to `ends`."""
 
     partition: str
     log: str
@@ -73,19 +72,18 @@ class ReplaySpan(Struct, frozen=True):
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is left to read."""
         return self.at >= self.ends
 
 
 class Replay(Struct, frozen=True, kw_only=True):
-    """A replay of the events that arrived from `since` to before `until`, as far as these are given. Without `topics`
-    it is for those of its subscription, and without a `filter` with that one's own.
+    """A replay of the events that arrived from `since` on and before `until`, as far as these are given. `topics` and
+    `filter` default to those of its subscription.
 
-    `number` counts the replays of the subscription's queue. `is_fixed`: its end is known. `step` counts its flushes,
-    and `order` is the one of its last chunks. `events` were brought; `lost` counts the offsets that the log did not
-    have any more, and `begins_late` says that there may have been others before them, from another log or one that
-    forgets. A worker has it by `token`, until `leased_until`. `told_at` is when workers were told of it that have not
-    taken it yet, and `faults` counts those of ours in a row.
+    `number` counts the replays of the queue. `is_fixed`: its end is known. `step` counts its flushes, and `order` is
+    that of its last chunks. `events` were brought; `lost` counts the offsets that the log had no more, and
+    `begins_late`: there may have been others before them, in another log or a log that forgets. A worker owns it by
+    `token`, until `leased_until`. `told_at` is the time when workers were told of it, until one takes it. `faults`
+    counts Carillon's faults in a row.
     """
 
     id: str
@@ -115,28 +113,24 @@ class Replay(Struct, frozen=True, kw_only=True):
 
     @property
     def subscription(self) -> str:
-        """The id of the subscription that it is for."""
         return subscription_of(self.queue)
 
     @property
     def total(self) -> int:
-        """How many records of the log it reads."""
+        """The number of records that it reads."""
         return sum(max(span.ends - span.begins, 0) for span in self.spans)
 
     @property
     def read(self) -> int:
-        """How many of these it has read."""
         return sum(max(min(span.at, span.ends) - span.begins, 0) for span in self.spans)
 
     @property
     def ranges_left(self) -> dict[str, LogRange]:
-        """The ranges that it still has to read."""
         return {span.partition: LogRange(span.at, span.ends, span.log) for span in self.spans if not span.is_read}
 
 
 class ReplayFold(Struct, frozen=True):
-    """The content of one flush of a replay, and the replay once it is flushed. `taken` counts the entries that it is
-    made of."""
+    """The content of one flush of a replay, and the replay after it. `taken` counts the entries."""
 
     after: Replay
     folded: BusFold
@@ -145,14 +139,14 @@ class ReplayFold(Struct, frozen=True):
 
 
 class _ReplayCollectors(Collectors):
-    """The one subscription of a replay, which wants what arrived in its time."""
+    """The one subscription of a replay, which wants the events that arrived in its time."""
 
     def __init__(self, replay: Replay, subscription: EventSubscription, gone: tuple[FormerChoice, ...]) -> None:
         super().__init__()
         self._since = None if replay.since is None else ms(replay.since)
         self._until = None if replay.until is None else ms(replay.until)
         topics, wanted = replay.topics or subscription.topics, replay.filter or subscription.filter
-        # A replay that was asked for is for what is wanted now; that of a suspension, for what was wanted then.
+        # A requested replay uses the present choice; that of a suspension uses the choices of that time.
         former = subscription.former if replay.since is None else ()
         asked = replace(subscription, topics=topics, filter=wanted, former=(*former, *gone))
         self.learn(subscription.version, [asked], is_whole=True)
@@ -166,12 +160,12 @@ class _ReplayCollectors(Collectors):
 
 
 def replay_id(queue: str, number: int) -> str:
-    """The id of a queue's replay: they sort by their numbers."""
+    """The id of a queue's replay: ids sort by number."""
     return f"{queue}/{number:09d}"
 
 
 def number_replay(about: EventSubscription | BusDeadLetter, number: int, now: datetime, **fields: Any) -> Replay:
-    """The replay of this number of a subscription's queue, or of that which a letter is about."""
+    """The replay of this number, of a subscription's or a letter's queue."""
     return Replay(
         id=replay_id(about.queue, number),
         number=number,
@@ -186,7 +180,7 @@ def number_replay(about: EventSubscription | BusDeadLetter, number: int, now: da
 def replay_of_suspension(
     subscription: EventSubscription, number: int, positions: Mapping[str, Position], now: datetime
 ) -> Replay:
-    """The replay of what a subscription that is suspended now does not collect: all behind these positions."""
+    """The replay of everything behind these positions, which a suspended subscription does not collect."""
     spans = tuple(
         ReplaySpan(partition, at.log, at.offset, at.offset, at.offset) for partition, at in sorted(positions.items())
     )
@@ -197,16 +191,15 @@ def replay_of_suspension(
 def replay_of_letter(
     letter: BusDeadLetter, number: int, ranges: Mapping[str, LogRange], now: datetime
 ) -> Replay | None:
-    """The replay of the events that a letter tells as lost, as far as the log has them in these ranges; `None` where it
-    has none. The log has the events of others between them; the topics and the filter that the subscription has now
-    choose."""
+    """The replay of the lost events of a letter, as far as the log has them in these ranges; `None` if it has none. The
+    log has events for others between them; the present topics and filter of the subscription choose."""
     spans, begins_late = list[ReplaySpan](), False
     for partition, (first, end) in sorted(letter.spans.items()):
         range = ranges.get(partition)
         if range is None or range.log != letter.logs.get(partition) or min(end, range.ends) <= max(first, range.begins):
             begins_late = True
             continue
-        # Where it begins before the log does, the reader jumps, and what is missing is counted.
+        # If it begins before the log does, the reader jumps, and counts the missing offsets.
         begins_late = begins_late or range.begins > first or range.ends < end
         spans.append(ReplaySpan(partition, range.log, first, first, min(end, range.ends)))
     if not spans:
@@ -216,30 +209,30 @@ def replay_of_letter(
 
 
 def begin_at(resumed_at: datetime) -> dict[str, object]:
-    """The changes of one that waited. Events later than `MARGIN` behind this are collected again by themselves."""
+    """The changes of a waiting replay. The subscription itself collects events later than `MARGIN` after this."""
     return {"state": ReplayState.RUNNING, "reason": "", "until": resumed_at + MARGIN, "leased_until": resumed_at}
 
 
 def cancel(replay: Replay, reason: str, now: datetime) -> Replay:
-    """The replay once it is cancelled."""
+    """The replay after it is cancelled."""
     return replace(replay, state=ReplayState.CANCELLED, reason=reason, ended_at=now)
 
 
 def limit_folds(limits: BacklogLimits, most: FoldLimits = FOLD_LIMITS) -> FoldLimits:
-    """How much one flush of a replay has: so little that a queue which is half full has room for it."""
+    """The limits of one flush of a replay: a half-full queue has room for it."""
     return replace(most, pairs=min(most.pairs, limits.events // 4), bytes=min(most.bytes, limits.bytes // 4))
 
 
 def reason_to_wait(subscription: EventSubscription, backlog: Backlog | None, limits: BacklogLimits) -> str:
-    """Why a replay may bring nothing now; empty where it may."""
+    """The reason why a replay must wait; empty if it may go on."""
     if not subscription.collects:
         return f"its subscription is {subscription.state}"
     return "half of what may wait in the queue does" if has_to_be_held(backlog, limits) else ""
 
 
 def fix_range(replay: Replay, ranges: Mapping[str, LogRange]) -> Replay:
-    """The replay with its end. It begins where each partition was read to, if that is known and was the same log; else
-    where the range does."""
+    """The replay with its end. It begins at the known position of each partition if the log is the same; otherwise at
+    the begin of the range."""
     known = {span.partition: span for span in replay.spans}
     spans, begins_late = list[ReplaySpan](), not known.keys() <= ranges.keys()
     for partition, range in sorted(ranges.items()):
@@ -254,12 +247,12 @@ def fix_range(replay: Replay, ranges: Mapping[str, LogRange]) -> Replay:
 
 
 def has_to_be_held(backlog: Backlog | None, limits: BacklogLimits) -> bool:
-    """Whether so much waits in a queue that a replay may add nothing: half of what may."""
+    """Whether the queue is half full, so that a replay may add nothing."""
     return backlog is not None and (2 * backlog.events >= limits.events or 2 * backlog.bytes >= limits.bytes)
 
 
 def empty_entry(partition: str, offset: int) -> LogEntry:
-    """The entry for the end of a range behind which no record came: the log has them no more."""
+    """The entry for the end of a range without records: the log has them no more."""
     return LogEntry(partition, offset, offset, b"", None, 0)
 
 
@@ -272,10 +265,10 @@ def fold_replay(
     limits: FoldLimits = FOLD_LIMITS,
     gone: tuple[FormerChoice, ...] = (),
 ) -> ReplayFold:
-    """Fold as many of the first entries as one flush may have, at least one, for this subscription alone. `gone` keeps
-    out what was published on topics that were removed and made anew."""
+    """Fold the first entries that fit into one flush, at least one, for this subscription alone. `gone` excludes events
+    on topics that were removed and made anew."""
     folded = fold(entries, _ReplayCollectors(replay, subscription, gone), now=now, limits=limits, arrive_now=True)
-    # An event is divided among queues where one flush has no room for all of them. Here is one, and it has it.
+    # An event is divided if one flush has no room for all queues. Here is only one queue, and it has the event.
     taken = folded.taken + bool(folded.divided)
     spans, lost = _advance(replay.spans, entries[:taken])
     state = ReplayState.DONE if all(span.is_read for span in spans) else ReplayState.RUNNING
@@ -295,7 +288,7 @@ def fold_replay(
 
 
 def _advance(spans: Sequence[ReplaySpan], entries: Iterable[LogEntry]) -> tuple[tuple[ReplaySpan, ...], int]:
-    """The spans once these entries are read, and how many offsets were missing before and between them."""
+    """The spans after these entries, and the number of missing offsets before and between them."""
     at, lost = {span.partition: span.at for span in spans}, 0
     for entry in entries:
         lost += max(entry.offset - at[entry.partition], 0)

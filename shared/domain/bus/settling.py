@@ -1,10 +1,10 @@
-"""Settling: what becomes of a delivery, its queue's cursor and its receiver's health by the end of a call.
+"""Settling: the effect of a call on a delivery, its queue's cursor and its receiver's health.
 
-2xx                     delivered
-anything else           open, and tried again later
-another receiver is to be called by now   open, and tried again at once
-the receiver has just taken another delivery: it is this one that fails, so it has a pause of its own, and after
-`max_attempts` of these it is a dead letter
+2xx                        delivered
+any other answer           open, and tried again later
+the callback has changed   open, and tried again at once
+another delivery has just succeeded: this one has a pause of its own, and after `max_attempts` such failures
+                           it is a dead letter
 older than max_age_hours   a dead letter
 """
 
@@ -24,7 +24,7 @@ _FIRST_ATTEMPTS, _LAST_ATTEMPTS = 3, 3
 
 
 class CallResult(Struct, frozen=True, kw_only=True):
-    """How a call of this callback ended. `retry_after` is what the receiver asked for."""
+    """The result of a call of this callback. `retry_after` is the receiver's wish."""
 
     callback: str
     attempt: DeliveryAttempt
@@ -37,12 +37,12 @@ class CallResult(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the receiver wants nothing ever again."""
+        """Whether the receiver wants no events ever again."""
         return self.attempt.status == GONE
 
 
 class SettledDelivery(Struct, frozen=True):
-    """A delivery as it was and as it is now, with its dead letter if it became one."""
+    """A delivery before and after, with its dead letter if it became one."""
 
     before: EventDelivery
     after: EventDelivery
@@ -61,7 +61,7 @@ def settle(
         cursor = _close(replace(cursor, health=cursor.health.after_success(at, care)), delivery)
         return replace(cursor, sent=cursor.sent + delivery.count), SettledDelivery(delivery, after)
     if result.callback != subscription.callback:
-        # What the one before has failed or asked for says nothing about the receiver.
+        # Failures and wishes of the previous receiver say nothing about the present one.
         return cursor, SettledDelivery(delivery, replace(tried, retry_at=at))
     took = timedelta(milliseconds=result.attempt.ms)
     health = cursor.health.after_failure(at, care, took=took, retry_after=result.retry_after)
@@ -100,7 +100,7 @@ def bury(
 
 
 def is_too_old(delivery: EventDelivery, subscription: EventSubscription, now: datetime) -> bool:
-    """Whether a delivery is not tried any more."""
+    """Whether a delivery is too old for another attempt."""
     return now - delivery.cut_at >= timedelta(hours=subscription.max_age_hours)
 
 
@@ -109,7 +109,6 @@ def _close(cursor: Cursor, delivery: EventDelivery) -> Cursor:
 
 
 def _keep_some(attempts: tuple[DeliveryAttempt, ...], latest: DeliveryAttempt) -> tuple[DeliveryAttempt, ...]:
-    """The first three attempts and the last three."""
     every = (*attempts, latest)
     if len(every) <= _FIRST_ATTEMPTS + _LAST_ATTEMPTS:
         return every

@@ -1,11 +1,11 @@
-"""Subscriptions: who gets which events, where and in what portions.
+"""Subscriptions: a namespace's choice of events, with their receiver and portions.
 
     active <──> paused
     active ───> suspended ──> active         (removed can follow each of them; a removed one can be made again)
 
 A subscription belongs to a namespace, in which its `key` is unique. Each time it is made it has a fresh `generation`.
-The events that wait for it are its **queue**, which is named by both: one that was removed and is made again begins
-with an empty queue, whatever a late process may still store for the old one.
+Its waiting events are its **queue**, which is named by both: a subscription that is made again begins with an empty
+queue, even if a late process stores events for the old one.
 """
 
 import hashlib
@@ -20,23 +20,23 @@ from shared.domain.positions import LogEnds
 from shared.domain.transitions import sources
 
 PUBLISHED_KEY = "routemaster"
-"""The key of the one subscription that a client of Routemaster's API has."""
+"""The key of the one subscription of a client of Routemaster's API."""
 
 MOST_EVENTS = 10_000
 MOST_BYTES = 2**20
 LONGEST_TIMEOUT = timedelta(hours=1)
 MOST_IN_FLIGHT = 32
 OPEN_DELIVERIES = 100
-"""How many deliveries of a subscription may be open at a time; of an ordered one, one."""
+"""Maximum open deliveries of a subscription; an ordered one has one."""
 
 
 class SubscriptionStatus(StrEnum):
     """The state of a subscription."""
 
     ACTIVE = "active"
-    PAUSED = "paused"  # by its owner: it goes on collecting, nobody is called
-    SUSPENDED = "suspended"  # by Carillon, as its receiver fails: it collects nothing
-    REMOVED = "removed"  # kept for an hour, so that what comes late finds it
+    PAUSED = "paused"  # by its owner: it goes on collecting, and its receiver is not called
+    SUSPENDED = "suspended"  # by Carillon, because its receiver fails: it collects nothing
+    REMOVED = "removed"  # kept for an hour, so that late processes find it
 
 
 SUBSCRIPTION_TRANSITIONS: dict[SubscriptionStatus, frozenset[SubscriptionStatus]] = {
@@ -55,23 +55,22 @@ REMOVABLE = sources(SUBSCRIPTION_TRANSITIONS, SubscriptionStatus.REMOVED)
 
 
 class EventForm(StrEnum):
-    """In which form a subscription gets its events."""
+    """The form of a subscription's events."""
 
     PUBLISHED = "routemaster"  # {topic, type, url, t, data?}
     NATIVE = "native"  # these, and {id, at}
 
 
 class SubscriptionSecret(Struct, frozen=True, kw_only=True):
-    """The secret that signs deliveries: sealed (`shared.secrets`). One that was replaced signs beside the new one
-    `until` then."""
+    """A sealed secret that signs deliveries (`shared.secrets`). A replaced one also signs, until `until`."""
 
     sealed: str
     until: datetime | None = None
 
 
 class FormerChoice(Struct, frozen=True, kw_only=True):
-    """The events of these topics that a subscription wanted before a moment: those that `filter` keeps, or none. It
-    holds for events that the log had by then, at `ends`."""
+    """The events of these topics that a subscription wanted before a moment: those that `filter` accepts, or none if it
+    is `None`. It holds for events that the log had then, at `ends`."""
 
     topics: tuple[str, ...]
     filter: EventFilter | None
@@ -82,11 +81,11 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
     """A subscription. Times are UTC, by the database's clock.
 
     A delivery is cut when `max_events` wait, or when the first has waited for `timeout_ms`; it has at most `max_bytes`.
-    `in_flight` deliveries are on their way at a time; of an `ordered` one, one. A delivery that failed `max_attempts`
-    times while others succeeded, or that is older than `max_age_hours`, becomes a dead letter. `uuid` is the user of
-    Routemaster's basic auth. `contact` gets mails about it. `version` is that of the registry at its last change: no
-    other change has the same. `former` has its choices before its last changes, the oldest first. For an event
-    counts the first one that names its topic and ends behind it.
+    `in_flight` deliveries are called at a time; of an `ordered` one, one. A delivery that failed `max_attempts` times
+    while others succeeded, or that is older than `max_age_hours`, becomes a dead letter. `uuid` is the user of
+    Routemaster's basic auth. `contact` gets mails about it. `version` is that of the registry at its last change,
+    unique to it. `former` has its choices before its last changes, the oldest first: for an event counts the first one
+    that names its topic and ends after it.
     """
 
     id: str
@@ -117,38 +116,34 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
 
     @property
     def queue(self) -> str:
-        """The name of what waits for it: `<id>.<generation>`."""
+        """The name of its queue: `<id>.<generation>`."""
         return queue_of(self.id, self.generation)
 
     @property
     def timeout(self) -> timedelta:
-        """How long its first event waits for others."""
         return timedelta(milliseconds=self.timeout_ms)
 
     @property
     def collects(self) -> bool:
-        """Whether events go into its queue."""
         return self.state in COLLECTING
 
     @property
     def is_called(self) -> bool:
-        """Whether its receiver is called at all."""
         return self.state is SubscriptionStatus.ACTIVE
 
     @property
     def most_open(self) -> int:
-        """How many of its deliveries may be open at a time."""
         return 1 if self.ordered else OPEN_DELIVERIES
 
 
 def share_topics(subscription: EventSubscription, names: dict[str, str]) -> EventSubscription:
-    """The same subscription, with each topic's name as `names` has it, which learns new ones: of a million names that
-    subscriptions have in common, each is in memory once."""
+    """The same subscription with topic names interned in `names`, so that a million equal names use the memory of
+    one."""
     return replace(subscription, topics=tuple(names.setdefault(name, name) for name in subscription.topics))
 
 
 def subscription_id(namespace: str, key: str) -> str:
-    """The id of the subscription that has this key in this namespace: 32 hex digits."""
+    """The id of the subscription with this key in this namespace: 32 hex digits."""
     return hashlib.blake2b(f"{namespace}\0{key}".encode(), digest_size=16).hexdigest()
 
 
@@ -158,10 +153,10 @@ def queue_of(subscription_id: str, generation: str) -> str:
 
 
 def subscription_of(queue: str) -> str:
-    """The id of the subscription whose queue this is."""
+    """The id of this queue's subscription."""
     return queue.partition(".")[0]
 
 
 def generation_of(queue: str) -> str:
-    """The generation of the subscription whose queue this is."""
+    """The generation of this queue's subscription."""
     return queue.partition(".")[2]

@@ -1,4 +1,4 @@
-"""The tasks of the bus: look at a queue, and deliver what is due of it; and go on with a replay."""
+"""The tasks of the bus: delivering from a queue, and running a replay."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ REPLAY_QUEUE = "bus.replay"
 
 
 class DeliverQueue(Task, frozen=True, tag="deliver"):
-    """Look at this wake-up, if it still has this token. Its tries are counted in its occurrence."""
+    """Look at this wake-up, if it still has this token. Its occurrence counts the tries."""
 
     queue: ClassVar[str] = DELIVER_QUEUE
     wake_up_id: str
@@ -22,13 +22,13 @@ class DeliverQueue(Task, frozen=True, tag="deliver"):
 
 
 class DeliverSlowly(DeliverQueue, frozen=True, tag="deliver-slowly"):
-    """The same for a receiver that takes long or fails: its work waits apart from the others'."""
+    """The same for a slow or failing receiver, whose work waits in a separate queue."""
 
     queue: ClassVar[str] = SLOW_QUEUE
 
 
 class RunReplay(Task, frozen=True, tag="replay"):
-    """Go on with a replay, from wherever it stands. Its document says what is to be brought."""
+    """Continue a replay from its present state, which its document describes."""
 
     queue: ClassVar[str] = REPLAY_QUEUE
     replay_id: str

@@ -1,4 +1,4 @@
-"""Topics: what events are published on. The first who publishes on a topic owns it; subscribing leaves it unowned."""
+"""Topics: the first publisher on a topic owns it; subscribing leaves it unowned."""
 
 import re
 from datetime import datetime
@@ -8,17 +8,17 @@ from msgspec import Struct
 from shared.domain.errors import Forbidden, Invalid
 
 NOTICES = "carillon_notices"
-"""The topic on which Carillon itself tells of suspended subscriptions and of events that were lost
+"""The topic of Carillon's own notices about suspended subscriptions and lost events
 (`shared/domain/bus/notices.py`)."""
 
 NOTIFIER = "carillon"
-"""The namespace that Carillon itself publishes as. Nobody else has it: theirs begin with `token:` or `user:`."""
+"""The namespace of Carillon as a publisher. All others begin with `token:` or `user:`."""
 
 RESERVED_PREFIX = "carillon_"
-"""Only Carillon publishes on a topic whose name begins with this."""
+"""Only Carillon publishes on topics with this prefix."""
 
 EVERYBODY = "everybody"
-"""The audience of a notice that concerns all namespaces. None has this name."""
+"""The audience of a notice to all namespaces, none of which has this name."""
 
 DESCRIPTION_CHARACTERS = 1_000
 
@@ -41,30 +41,29 @@ class Topic(Struct, frozen=True, kw_only=True):
     created_at: datetime
 
     def may_publish(self, namespace: str) -> bool:
-        """Whether events of this namespace are taken, be it that it becomes the owner by that."""
+        """Whether this namespace may publish, perhaps as the new owner."""
         return self.owner in ("", namespace)
 
     def check_subscriber(self, namespace: str, *, field: str) -> None:
-        """Raise `PrivateTopic` where this namespace may not subscribe."""
         if self.private and self.owner != namespace:
             rule = f"the topic {self.id} is private: only its owner subscribes to it"
             raise PrivateTopic(rule, field=field, value=self.id)
 
 
 def is_own(name: str) -> bool:
-    """Whether this is the name of a topic on which Carillon alone publishes."""
+    """Whether only Carillon publishes on this topic."""
     return name.startswith(RESERVED_PREFIX)
 
 
 def check_topic_name(name: str, *, field: str) -> None:
-    """Raise `Invalid` where this can be no topic's name. Clients leave `.` and `..` out of a path, and so ask for
-    something else."""
+    """Raise `Invalid` if this cannot be a topic's name. Clients remove `.` and `..` from a path, so these would name
+    another resource."""
     if _NAME.fullmatch(name) is None or name in {".", ".."}:
         rule = "a topic's name is 1 to 64 of a to z, 0 to 9, '_', '.' and '-', and neither '.' nor '..'"
         raise Invalid(rule, field=field, value=name)
 
 
 def check_published_name(name: str, *, field: str) -> None:
-    """Raise `Invalid` where this can be no topic's name in Routemaster's API."""
+    """Raise `Invalid` if this cannot be a topic's name in Routemaster's API."""
     if _PUBLISHED_NAME.fullmatch(name) is None:
         raise Invalid("a topic's name is 1 to 64 of a to z and '_'", field=field, value=name)

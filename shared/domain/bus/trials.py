@@ -1,4 +1,4 @@
-"""Trials: one made-up event, by which the owner of a subscription sees whether its receiver answers."""
+"""Trials: an artificial event shows the owner of a subscription whether its receiver answers."""
 
 from datetime import datetime
 
@@ -16,8 +16,8 @@ TRIAL_TOPIC = "carillon_test"
 
 
 def make_trial(subscription: EventSubscription, id: str, now: datetime) -> EventDelivery:
-    """A delivery of one event that says that nothing has changed, as this subscription's receiver gets events, on its
-    first topic. The sequence is 0, which no other delivery has."""
+    """A delivery of one `noop` event in this subscription's form, on its first topic. The sequence is 0, which no other
+    delivery has."""
     topic, at = next(iter(subscription.topics), TRIAL_TOPIC), ms(now)
     event = BusEvent(id=id, at=at, topic=topic, type=TRIAL_TYPE, url=TRIAL_URL, t=Raw(str(at).encode()))
     encoded = published_form(event) if subscription.form is EventForm.PUBLISHED else msgspec.json.encode(event)

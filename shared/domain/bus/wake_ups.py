@@ -1,13 +1,13 @@
-"""Wake-ups: the one occurrence of a subscription's queue. It comes due when something is to be delivered.
+"""Wake-ups: the one occurrence of a subscription's queue. It becomes due when there is something to deliver.
 
     resting ──wake──> handed ──take──> busy ──rest──> resting
        │ due: the clock hands it over      │ its worker died: the lease ends, and the clock hands it over again
        └────────────> handed <─────────────┘
 
-`waiting` counts the events that were told to it and not yet looked at. At `full` of them it is due at once, else when
-the first has waited for long enough, and never before `not_before` (its receiver's pause). With nothing waiting it lies
-`FAR_AHEAD`. `wake` only adds while it is handed or busy: whoever works on it finds, when it is about to rest, that
-`waiting` is not what it was before the look, and looks again. So no event is forgotten.
+`waiting` counts the events that were added and not yet looked at. At `full` of them it is due at once, otherwise after
+the first has waited for long enough, and never before `not_before` (its receiver's pause). Without waiting events it
+lies `FAR_AHEAD`. While it is handed or busy, `wake` only adds: before its worker rests it, the worker compares
+`waiting` with its value before the look, and looks again if it has changed. So no event is forgotten.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ from msgspec import Struct
 
 FAR_AHEAD = datetime(9000, 1, 1, tzinfo=UTC)
 QUEUE_OWNER = "bus"
-"""The kind of owner of the occurrences that are wake-ups: `bus/<queue>`."""
+"""The kind of owner of wake-ups: `bus/<queue>`."""
 
 _PARTING_DEATHS = 3
 _LONGEST_PARTING, _DOUBLINGS = timedelta(minutes=10), 10
 
 
 class WakeStage(StrEnum):
-    """The stage of a wake-up: nobody has it, it is handed to a worker, or a worker is busy with it."""
+    """The stage of a wake-up: free, handed to a worker, or taken by one."""
 
     RESTING = "resting"
     HANDED = "handed"
@@ -33,12 +33,11 @@ class WakeStage(StrEnum):
 
 
 class WakeUp(Struct, frozen=True, kw_only=True):
-    """The fields of a wake-up beside its occurrence, as the document's `of`. `slow`: its receiver takes long or fails,
-    so its work goes apart from the others'. `deaths` counts how often in a row nobody came back who worked on it,
-    `faults` how often in a row that failed by a fault of ours; `parted` is after how many of the deaths it rested last.
-    `sessions` are those in which whoever has it writes, and `left` those of the one before, who has not laid it down:
-    they may have locked what is written next. `version` is that of its subscription which it has followed.
-    """
+    """The fields of a wake-up beside its occurrence, as the document's `of`. `slow`: its receiver is slow or fails, so
+    its work goes apart. `deaths` counts the workers in a row that never came back, `faults` Carillon's faults in a row;
+    `parted` is the number of deaths at its last pause. `sessions` are those of its present worker, and `left` those of
+    the previous one, which has not laid it down and may hold locks. `version` is that of its subscription at the last
+    update."""
 
     stage: WakeStage = WakeStage.RESTING
     waiting: int = 0
@@ -54,12 +53,12 @@ class WakeUp(Struct, frozen=True, kw_only=True):
 
     @property
     def has_to_part(self) -> bool:
-        """Whether it is to rest before it is handed over again: workers have died of it, or beside it, three times."""
+        """Whether it must rest before the next handover, because workers have died with it three times."""
         return self.deaths >= _PARTING_DEATHS and self.parted < self.deaths
 
 
 class Wake(Struct, frozen=True):
-    """News for a queue: so many `events` more wait in it, and the first of them asks to go out at `due`."""
+    """News for a queue: `events` more wait in it, and the first of them is due at `due`."""
 
     queue: str
     due: datetime
@@ -67,7 +66,7 @@ class Wake(Struct, frozen=True):
 
 
 class TakenWakeUp(Struct, frozen=True, kw_only=True):
-    """A wake-up in the hands of whoever knows its token, as it was then."""
+    """A wake-up as it was when its token's owner took it."""
 
     id: str
     queue: str
@@ -76,12 +75,12 @@ class TakenWakeUp(Struct, frozen=True, kw_only=True):
 
     @property
     def claim(self) -> tuple[str, str]:
-        """Its id and the token: another one may have had the same wake-up, or has it now."""
+        """The id and the token: another worker may have or have had the same wake-up."""
         return self.id, self.token
 
 
 class Rest(Struct, frozen=True, kw_only=True):
-    """How a taken wake-up is to rest: `left` events wait, the next look is at `fires_at`, and no event makes it earlier
+    """The rest of a taken wake-up: `left` events wait, the next look is at `fires_at`, and no event makes it earlier
     than `not_before`."""
 
     taken: TakenWakeUp
@@ -92,8 +91,8 @@ class Rest(Struct, frozen=True, kw_only=True):
 
 
 def parting_pause(deaths: int, *, noise: float) -> timedelta:
-    """How long a wake-up rests before it is handed over again, after so many deaths in a row. `noise`, from 0 to 1, is
-    another one for each: a worker that dies of one takes along whatever else it has in hand, and so they part."""
+    """The rest of a wake-up after several deaths in a row. `noise`, from 0 to 1, differs for each: a worker that dies
+    of one takes down all others in hand, so they must part."""
     return min(timedelta(seconds=1 << min(deaths, _DOUBLINGS)), _LONGEST_PARTING) * noise
 
 
@@ -116,5 +115,5 @@ def queue_owner(queue: str) -> str:
 
 
 def queue_of_owner(owner: str) -> str:
-    """The queue whose wake-up has this owner."""
+    """The queue of a wake-up's owner."""
     return owner.removeprefix(f"{QUEUE_OWNER}/")

@@ -1,4 +1,4 @@
-"""Wishes: what somebody wants of a subscription. A field not given stays as it is, or has its default in a new one."""
+"""Wishes: a request for a subscription. A missing field keeps its value, or has its default in a new one."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from shared.domain.idempotency import canonical_json
 
 
 class SubscriptionWish(Struct, frozen=True, kw_only=True):
-    """The wish for the subscription of this key in this namespace. Its fields have passed their checks."""
+    """The wish for the subscription with this key in this namespace. Its fields have passed their checks."""
 
     namespace: str
     key: str
@@ -34,12 +34,12 @@ class SubscriptionWish(Struct, frozen=True, kw_only=True):
 
 
 def has_to_be_made(stands: EventSubscription | None) -> bool:
-    """Whether a wish for this one makes a new one, with a queue of its own."""
+    """Whether a wish makes a new subscription, with a queue of its own."""
     return stands is None or stands.state is SubscriptionStatus.REMOVED
 
 
 def make_subscription(wish: SubscriptionWish, *, generation: str, now: datetime) -> EventSubscription:
-    """A new subscription. Raises `Invalid` where the wish names no callback."""
+    """A new subscription. Raises `Invalid` without a callback."""
     if not wish.callback:
         raise Invalid("the field 'callback' is needed", field="callback")
     id = subscription_id(wish.namespace, wish.key)
@@ -47,7 +47,7 @@ def make_subscription(wish: SubscriptionWish, *, generation: str, now: datetime)
 
 
 def grant_wish(wish: SubscriptionWish, stands: EventSubscription) -> EventSubscription:
-    """The subscription as it is to be: the same value where the wish changes nothing."""
+    """The subscription after the wish; the same value if nothing changes."""
     fields = _fields_of(wish)
     if "filter" in fields and _read(fields["filter"]) == _read(stands.filter):
         del fields["filter"]  # the stored text stays
@@ -56,8 +56,7 @@ def grant_wish(wish: SubscriptionWish, stands: EventSubscription) -> EventSubscr
 
 
 def topics_chosen_anew(before: EventSubscription | None, after: EventSubscription) -> tuple[str, ...]:
-    """The topics of which the subscription does not want the same events any more. A removed one wants nothing, and a
-    new one nothing of before."""
+    """The topics of which the subscription no longer wants the same events. A removed or new one has none."""
     if has_to_be_made(before) or before is None or has_to_be_made(after):
         return ()
     if before.filter != after.filter:
@@ -66,19 +65,19 @@ def topics_chosen_anew(before: EventSubscription | None, after: EventSubscriptio
 
 
 def is_to_be_looked_at(before: EventSubscription, after: EventSubscription) -> bool:
-    """Whether something in its queue may be due by this change that was not due before."""
+    """Whether the change may make something in its queue due."""
     hastened = after.max_events < before.max_events or after.timeout_ms < before.timeout_ms
     is_new_call = hastened or before.state is not after.state or calls_another(before, after)
     return after.state is SubscriptionStatus.ACTIVE and is_new_call
 
 
 def restarts_failing_time(before: EventSubscription, after: EventSubscription) -> bool:
-    """Whether the time in which its receiver failed is over: nobody has called it meanwhile."""
+    """Whether the time of failures restarts, because its receiver was not called meanwhile."""
     return after.state is SubscriptionStatus.ACTIVE and before.state is not after.state
 
 
 def calls_another(before: EventSubscription, after: EventSubscription) -> bool:
-    """Whether another receiver is called, for which nothing counts that the one before it failed or asked for."""
+    """Whether another receiver is called, to which earlier failures and wishes do not apply."""
     return before.callback != after.callback
 
 
@@ -88,7 +87,7 @@ def _read(filter: EventFilter) -> tuple[Any, ...]:
 
 
 def _fields_of(wish: SubscriptionWish) -> dict[str, Any]:
-    """The fields that the wish names. Topics have no order and no repeats."""
+    """The fields of the wish. Topics have no order and no repeats."""
     said = {name: value for name, value in asdict(wish).items() if value is not UNSET}
     if "topics" in said:
         said["topics"] = tuple(sorted(set(said["topics"])))

@@ -1,7 +1,4 @@
-"""Callbacks: what an occurrence of a user's schedule does when it fires.
-
-A payload is any JSON, kept and sent as the text that it came as.
-"""
+"""Callbacks of a user's schedule. A payload is any JSON, stored and sent as the text that came in."""
 
 import re
 from collections.abc import Callable
@@ -31,7 +28,7 @@ class RabbitCallback(Struct, frozen=True, kw_only=True, tag="rabbitmq"):
 
 
 class HttpCallback(Struct, frozen=True, kw_only=True, tag="http"):
-    """Call a URL; done when it answers 2xx. `secret` signs the call as Standard Webhooks do (`whsec_…`)."""
+    """Call a URL; any 2xx is success. `secret` signs the call as in Standard Webhooks (`whsec_…`)."""
 
     payload: str
     url: str
@@ -41,7 +38,7 @@ class HttpCallback(Struct, frozen=True, kw_only=True, tag="http"):
 
 
 class KafkaCallback(Struct, frozen=True, kw_only=True, tag="kafka"):
-    """Append to a topic of the deployment's list; done when all replicas in sync have it."""
+    """Append to a topic of the deployment's list; success after all in-sync replicas have it."""
 
     payload: str
     topic: str
@@ -57,8 +54,8 @@ def _refuse_url(url: str, *, field: str) -> None:
 
 
 class Targets(Struct, frozen=True, kw_only=True):
-    """The targets that callbacks may reach. `queues` and `streams` tell whether a deployment has such servers;
-    `check_url` raises `Invalid` for a URL that must not be called, with the name of its field."""
+    """The permitted targets of callbacks. `queues` and `streams`: whether the deployment has such servers. `check_url`
+    raises `Invalid`, with the name of the field, for a URL that must not be called."""
 
     queues: bool = True
     streams: bool = True
@@ -68,12 +65,12 @@ class Targets(Struct, frozen=True, kw_only=True):
 
 
 def host_of(callback: HttpCallback) -> str:
-    """The host that is called, in lower case. The URL has passed its checks."""
+    """The called host, in lower case. The URL has passed its checks."""
     return urlsplit(callback.url).hostname or ""
 
 
 def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str) -> None:
-    """Raise `Invalid` where the message may not or cannot go there; `field` is where the callback's data stand."""
+    """Raise `Invalid` if the message may not or cannot go there; `field` is the place of the callback's data."""
     if not targets.queues:
         raise Invalid("there is no RabbitMQ in embedded mode: use an http callback", field=f"{field}.type")
     if bool(callback.queue) == bool(callback.exchange):
@@ -90,7 +87,7 @@ def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str
 
 
 def check_topic_target(callback: KafkaCallback, targets: Targets, *, field: str) -> None:
-    """Raise `Invalid` where the record may not or cannot go there."""
+    """Raise `Invalid` if the record may not or cannot go there."""
     if not targets.streams:
         raise Invalid("there is no Kafka in embedded mode: use an http callback", field=f"{field}.type")
     if TOPIC.fullmatch(callback.topic) is None or callback.topic not in targets.topics:

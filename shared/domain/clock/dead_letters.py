@@ -1,4 +1,4 @@
-"""Lists of dead letters: where one stands in them, the newest first, and what they died of."""
+"""Lists of dead letters: their order, the newest first, and their errors."""
 
 from datetime import datetime
 from typing import Annotated
@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from shared.domain.clock.outcomes import DeadLetter
 
 LOOKED_AT = 1_000
-"""How many letters are grouped by their errors: the last ones."""
+"""The number of letters that are grouped by error: the last ones."""
 
 
 class LetterPlace(Struct, frozen=True, array_like=True):
@@ -19,7 +19,7 @@ class LetterPlace(Struct, frozen=True, array_like=True):
 
 
 class ErrorCount(Struct, frozen=True, kw_only=True):
-    """How many letters died of this error, and when the last of them did."""
+    """The letters with this error, and the time of the last."""
 
     error: str
     count: int

@@ -1,4 +1,4 @@
-"""Users' messages, as a callback sends them, and what became of each."""
+"""Users' messages of callbacks, and their outcomes."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ Header = str | int | float | bool
 
 
 class QueueMessage(Struct, frozen=True):
-    """A message for RabbitMQ. `exchange` "" is the default exchange, where the routing key is a queue's name."""
+    """A message for RabbitMQ. `exchange` "" is the default exchange, which uses a queue's name as the routing key."""
 
     exchange: str
     routing_key: str
@@ -28,12 +28,12 @@ class TopicMessage(Struct, frozen=True):
 
 
 class Undeliverable(CarillonError):
-    """The target answered, and refused: there is no such queue, exchange or topic, a negative confirm, not allowed,
-    too large. It counts as an attempt.
+    """The target answered, and refused: no such queue, exchange or topic, a negative confirm, no permission, or too
+    large. It counts as an attempt.
 
-    `Unavailable` in its place means that no answer came: the message may have arrived or not, and nothing is counted.
+    `Unavailable` instead means that no answer came: the message may have arrived or not, and no attempt is counted.
     """
 
 
 Outcome = Undeliverable | Unavailable | None
-"""The outcome of one message: `None` for delivered, or why not."""
+"""The outcome of one message: `None` for delivered, or the error."""

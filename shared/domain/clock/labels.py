@@ -1,9 +1,9 @@
-"""Labels of schedules, and how a filter names them."""
+"""Labels of schedules, and their names in filters."""
 
 from shared.domain.errors import Invalid
 
 LABELS = 20
-"""A schedule has no more, and no filter names more."""
+"""Maximum for a schedule and for a filter."""
 
 
 def label_text(name: str, value: str) -> str:
@@ -12,12 +12,12 @@ def label_text(name: str, value: str) -> str:
 
 
 def is_findable(name: str, value: str) -> bool:
-    """Whether a filter can name the label, and no other label has its text. Release 0.1.0 took others too."""
+    """Whether a filter can name the label without ambiguity. Release 0.1.0 accepted other labels too."""
     return not {":", ","} & {*name} and "," not in value
 
 
 def read_labels(text: str, *, field: str = "label") -> tuple[str, ...]:
-    """The labels that a filter names, such as `team:billing,env:prod`; none for an empty text. Raises `Invalid`."""
+    """The labels of a filter, such as `team:billing,env:prod`; none for an empty text. Raises `Invalid`."""
     labels = tuple(text.split(",")) if text else ()
     if len(labels) > LABELS:
         raise Invalid(f"must name at most {LABELS} labels", field=field)

@@ -11,7 +11,7 @@ from shared.domain.outbox import SCHEDULES_TOPIC, OwnEvent
 
 
 class OutcomeResult(StrEnum):
-    """How an attempt ended."""
+    """The result of an attempt."""
 
     FIRED = "fired"  # the target has it
     FAILED = "failed"  # the target refused; it is tried again
@@ -20,7 +20,7 @@ class OutcomeResult(StrEnum):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """One attempt. `late_ms` counts as the metric does: from `due`, or one tick after acceptance."""
+    """One attempt. `late_ms` counts like the metric: from `due`, or one tick after acceptance."""
 
     id: str
     owner: str
@@ -33,14 +33,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def outcome_id(occurrence: Occurrence, attempt: int) -> str:
-    """The id of an attempt's outcome. An occurrence that is asked for again has attempts of its own."""
+    """The id of an attempt's outcome. An occurrence that is fired by hand again has separate attempts."""
     asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is OccurrenceKind.ASKED else ""
     return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """An instant that was refused to the last attempt. `id` is the message id. `death` is random, and tells this death
-    from others of the same instant, whatever clocks do; letters of 0.1.0 have none."""
+    """An instant whose last attempt was refused. `id` is the message id. `death` is random, and distinguishes this
+    death from others of the same instant, independently of clocks; letters of 0.1.0 have none."""
 
     id: str
     namespace: str

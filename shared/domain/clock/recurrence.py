@@ -1,15 +1,16 @@
-"""Recurrences: at which instants a cron line or a fixed interval fires.
+"""Recurrences: the instants of a cron line or a fixed interval.
 
-A cron line means what it means to Debian's cron, when the clocks change too:
+A cron line has the meaning of Debian's cron, also when the clocks change:
 
 - If its minute or hour begins with `*`, it follows elapsed time: it fires in every real minute whose local time
-  matches. A local time that the clocks skip does not come, one that they repeat comes twice. So `*/30 * * * *` fires
-  every half hour of real time, and `*/30 2 * * *` not at all on a day without a local hour 2.
+matches. A local time that the clocks skip does not come, one that they repeat comes twice. So `*/30 * * * *` fires
+every half hour of real time, and `*/30 2 * * *` not at all on a day without a local hour 2.
 - Otherwise it is fixed and follows the wall clock, once for each local time: a skipped one fires when the gap ends, a
-  repeated one the first time only. Several that were skipped fire together, as one occurrence.
+repeated one the first time only. Several skipped ones fire together, as one occurrence.
 
-cronsim reads the lines (names, ranges, steps, `L`, `LW`, `FRI#2`, `5L`, and how the two day fields go together). The
-instants are found here: its own search leaves out or makes up some where clocks change by half an hour or at midnight.
+cronsim parses the lines (names, ranges, steps, `L`, `LW`, `FRI#2`, `5L`, and the combination of the two day fields).
+This module finds the instants, because cronsim's search omits or invents some if clocks change by half an hour or at
+midnight.
 """
 
 from bisect import bisect_left
@@ -38,7 +39,7 @@ _NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# The name, the number of values, and the seconds of one, where all have the same.
+# The name, the number of values, and the seconds of one, if all have the same.
 _FIELDS = (("minute", 60, 60), ("hour", 24, 3_600), ("day", 31, 86_400), ("month", 12, 0), ("weekday", 7, 0))
 
 _VALUES = (
@@ -60,7 +61,7 @@ _YEARS_BETWEEN = 40
 
 
 class Cron(Struct, frozen=True, tag="cron"):
-    """The instants of a cron line of five fields, in the local time of an IANA zone; both bounds belong to them."""
+    """The instants of a cron line of five fields, in the local time of an IANA zone; both bounds are inclusive."""
 
     line: str
     timezone: str = "UTC"
@@ -69,7 +70,7 @@ class Cron(Struct, frozen=True, tag="cron"):
 
 
 class Every(Struct, frozen=True, tag="every"):
-    """The instants `anchor` + n * `seconds` (at least 1), n from 0, by elapsed time; both bounds belong to them."""
+    """The instants `anchor` + n * `seconds` (at least 1), n from 0, by elapsed time; both bounds are inclusive."""
 
     seconds: int
     anchor: datetime
@@ -81,7 +82,7 @@ Recurrence = Cron | Every
 
 
 def plain_line(line: str) -> str:
-    """The line of five fields that a name such as `@daily` stands for; any other line as it is."""
+    """The line of five fields for a name such as `@daily`; any other line as it is."""
     return _NAMED.get(line.strip().lower(), line)
 
 
@@ -96,7 +97,7 @@ def check_cron(line: str, timezone: str) -> None:
 
 
 def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
-    """The first instant behind `moment`, in UTC and whole milliseconds; `None` when none comes before the year 2201.
+    """The first instant after `moment`, in UTC and whole milliseconds; `None` if none comes before the year 2201.
 
     Raises:
         Invalid: the line or its zone would not pass `check_cron`.
@@ -117,7 +118,7 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
 
 
 def next_instants(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
-    """The next instants behind `after`, in order, at most `count`."""
+    """The next instants after `after`, in order, at most `count`."""
     instants: list[datetime] = []
     following = next_after(recurrence, after)
     while following is not None and len(instants) < count:
@@ -167,7 +168,7 @@ class _Line:
         return None
 
     def _days(self, year: int, month: int) -> list[int]:
-        """The days of a month on which it fires. A month is one of 28 kinds, by its first weekday and its length."""
+        """The days of a month on which it fires. Its first weekday and its length make one of 28 kinds of months."""
         kind = monthrange(year, month)
         if kind not in self._days_by_kind:
             days = range(1, kind[1] + 1)
@@ -189,7 +190,7 @@ def _cron_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | Non
 
 
 def _fixed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Local times in order have instants in order, though several may share one."""
+    """Ordered local times have ordered instants, though several may share one."""
     wall = line.at_or_after(_ceil_minute(wall_at(moment, zone)))
     while wall is not None:
         instant = first_shown(wall, zone)
@@ -211,7 +212,7 @@ def _elapsed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | 
             return instant
         if end is None and wall is None:
             return None
-        # No offset reaches a day. Where the offset is about to change, the clocks may go back to before `start`.
+        # No offset reaches a day. Before a change of the offset, the clocks may go back to before `start`.
         start = stop if end is not None or wall is None else max(stop, wall.replace(tzinfo=UTC) - _DAY)
     return None
 
@@ -254,7 +255,7 @@ def _parse(line: str) -> _Line:
 
 
 def _explain_field(values: tuple[Field, str, str], text: str) -> str:
-    """The fault of the first part of a field that is wrong; "" if there is none."""
+    """The first fault in a field; "" if there is none."""
     field, name, rule = values
     for part in text.split(","):
         try:
@@ -283,7 +284,7 @@ def _explain_part(field: Field, name: str, rule: str, part: str) -> str:
 
 
 def _without_idle_steps(field: Field, text: str) -> str:
-    """cronsim takes a range of one value with a step, as `5-5/10`, for `5/10`, which goes on to the field's end."""
+    """cronsim reads a range of one value with a step, as `5-5/10`, as `5/10`, which goes on to the field's end."""
     parts = text.upper().split(",")
     for index, part in enumerate(parts):
         span, step, _ = part.partition("/")
@@ -296,7 +297,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return time_zone(name)
     except KeyError:
-        # The nearest to PST is MST, and to UTC+3 it is UTC: other times of day.
+        # The nearest name to PST is MST, and to UTC+3 it is UTC: other times of day.
         near = suggest(name, zone_names()) if len(name) > _ABBREVIATION_CHARACTERS else ""
         hint = near or "; IANA has names such as Europe/Paris and UTC, and Etc/GMT-3 for UTC+3"
         raise Invalid(f"unknown time zone{hint}", field="timezone", value=name) from None

@@ -1,11 +1,11 @@
-"""Schedules: a caller's key, the instants, and the callback that each of them fires.
+"""Schedules: a caller's key, the instants, and the callback of each.
 
     active <──> paused
        └──> finished      (nothing is left to fire)
 
-Its occurrences are stored before the schedule: the document is what makes them count. So a schedule that is there is
-whole, and a process that dies half-way leaves occurrences of nobody. A schedule that is replaced gets a new generation:
-what belongs to the old one is void wherever it still lies.
+Occurrences are stored before their schedule, which makes them count. So a stored schedule is complete, and a process
+that dies half-way leaves occurrences without a schedule. A replaced schedule gets a new generation: the occurrences of
+the old one are void.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ from shared.domain.transitions import final
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
-# How long we keep occurrences whose schedule is not stored yet. A schedule is stored within half of this, or not at
+# The time for which occurrences without a schedule are kept. A schedule is stored within half of this, or not at
 # all.
 COMMITTED_WITHIN = timedelta(hours=1)
 
@@ -50,7 +50,7 @@ class ScheduleState(StrEnum):
 
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner
-    FINISHED = "finished"  # every instant is dealt with; forgotten after a while. A new content begins it anew
+    FINISHED = "finished"  # every instant is finished; deleted later. A new content begins it anew
 
 
 TRANSITIONS: dict[ScheduleState, frozenset[ScheduleState]] = {
@@ -63,22 +63,22 @@ PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 
 class MisfireMode(StrEnum):
-    """The fate of an instant that is found late."""
+    """The treatment of an instant that is found late."""
 
-    FIRE = "fire"  # fires, however late
-    SKIP = "skip"  # does not
+    FIRE = "fire"  # fires at any lateness
+    SKIP = "skip"  # does not fire
     WITHIN = "fire_within_seconds"  # fires unless it is later than that
 
 
 class Misfire(Struct, frozen=True):
-    """The rule for instants that are found late. A retry is not found late: the rule is for first attempts."""
+    """The rule for first attempts that are found late; retries are not."""
 
     mode: MisfireMode = MisfireMode.FIRE
     within_seconds: float = 0.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How often an instant is attempted, and the pauses between: from `first_delay_seconds`, growing by `factor` up to
+    """The attempts at an instant, and the pauses between them: from `first_delay_seconds`, growing by `factor` up to
     `cap_seconds`."""
 
     attempts: int = 10
@@ -88,9 +88,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """A schedule as its caller wants it: either `instants` (sorted, each once) or a `recurrence`.
+    """The content of a schedule: either `instants` (sorted, unique) or a `recurrence`.
 
-    `window_seconds` delays every instant by the same time, which is shorter and follows from a hash of the key.
+    `window_seconds` delays every instant by the same shorter time, which follows from a hash of the key.
     """
 
     callback: Callback
@@ -104,10 +104,10 @@ class Definition(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """A stored schedule. `digest` tells two contents apart. Times are the database's.
+    """A stored schedule. `digest` distinguishes contents. Times are the database's.
 
-    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on. `made_by` is
-    the id of the token that gave it this content, "" where a person did or it is not known.
+    At `sweep_at` the sweep looks whether it has ended; `None` for an open-ended series. `made_by` is the id of the
+    token that gave it this content, "" for a person or if unknown.
     """
 
     id: str
@@ -125,32 +125,28 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether it fires."""
         return is_active(self.state)
 
     @property
     def is_paused(self) -> bool:
-        """Whether its instants are held back."""
         return self.state is ScheduleState.PAUSED
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing of it is left to fire."""
         return self.state is ScheduleState.FINISHED
 
     @property
     def owner(self) -> str:
-        """The owner of its occurrences."""
         return owner_of(self.id)
 
     @property
     def size(self) -> int:
-        """About how large a message is, in bytes."""
+        """The approximate size of a message in bytes."""
         return len(self.definition.callback.payload)
 
 
 def schedule_id(namespace: str, key: str) -> str:
-    """The id of a caller's key. Those of one namespace stand together, by their keys."""
+    """The id of a namespace's key. The ids of one namespace are neighbours, in the order of keys."""
     return f"{_quote_namespace(namespace)}/{key}"
 
 
@@ -165,12 +161,12 @@ def owner_of(schedule_id: str) -> str:
 
 
 def owners_of(namespace: str) -> str:
-    """The prefix of the owners of all occurrences of a namespace's schedules; of all namespaces', for `""`."""
+    """The prefix of the owners of a namespace's occurrences of schedules; of all namespaces', for `""`."""
     return owner_of(schedule_id(namespace, "") if namespace else "")
 
 
 def read_schedule_owner(owner: str) -> tuple[str, str]:
-    """The namespace and the key of the schedule that an occurrence of this owner belongs to."""
+    """The namespace and the key of the schedule with this owner of occurrences."""
     namespace, _, key = read_owner(owner).id.rpartition("/")
     return unquote(namespace), key
 
@@ -181,18 +177,18 @@ def _quote_namespace(namespace: str) -> str:
 
 
 def check_key(key: str) -> None:
-    """Raise `Invalid` where this cannot be a schedule's key."""
+    """Raise `Invalid` if this cannot be a schedule's key."""
     if KEY.fullmatch(key) is None:
         raise Invalid("a key has 1 to 255 of letters, digits and - _ . ~ :", field="key", value=key)
 
 
 def digest(definition: Definition) -> str:
-    """The digest that tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
+    """The digest of a content: SHA-256 of the definition, independent of the order of its keys."""
     return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
 
 
 def as_asked(definition: Definition) -> dict[str, Any]:
-    """The fields of a definition as the API spells them; a payload as it is read."""
+    """The fields of a definition in the API's spelling; a payload is canonical JSON."""
     fields: dict[str, Any] = msgspec.to_builtins(definition)
     callback, recurrence = fields.pop("callback"), fields.pop("recurrence") or {}
     callback["payload"] = canonical_json(callback["payload"].encode())
@@ -209,25 +205,25 @@ def as_asked(definition: Definition) -> dict[str, Any]:
 
 
 def has_content(schedule: Schedule, definition: Definition) -> bool:
-    """Whether the schedule, with its instants, has this content, but for the spelling of its payload."""
+    """Whether the schedule, with its instants, has this content, except for the spelling of its payload."""
     return schedule.digest == digest(definition) or as_asked(schedule.definition) == as_asked(definition)
 
 
 def spread(definition: Definition, key: str) -> timedelta:
-    """How long the key's instants are delayed within their window."""
+    """The delay of the key's instants within their window."""
     return (
         timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
     )
 
 
 def split_by_now(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
-    """A list's instants that lie ahead, and those that are past: what was asked for in the past is not fired."""
+    """A list's future instants, and its past ones, which do not fire."""
     ahead = [instant for instant in definition.instants if instant > now]
     return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
 
 
 def next_due(definition: Definition, key: str, after: datetime) -> datetime | None:
-    """The instant of a recurrence that follows `after`, with its delay; `None` when there is none."""
+    """The instant of a recurrence that follows `after`, with its delay; `None` if there is none."""
     if definition.recurrence is None:
         return None
     delay = spread(definition, key)
@@ -236,7 +232,7 @@ def next_due(definition: Definition, key: str, after: datetime) -> datetime | No
 
 
 def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
-    """The instants that follow `after`, with their delay; `runs` of a recurrence have been before."""
+    """The instants that follow `after`, with their delay; a recurrence has had `runs` already."""
     if definition.recurrence is None:
         delay = spread(definition, key)
         yield from (instant + delay for instant in definition.instants if instant + delay > after)
@@ -249,7 +245,7 @@ def due_instants(definition: Definition, key: str, after: datetime, runs: int = 
 
 
 def occurrences(schedule: Schedule) -> list[Occurrence]:
-    """All that must be inserted for the schedule: one for each instant ahead of its acceptance, or the series."""
+    """The occurrences to insert for the schedule: one for each instant after its acceptance, or the series."""
     definition, accepted_at = schedule.definition, schedule.accepted_at
     if definition.recurrence is not None:
         first = next_due(definition, schedule.key, accepted_at)
@@ -263,15 +259,15 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
-    """The last instant of a list, with its delay; `None` for a series, which ends when it says so."""
+    """The last instant of a list, with its delay; `None` for a series."""
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 
 def next_occurrence(
     definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
 ) -> Occurrence | None:
-    """A series' document at its next instant; `None` when the series has ended. Instants up to `passed_over` are passed
-    over, unless `max_occurrences` counts them."""
+    """A series' document at its next instant; `None` if the series has ended. Instants up to `passed_over` are skipped,
+    unless `max_occurrences` counts them."""
     runs = occurrence.runs + 1
     if definition.max_occurrences is not None and runs >= definition.max_occurrences:
         return None
@@ -287,17 +283,17 @@ def next_occurrence(
 
 
 class Verdict(Enum):
-    """The decision about an occurrence whose time has come."""
+    """The decision about a due occurrence."""
 
     FIRE = "fire"
-    SKIP = "skip"  # found too late, by the rule that its owner chose
+    SKIP = "skip"  # found too late, by its owner's rule
     HOLD = "hold"  # its schedule is paused
-    WAIT = "wait"  # its schedule is not there, and may be on its way
-    VOID = "void"  # its schedule is gone, or was replaced
+    WAIT = "wait"  # its schedule is missing, and may still be stored
+    VOID = "void"  # its schedule is deleted or replaced
 
 
 def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
-    """Decide about an occurrence that is due, however late it is."""
+    """Decide about a due occurrence at any lateness."""
     if schedule is None or schedule.generation != occurrence.generation:
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
     if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
@@ -320,7 +316,7 @@ def judge(
 
 
 def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
-    """Up to which moment the rule lets go of all instants."""
+    """The moment up to which the rule skips all instants; `None` if it skips none."""
     match rule.mode:
         case MisfireMode.FIRE:
             return None
@@ -331,7 +327,7 @@ def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> d
 
 
 def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
-    """Whether the rule lets go of an instant that is so late."""
+    """Whether the rule skips an instant with this lateness."""
     match rule.mode:
         case MisfireMode.FIRE:
             return False
@@ -342,7 +338,7 @@ def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bo
 
 
 def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, str]:
-    """The headers that every message has beside its payload and its id."""
+    """The headers of every message beside its payload and its id."""
     return {
         "carillon-key": schedule.key,
         "carillon-due": format_instant(occurrence.due),

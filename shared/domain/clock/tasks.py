@@ -8,9 +8,9 @@ CALL_QUEUE = "sched.call"
 
 
 class CallTarget(Task, frozen=True, tag="call"):
-    """Make the HTTP call of an occurrence, if it still has this token. Its tries are counted in its occurrence.
+    """Make the HTTP call of an occurrence, if it still has this token. The occurrence counts the tries.
 
-    Its `namespace` and `host` decide when its turn comes. Tasks without these share their turns with each other.
+    Its `namespace` and `host` decide its turn. Tasks without these share their turns.
     """
 
     queue: ClassVar[str] = CALL_QUEUE

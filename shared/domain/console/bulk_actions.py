@@ -1,10 +1,10 @@
-"""Bulk actions: one act on all that a filter matches, done by workers in pages.
+"""Bulk actions: one act on everything that matches a filter, done by workers in pages.
 
     waiting ───> running ───> done
-       │            ├───────> failed      (its maker may not do this any more, or by a fault of ours)
+       │            ├───────> failed      (its maker has lost the right, or by Carillon's fault)
        └────────────┴───────> cancelled
 
-Things later than the action are left alone: dead letters that die, schedules and jobs that are made meanwhile.
+Things later than the action are left alone: later deaths of letters, and schedules and jobs made meanwhile.
 """
 
 from datetime import datetime
@@ -20,11 +20,11 @@ from shared.domain.errors import Invalid
 from shared.domain.transitions import final
 
 OPEN_AT_ONCE = 20
-"""How many actions of a namespace may be underway: workers do them in turns, and others wait."""
+"""Maximum open actions of a namespace: workers do them in turns."""
 
 FILTER_CHARACTERS = 1_000
 FAILURES = 100
-"""How many failures of an action are kept."""
+"""Maximum stored failures of an action."""
 
 
 class BulkAct(StrEnum):
@@ -49,10 +49,10 @@ class BulkState(StrEnum):
     """The state of an action."""
 
     WAITING = "waiting"  # no worker has it yet
-    RUNNING = "running"  # a worker is at it, or will be again
-    DONE = "done"  # everything that matched was looked at; final
-    CANCELLED = "cancelled"  # what was not done by then is left; final
-    FAILED = "failed"  # `failure` says why; what was not done by then is left; final
+    RUNNING = "running"  # a worker has it, or will have it again
+    DONE = "done"  # every match was looked at; final
+    CANCELLED = "cancelled"  # the rest is left alone; final
+    FAILED = "failed"  # `failure` is the reason; the rest is left alone; final
 
 
 TRANSITIONS: dict[BulkState, frozenset[BulkState]] = {
@@ -67,9 +67,9 @@ ENDED = final(TRANSITIONS)
 
 
 class BulkFilter(Struct, frozen=True, kw_only=True):
-    """Which things; an empty text does not count. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
-    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`, with each `label` of `a:b,c:d`. Jobs: of
-    the app with this id, in a `status`, with exactly these `template` names, made `by` somebody."""
+    """A choice of things; empty texts do not count. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
+    Schedules: of a `namespace`, with the key's `prefix`, a `state`, and each `label` of `a:b,c:d`. Jobs: of the app
+    with this id, with a `status`, exactly these `template` names, and the maker `by`."""
 
     namespace: str = ""
     key: str = ""
@@ -91,14 +91,14 @@ _FIELDS = {
 
 
 class BulkFailure(Struct, frozen=True):
-    """A thing that could not be acted on, and why."""
+    """A thing with a failed act, and the reason."""
 
     id: str
     reason: str
 
 
 class BulkTally(Struct, frozen=True):
-    """The outcomes of things: done, failed, or skipped, because there was nothing to do."""
+    """The outcomes of things: done, failed, or skipped because there was nothing to do."""
 
     done: int = 0
     skipped: int = 0
@@ -106,11 +106,11 @@ class BulkTally(Struct, frozen=True):
 
 
 class BulkAction(Struct, frozen=True, kw_only=True):
-    """An action. `matched` were there when it was made; `position` is where the next page begins, in the order of the
-    kind. `created_at` is by the database's clock, `created_ns` by the API's, as the age of a job is. While a worker has
-    it, `token` names that worker's hold, which ends at `leased_until`.
+    """An action. `matched` things existed when it was made; `position` is the beginning of the next page, in the order
+    of the kind. `created_at` is by the database's clock, `created_ns` by the API's, as the age of a job is. `token`
+    names a worker's hold, which ends at `leased_until`.
 
-    The counts are those that workers told. The part of a page that a worker had done when it died is not counted.
+    The counts are those that workers stored. The finished part of a page whose worker died is not counted.
     """
 
     id: str
@@ -140,12 +140,12 @@ class BulkAction(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is done of it, but what a worker has in hand."""
+        """Whether nothing more is done, except a worker's present page."""
         return self.state in ENDED
 
 
 def check_filter(act: BulkAct, filter: BulkFilter) -> None:
-    """Raise `Invalid` for a filter that says nothing, or names what these things do not have."""
+    """Raise `Invalid` for an empty filter, or a field that these things do not have."""
     named = {name for name, value in asdict(filter).items() if value}
     if not named:
         raise Invalid(
@@ -163,13 +163,13 @@ def check_filter(act: BulkAct, filter: BulkFilter) -> None:
 
 
 def role_over(caller: Caller, act: BulkAct, filter: BulkFilter) -> Role | None:
-    """The caller's role over all that the filter may match. Without an app, that is one over everything."""
+    """The caller's role over everything that may match. Without an app, a role over everything."""
     if act.kind != "job":
         return caller.role_over_namespace(filter.namespace or caller.namespace)
     return caller.role_over_app(filter.app) if filter.app else caller.role_over_namespace(EVERYWHERE)
 
 
 def may_act(caller: Caller, act: BulkAct, filter: BulkFilter) -> bool:
-    """Whether the caller may do this to all that the filter may match."""
+    """Whether the caller may do this to everything that may match."""
     held = role_over(caller, act, filter)
     return held is not None and held.covers(Role.OPERATOR)

@@ -1,7 +1,7 @@
-"""Minutes: what all processes did together, minute by minute, for charts that need nothing but the database.
+"""Minutes: the counts of all processes together, minute by minute, for charts that need only the database.
 
-A process adds what it did every ten seconds: one that is killed takes up to ten seconds of counts with it. A reader
-that needs every one reads the jobs, the schedules' outcomes and the dead letters.
+A process adds its counts every ten seconds, so a killed one loses up to ten seconds of them. A reader that needs exact
+counts reads the jobs, the schedules' outcomes and the dead letters.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from msgspec import Struct
 
 KEPT = timedelta(days=8)
 MOST = 8 * 24 * 60
-"""How many minutes are kept at most."""
+"""Maximum stored minutes."""
 
 
 class MinuteCounts(Struct, frozen=True, kw_only=True):
-    """The counts of a minute. `id` is when it began, as `minute_id` writes it.
+    """The counts of a minute. `id` is its beginning, by `minute_id`.
 
-    `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), `deliveries` of
-    the bus by the receiver's (`success`), attempts of schedules (`fired`) by the kind of callback and its outcome: the
-    target has what is `http/fired`. `lateness` counts by the end of the bucket in microseconds (`inf` for the last),
-    each without what the buckets before it hold.
+    `recipients` of push jobs are counted by outcome, `messages` by the provider's answer (`accepted`), `deliveries`
+    of the bus by the receiver's (`success`), attempts of schedules (`fired`) by the kind of callback and its
+    outcome, as in `http/fired`. `lateness` counts by the end of the bucket in microseconds (`inf` for the last),
+    each bucket alone.
     """
 
     id: str
@@ -37,7 +37,6 @@ class MinuteCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime:
-        """When the minute began."""
         return datetime.fromisoformat(self.id).replace(tzinfo=UTC)
 
 
@@ -46,12 +45,12 @@ Counts = Mapping[str, int | Mapping[str, int]]
 
 
 def minute_id(at: datetime) -> str:
-    """The id of the minute that this moment lies in. Ids sort by time."""
+    """The id of this moment's minute. Ids sort by time."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 def subtract(counts: Counts, earlier: Counts) -> dict[str, int | dict[str, int]]:
-    """The counts since then, without zeros."""
+    """The difference of the counts, without zeros."""
     rest: dict[str, int | dict[str, int]] = {}
     for field, value in counts.items():
         before = earlier.get(field)

@@ -1,8 +1,8 @@
 """The state of the whole deployment at one moment, and whether all is well.
 
-`judge` looks for the signs of trouble (`SIGNS`) that the database and the broker can show. Signs that only Prometheus
-can see over time are left to its alerts. `find_attention` counts the work of every kind that waits for a person. All is
-well only if there is neither, and every part could be read.
+`judge` looks for the signs of trouble (`SIGNS`) that the database and the broker show. Signs that only Prometheus sees
+over time are left to its alerts. `find_attention` counts the work of every kind that waits for a person. All is well
+only without either, and if every part was read.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,14 +51,13 @@ class AttentionKind(StrEnum):
 
 
 class Attention(Struct, frozen=True):
-    """A kind of work that needs attention, and how much there is of it."""
+    """A kind of work that needs attention, and its amount."""
 
     kind: AttentionKind
     count: int
 
     @property
     def sentence(self) -> str:
-        """The fault, with its count."""
         one, many = _NEEDS[self.kind]
         return f"{self.count:,} {one if self.count == 1 else many}"
 
@@ -78,7 +77,7 @@ _NEEDS = {
 
 
 class UnknownPart(Struct, frozen=True):
-    """A part of the overview that could not be read, why, and since when a process has seen that."""
+    """A part of the overview that could not be read, the reason, and the time since which a process has seen that."""
 
     what: str
     reason: str
@@ -86,8 +85,8 @@ class UnknownPart(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """The known state of the deployment. A part that is `None` is among the `unknown` ones. `roles` are those that the
-    deployment needs processes for."""
+    """The known state of the deployment. A part that is `None` is among the `unknown` ones. `roles` are the required
+    ones."""
 
     as_of: datetime
     roles: tuple[str, ...]
@@ -101,7 +100,6 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> list[RunningProcess]:
-        """The processes that are heard of."""
         return [each for each in self.processes or () if each.state_at(self.as_of) is ProcessState.ALIVE]
 
     @property
@@ -111,12 +109,11 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     @property
     def recent(self) -> list[MinuteCounts]:
-        """The last five minutes."""
         return [minute for minute in self.minutes or () if minute.at > self.as_of - _RECENT]
 
 
 class ShownSign(Struct, frozen=True):
-    """A sign that shows: its name among the signs, what exactly is seen, and since when, if that is known."""
+    """A visible sign: its name among the signs, the exact observation, and its beginning, if known."""
 
     sign: str
     seen: str
@@ -124,7 +121,7 @@ class ShownSign(Struct, frozen=True):
 
 
 def judge(overview: Overview) -> tuple[OverallVerdict, list[ShownSign]]:
-    """Whether all is well, and every sign of trouble that shows."""
+    """Whether all is well, and every visible sign of trouble."""
     findings = [finding for check in _CHECKS for finding in check(overview)]
     if findings or find_attention(overview):
         return OverallVerdict.AILING, findings
@@ -199,7 +196,7 @@ def _find_tripped_jobs(overview: Overview) -> list[ShownSign]:
 
 
 def _find_growing_dead_letters(overview: Overview) -> list[ShownSign]:
-    if overview.dead_letters == 0:  # somebody has decided on all of them
+    if overview.dead_letters == 0:  # users have decided on all of them
         return []
     count = sum(minute.dead_letters for minute in overview.recent)
     return [ShownSign("DeadLettersGrow", f"{count:,} more in the last 5 minutes")] if count else []

@@ -1,9 +1,9 @@
-"""Processes: what runs now, what it does, and since when nothing is heard of it.
+"""Processes: their life and their work.
 
     alive ──15 s without a sign──> silent ──60 s──> gone ──1 h──> forgotten
       └──a clean end──> forgotten
 
-A process that is silent may be frozen, cut off or dead: nobody but itself could say which.
+A silent process may be frozen, cut off or dead: the others cannot distinguish these.
 """
 
 from datetime import datetime, timedelta
@@ -15,11 +15,11 @@ SILENT_AFTER = timedelta(seconds=15)
 GONE_AFTER = timedelta(seconds=60)
 FORGOTTEN_AFTER = timedelta(hours=1)
 THINGS_SHOWN = 20
-"""The most things in hand that a process tells of, the oldest first."""
+"""Maximum things in hand that a process reports, the oldest first."""
 
 
 class ProcessState(StrEnum):
-    """Whether a process is heard of."""
+    """The age of a process's last sign."""
 
     ALIVE = "alive"
     SILENT = "silent"
@@ -27,7 +27,7 @@ class ProcessState(StrEnum):
 
 
 class ThingInHand(Struct, frozen=True):
-    """Something that a process works on: the queue it came from, the id of what it is about, and since when."""
+    """A thing that a process works on: its queue, its id, and the beginning of the work."""
 
     what: str
     id: str
@@ -35,12 +35,12 @@ class ThingInHand(Struct, frozen=True):
 
 
 class RunningProcess(Struct, frozen=True, kw_only=True):
-    """A process as it tells of itself, at `seen_at` by the database's clock.
+    """A process's own report, at `seen_at` by the database's clock.
 
-    `phase` is where it stands in its life, `failing` the names of its checks that fail. `settings_digest` is the same
-    for processes with the same settings, their ports and secrets aside. `in_hand` shows the oldest of the things that
-    it works on, of which there are `in_hand_count`. `lanes` are counted by their state. A scheduler tells how many
-    occurrences there are, for how long the oldest has waited to be claimed, and for how long the oldest batch waits.
+    `phase` is the phase of its life, `failing` the names of its failing checks. `settings_digest` is equal for
+    processes with the same settings, without ports and secrets. `in_hand` has the oldest of the `in_hand_count` things
+    that it works on. `lanes` are counted by their state. A scheduler reports the number of occurrences, the wait of the
+    oldest to be claimed, and that of the oldest batch.
     """
 
     id: str
@@ -64,7 +64,6 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
     occurrences_pending: int = 0
 
     def state_at(self, now: datetime) -> ProcessState:
-        """Whether it is heard of at that moment."""
         silence = now - self.seen_at
         if silence <= SILENT_AFTER:
             return ProcessState.ALIVE

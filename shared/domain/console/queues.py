@@ -1,11 +1,11 @@
-"""Queues of tasks, as the broker tells of them."""
+"""Queues of tasks, as the broker reports them."""
 
 from msgspec import Struct
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """A queue of tasks: how many messages wait, and how many are in consumers' hands; how many come and go a second, as
-    far as that is known."""
+    """A queue of tasks: waiting messages, messages in consumers' hands, and the messages that come and go each second,
+    if known."""
 
     name: str
     ready: int

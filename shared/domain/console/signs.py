@@ -1,8 +1,8 @@
-"""Signs that something is wrong, as one list. The alert rules (`carillon rules`), the headings of the runbooks and what
-people are told of a deployment all come from it.
+"""Signs of trouble, as one list: the source of the alert rules (`carillon rules`), the headings of the runbooks and the
+overview.
 
-An expression is PromQL over the metrics of `shared.runtime.metrics`. It answers with a series for each thing that is
-wrong, and with nothing while all is well. The sign counts once that has been so for `minutes`.
+An expression is PromQL over the metrics of `shared.runtime.metrics`. It returns a series for each fault, and nothing
+while all is well. The sign counts after the fault has lasted for `minutes`.
 """
 
 from enum import StrEnum
@@ -11,14 +11,14 @@ from msgspec import Struct
 
 
 class Severity(StrEnum):
-    """Whether somebody has to look now, or in working hours."""
+    """Whether an operator has to look now, or in working hours."""
 
     PAGE = "page"
     TICKET = "ticket"
 
 
 class Sign(Struct, frozen=True, kw_only=True):
-    """A sign of a fault: what is wrong (`sentence`), and what to do first (`remedy`)."""
+    """A sign of a fault: the fault (`sentence`), and the first step (`remedy`)."""
 
     name: str
     severity: Severity
@@ -28,7 +28,7 @@ class Sign(Struct, frozen=True, kw_only=True):
     minutes: int = 0
 
 
-# Thresholds that the overview or the doctor use, too.
+# Thresholds that the overview or the doctor also use.
 LATE_SECONDS = 5
 BEHIND_SECONDS = 30
 STILL_SECONDS = 300
@@ -40,25 +40,25 @@ LOST_SHARE = 0.1
 UNREAD_EVENTS = 100_000
 UNTOLD_SECONDS = 600
 LEAST_EVENTS = 5
-"""A share counts from so many bad events on: on a quiet night, one is a hundredth of everything."""
+"""A share counts from this many bad events on: on a quiet night, one is a hundredth of everything."""
 
 ROLES = ("api", "fanout", "feedback", "scheduler", "worker")
-"""The processes that a deployment cannot do without."""
+"""The required processes of a deployment."""
 
-# What a caller asked for in vain is no failure of the server that said so; nor are the answers of callbacks' hosts.
+# Refusals of a caller's request are no failures of the server; nor are the answers of callbacks' hosts.
 _REFUSALS = "Conflict|Forbidden|Gone|Hidden|Invalid|NotFound|TooMany|Unauthorized"
 _ENGINE_ERRORS = f'carillon_call_errors_total{{capability!="outgoing",error!~"{_REFUSALS}"}}'
 
 
 def _share(bad: str, every: str, limit: float, label: str = "") -> str:
-    """A larger share of events than `limit` is bad, and `LEAST_EVENTS` are, in five minutes; by the label."""
+    """More than the share `limit` of events is bad, and at least `LEAST_EVENTS`, in five minutes; by the label."""
     by = f" by ({label}) " if label else ""
     bad, every = (f"sum{by}(increase({events}[5m]))" for events in (bad, every))
     return f"{bad} / {every} > {limit} and {bad} >= {LEAST_EVENTS}"
 
 
 def _share_above(histogram: str, bound: int) -> str:
-    """One in a hundred of what the histogram counts is above this bound, which ends one of its buckets."""
+    """More than one in a hundred of the histogram's events is above `bound`, which ends one of its buckets."""
     every = f"sum(increase({histogram}_count[5m]))"
     bad = f'({every} - sum(increase({histogram}_bucket{{le=~"{bound}(.0)?"}}[5m])))'
     return f"{bad} / {every} > 0.01 and {bad} >= {LEAST_EVENTS}"

@@ -1,5 +1,5 @@
-"""Audit records of what Carillon does by itself (jobs that trip, complete or stop, processes that are gone), and the
-events of such jobs on the bus.
+"""Audit records of Carillon's own acts (jobs that trip, complete or stop, processes that are gone), and the events of
+such jobs on the bus.
 
 A scheduler writes each record after the move that it describes, and again if it may be missing. The record's id follows
 from the move and its time, so the audit has it once, among the others of that time.
@@ -32,8 +32,8 @@ def milestone_record(milestone: Milestone, *, job_id: str, job_key: str, app_id:
 
 
 def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
-    """A process of which nothing has been heard since `seen_at`. One that is heard of again and falls silent once more
-    is gone once more. `role` is that of the process that found it."""
+    """The record of a process without a sign since `seen_at`. A process that shows a sign and falls silent again has
+    another record. `role` is that of the process that found it."""
     on = ActedOn(kind="process", id=process.id, name=", ".join(process.roles))
     reason = f"last heard of at {format_instant(process.seen_at)}, with {process.in_hand_count} things in hand"
     return _record(GONE, on, process.id, at=process.seen_at + GONE_AFTER, role=role, reason=reason)
@@ -42,8 +42,8 @@ def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
 def job_event(
     milestone: Milestone, *, job_id: str, job_key: str, app_id: str, group_id: str, totals: Totals | None
 ) -> OwnEvent | None:
-    """The event of a job that has ended or is held; `None` for a milestone of a later release. Why a job failed is left
-    to the job itself: it may name a file, which viewers do not see."""
+    """The event of a job that has ended or is held; `None` for a milestone of a later release. The reason of a failure
+    is left out, because it may name a file, which viewers must not see."""
     kind = (_WITH_REASON if milestone.reason else _TYPES).get(milestone.act)
     if kind is None:
         return None

@@ -8,7 +8,7 @@ BULK_QUEUE = "ops.bulk"
 
 
 class RunBulkAction(Task, frozen=True, tag="bulk"):
-    """Go on with a bulk action, from wherever it stands. Its document says what is to be done."""
+    """Continue a bulk action from its present state, which its document describes."""
 
     queue: ClassVar[str] = BULK_QUEUE
     action_id: str

@@ -1,20 +1,21 @@
 """Batches: the unit of sending, of exactly-once and of pause.
 
-A batch is a reference, never data: a range that can be read again, in the same order. Its life (`TRANSITIONS`):
+A batch is a reference, never data: a range that gives the same rows in the same order at each reading. Its life
+(`TRANSITIONS`):
 
     planned <──> queued <──> sending ──> sent | failed
        │           ├───────────────────> failed
        └───────────┴───────────────────> dropped
 
-`sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
-or by recovery, which fences the owner first. Settled statuses are final.
+`sending` means that a lane owns the batch. Only the owner, after a confirmed commit or abort, or recovery, which fences
+the owner first, ends that status. Settled statuses are final.
 
-The content of a batch is read when it is sent, and may have grown since it was planned. A batch that does not fit goes
-out in *parts*: each is a take of its own and a transaction of its own, whose marker says how far the batch has come.
-Between two parts the batch is `queued` again. When a transaction fails, the next part is smaller.
+The content of a batch is read when it is sent, and may have grown since it was planned. A batch that is too large goes
+out in *parts*: each is a separate take and transaction, whose marker records the progress. Between two parts the batch
+is `queued` again. After a failed transaction the next part is smaller.
 
-A job has `SLOTS` chains. Batch n stands in slot n mod SLOTS and is fed only when batch n - SLOTS is settled, so that a
-chain has one batch in flight and its slot's marker on the ledger is always the last one that went out.
+A job has `SLOTS` chains. Batch n is in slot n mod SLOTS and is fed only after batch n - SLOTS is settled, so a chain
+has one batch in flight, and its slot's marker on the ledger is always that of the last sent batch.
 """
 
 from collections import Counter
@@ -38,11 +39,11 @@ class BatchStatus(StrEnum):
     """The state of a batch."""
 
     PLANNED = "planned"  # cut, not on the broker
-    QUEUED = "queued"  # a message of its turn, or an occurrence where it was put off, brings it to a worker
+    QUEUED = "queued"  # a message of its turn, or an occurrence after a delay, brings it to a worker
     SENDING = "sending"  # a lane owns it: its outcome is that lane's transaction
     SENT = "sent"  # its records are out; final
     FAILED = "failed"  # too many recipients failed, or it cannot be sent; final
-    DROPPED = "dropped"  # its job was stopped or it expired first; final
+    DROPPED = "dropped"  # its job was stopped or expired first; final
 
 
 TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
@@ -58,8 +59,8 @@ SETTLED = final(TRANSITIONS)
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
-    """The outcomes of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent.
-    `unknown` users of a file have no device here, and so are no recipients."""
+    """The outcomes of recipients. `reasons` counts failed and skipped ones by reason, `locales` counts sent ones.
+    `unknown` users of a file have no device, and so are no recipients."""
 
     sent: int = 0
     failed: int = 0
@@ -71,11 +72,10 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 
     @property
     def recipients(self) -> int:
-        """How many devices the receipt accounts for."""
         return self.sent + self.failed + self.skipped + self.held_out
 
     def limit_entries(self) -> Self:
-        """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each, the rarest folded into `other`."""
+        """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each; `other` has the rest."""
         return replace(self, reasons=top(self.reasons), locales=top(self.locales))
 
     def __add__(self, more: "Receipt") -> "Receipt":
@@ -91,11 +91,11 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 
 
 class BatchPart(Struct, frozen=True):
-    """The state that one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so
-    far, and the next part begins at `next`; there is none where that is `None`.
+    """The state after one transaction of a batch: `number` counts from 1, `receipt` sums up all parts so far, and the
+    next part begins at `next`; `None` after the last part.
 
-    The meaning of `next` depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` or a
-    `DeviceList` lies, or how many users of a `ByteRange` are dealt with.
+    The meaning of `next` depends on the batch's range: the `seq_id` after which the rest of a `KeyRange` or a
+    `DeviceList` lies, or the number of finished users of a `ByteRange`.
     """
 
     receipt: Receipt
@@ -106,14 +106,13 @@ class BatchPart(Struct, frozen=True):
 class Batch(Struct, frozen=True, kw_only=True):
     """One page of a job's audience; `job_id` is the job's key.
 
-    `size` counts the rows of the push table when the plan was cut, or the users of a file's lines; once the batch is
-    sent, its recipients. `whole` says that it is all of its job's audience. `turn` is raised, by compare-and-set, by
-    whoever puts the batch on the broker; a message of another turn is void. `attempts` counts takes, `owner` names the
-    lane that holds it. By the database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
+    `size` counts the rows of the push table at the time of the plan, or the users of a file's lines; after sending, the
+    recipients. `whole`: it is all of its job's audience. The process that puts the batch on the broker raises `turn` by
+    compare-and-set; a message of another turn is void. `attempts` counts takes, `owner` is the lane that holds it. By
+    the database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
 
-    So many `parts` are out, with `receipt` as their sums, and the rest begins at `next`; `holders` names the takes of
-    those that held users out. Since the last part, `fruitless` takes sent nothing. A part has as many recipients as
-    fit, halved so often as `halvings` says.
+    `parts` are sent, with `receipt` as their sums, and the rest begins at `next`; `holders` are the takes that held
+    users out. Since the last part, `fruitless` takes sent nothing. A part's size is halved `halvings` times.
     """
 
     job_id: str
@@ -141,18 +140,17 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def take(self) -> str:
-        """The take by which a lane owns it, one of its own for each part. A batch of one part has that of its lane."""
+        """The take of its lane, different for each part. A batch of one part has that of its lane."""
         return f"{self.owner}/{self.parts}" if self.parts else self.owner
 
     @property
     def slot(self) -> int:
-        """The chain that the batch stands in."""
         return self.ordinal % SLOTS
 
     @property
     def recipients_left(self) -> int:
-        """How many recipients count as failed where nobody can tell them: what is left of its size; of a batch that has
-        grown, one at least; or the users of its lines, where nobody has read yet which of them belong to the zone."""
+        """The recipients that count as failed if they are unknown: the rest of its size, at least one if the batch has
+        grown, or the users of its lines if their zones are unread."""
         left = self.size - self.receipt.recipients
         if isinstance(self.range, ByteRange) and (self.parts or not self.size):
             return max(left, self.range.users - (self.next or 0))
@@ -160,7 +158,6 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> bool:
-        """Whether its status is final."""
         return self.status in SETTLED
 
     @property
@@ -170,46 +167,45 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is settled as failed."""
         return is_failure(self.status)
 
 
 _HALVED_AT_FAILURE = 2
 _MOST_HALVINGS = 30
-# A day or so of tries, however long the job is held in between.
+# About a day of tries, without the time in which the job is held.
 _HOPELESS = 5_000
 
 
 def part_limit(batch: Batch, most: int) -> int:
-    """How many recipients the next part may have, where `most` fit into one."""
+    """The recipients of the next part, if `most` fit into one."""
     return max(most >> batch.halvings, 1)
 
 
 def smaller(batch: Batch) -> int:
-    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. The
-    first such take halves nothing: perhaps only the process died."""
+    """The halvings after another fruitless take: a server may manage smaller pieces. The first such take halves
+    nothing, because perhaps only the process died."""
     return min(batch.halvings + _HALVED_AT_FAILURE, _MOST_HALVINGS) if batch.fruitless else batch.halvings
 
 
 def larger(batch: Batch, lasted: float, patience: float) -> int:
-    """The halvings after a part that took `lasted` of the `patience` seconds that it had: the next part would take half
-    of these at most."""
+    """The halvings after a part that took `lasted` of the `patience` seconds: the next part should take at most
+    half."""
     doublings = sum(lasted * factor <= patience for factor in (4, 8))
     return max(batch.halvings - doublings, 0)
 
 
 def is_hopeless(batch: Batch) -> bool:
-    """Whether nothing of it went out, however small the parts, so often that nothing ever will."""
+    """Whether it had too many fruitless takes ever to be sent."""
     return batch.fruitless >= _HOPELESS
 
 
 def is_unfed(status: BatchStatus) -> bool:
-    """Whether a batch that stands so is still to be put on the broker."""
+    """Whether a batch with this status is still to be put on the broker."""
     return status is BatchStatus.PLANNED
 
 
 def is_failure(status: BatchStatus) -> bool:
-    """Whether a batch that is settled so counts as failed."""
+    """Whether this settled status counts as failed."""
     return status is BatchStatus.FAILED
 
 
@@ -219,7 +215,8 @@ def batch_id(job_id: str, ordinal: int) -> str:
 
 
 def verdict(receipt: Receipt, *, max_failed_share: float) -> BatchStatus:
-    """`sent`, or `failed` where more than `max_failed_share` of the recipients failed; the rest is out all the same."""
+    """`sent`, or `failed` if more than `max_failed_share` of the recipients failed; the others are sent all the
+    same."""
     if receipt.failed > max_failed_share * receipt.recipients:
         return BatchStatus.FAILED
     return BatchStatus.SENT
@@ -231,7 +228,7 @@ def add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 def top(counts: dict[str, int]) -> dict[str, int]:
-    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_BYTES`, the largest first; what is left is `other`."""
+    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_BYTES`, the largest first; `other` has the rest."""
     ranked = [key for key, _ in Counter(counts).most_common() if key != OTHER]
     kept = {key for key in ranked if len(key.encode()) <= RECEIPT_KEY_BYTES}
     kept &= set(ranked[: RECEIPT_ENTRIES - 1])

@@ -1,13 +1,13 @@
-"""When a job breaks its circuit: how many failed batches it takes to hold it."""
+"""The circuit break: the failed batches that hold a job."""
 
 from msgspec import Struct
 
-# Before its plan is known to the end, a job is only judged by so many batches.
+# Before its plan has an end, a job is only judged after this many batches.
 _ENOUGH_SETTLED = 20
 
 
 class Counts(Struct, frozen=True):
-    """How many batches a job has by now, how many of them are settled, and how many of these failed."""
+    """The present numbers of a job's batches, of settled ones, and of failed ones."""
 
     planned: int = 0
     settled: int = 0
@@ -15,9 +15,9 @@ class Counts(Struct, frozen=True):
 
 
 def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
-    """Whether so many batches failed since a job was resumed that it should be held. `planned`: its plan has an end.
+    """Whether the failed batches since the last resumption should hold the job. `planned`: its plan has an end.
 
-    A share of 1 never holds one: nothing would be left to hold.
+    A share of 1 never holds a job, because nothing would be left to hold.
     """
     failed = counts.failed - forgiven
     judged = planned or counts.settled >= _ENOUGH_SETTLED

@@ -15,7 +15,7 @@ from shared.domain.jobs.divisions import Division, Step
 
 class FoundDevices(Struct, frozen=True):
     """The devices of a part of the audience, up to its `edge`, by zone, its `unknown` users, and the values of `tz` in
-    the zone `REST`, the most frequent first. `last`: nothing follows."""
+    the zone `REST`, the most frequent first. `last`: no part follows."""
 
     edge: int
     keys: Mapping[str, Keys]
@@ -27,7 +27,7 @@ class FoundDevices(Struct, frozen=True):
 def next_step(
     division: Division, before: Step | None, found: FoundDevices, *, attempt: str
 ) -> tuple[Step, dict[DeviceList, Keys]]:
-    """The step after this one, and its lists."""
+    """The step after `before`, and its lists."""
     cut = {zone: _cut(keys, division.size, to_the_end=found.last) for zone, keys in _with_left(before, found).items()}
     values = dict.fromkeys([*(() if before is None else before.rest_values), *found.rest_values])
     step = Step(
@@ -48,7 +48,6 @@ def next_step(
 
 
 def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
-    """The keys that were found for each zone, and those that were left over for it."""
     left = {} if before is None else {zone: unpack_keys(content) for zone, content in before.left.items()}
     zones = sorted({*left, *found.keys})
     both = ((left.get(zone, NO_KEYS), found.keys.get(zone, NO_KEYS)) for zone in zones)
@@ -58,7 +57,7 @@ def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
 def find_devices(
     edge: int, keys: Iterable[tuple[str | None, Keys]], rules: ZoneRules, *, unknown: int = 0, last: bool = False
 ) -> FoundDevices:
-    """The keys found with each text, by zone. Rows that share a key belong together, whatever their texts: to the first
+    """The keys with each text, by zone. Rows that share a key belong together, even with different texts: to the first
     of their zones."""
     parts: defaultdict[str, list[Keys]] = defaultdict(list)
     rest: Counter[str | None] = Counter()
@@ -75,7 +74,7 @@ def find_devices(
 
 
 def _put_together(found: Mapping[str, Keys]) -> dict[str, Keys]:
-    """The same keys, each as often as before, with the first of the zones that have it."""
+    """The same keys, each as often as before, in the first of the zones that have it."""
     zones = list(found)
     places = np.repeat(np.arange(len(zones)), [keys.size for keys in found.values()])
     every = np.concatenate(list(found.values()))
@@ -87,22 +86,22 @@ def _put_together(found: Mapping[str, Keys]) -> dict[str, Keys]:
 
 
 def pack_keys(keys: Keys) -> bytes:
-    """Ascending keys in little space: about a byte each, where they lie close together.
+    """Ascending keys, packed: about a byte each if they are close together.
 
-    The steps between them are packed: all their first bytes, then all their second bytes, and so on.
+    The differences are packed: all their first bytes, then all their second bytes, and so on.
     """
     steps = np.diff(keys, prepend=np.int64(0))
     return zlib.compress(steps.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 1)
 
 
 def unpack_keys(content: bytes) -> Keys:
-    """The keys that were packed."""
+    """The inverse of `pack_keys`."""
     columns = np.frombuffer(zlib.decompress(content), np.uint8).reshape(8, -1)
     return np.cumsum(np.ascontiguousarray(columns.T).view("<i8").ravel(), dtype=np.int64)
 
 
 def _cut(keys: Keys, size: int, *, to_the_end: bool) -> tuple[list[Keys], Keys]:
-    """Lists of so many keys, and what is left over. Equal keys are never parted, so a list may be longer by them."""
+    """Lists of `size` keys, and the rest. Equal keys stay together, so a list may be longer by them."""
     lists = []
     while keys.size >= size:
         bound = int(keys.searchsorted(keys[size - 1], side="right"))

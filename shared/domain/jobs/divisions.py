@@ -1,13 +1,13 @@
-"""Divisions: which device belongs to which zone of a localized push.
+"""Divisions: the zone of each device of a localized push.
 
-A group's division is made once, when the first of its zones starts, and all zones refer to it: whoever moves to another
-zone between two of their starts still belongs to one of them. A device is told by its key (`seq_id`).
+A group's division is made once, when the first of its zones starts, and all zones use it: a device that changes its
+zone between two starts still belongs to exactly one. A device is identified by its key (`seq_id`).
 
-A division is made in steps. Each covers the next part of the audience, up to its `edge`. The devices that it finds for
-a zone are cut into lists as long as a batch; what is left over goes on to the next step, and the last step leaves
-nothing. A step's lists are stored first, under ids with an `attempt` that nobody else uses, then the step itself. If
-several work at one step, the one whose step is stored first decides which lists count. So anybody may go on with a
-division, from its last step, and no device is ever in two lists.
+A division is made in steps. Each covers the next part of the audience, up to its `edge`. The devices of a zone are
+cut into lists as long as a batch; the rest goes to the next step, and the last step leaves none. A step's lists are
+stored first, under ids with a unique `attempt`, then the step itself. If several workers make one step, the first
+stored step decides which lists count. So any worker may continue a division from its last step, and no device is
+ever in two lists.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from shared.domain.audience.sources import Source
 
 
 class Division(Struct, frozen=True, kw_only=True):
-    """The basis of a division, fixed before its first step: the source, and how many devices a list has."""
+    """The basis of a division, fixed before its first step: the source, and the devices of a list."""
 
     id: str
     source: Source
@@ -25,12 +25,11 @@ class Division(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A step that counts. `edge` is where the next one begins: behind this key of the table, or at this cut of the
-    file.
+    """A valid step. The next one begins at `edge`: after this key of the table, or at this cut of the file.
 
-    `sizes` are those of its lists, and `left` the packed keys that are left over, both by zone. `unknown` counts the
-    users of the file so far who have no device, and `rest_values` are some values of `tz` in the zone `REST`. After the
-    `last` step the division is complete.
+    `sizes` are those of its lists, and `left` the packed remaining keys, both by zone. `unknown` counts the file's
+    users without a device so far, and `rest_values` are some values of `tz` in the zone `REST`. The division is
+    complete after the `last` step.
     """
 
     division: str

@@ -1,6 +1,4 @@
-"""Events of a job with who caused them, the mails that are due about it, and the milestones that schedulers have yet to
-report.
-"""
+"""Events of a job with their doers, its due mails, and the milestones that schedulers have yet to report."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -11,17 +9,17 @@ from msgspec import Struct
 READ_FILE = "csv_split_worker"
 PLAN = "create_batches_worker"
 SEND = "process_batch_worker"
-SEND_ENDED = "process_batche_worker"  # as Marathon writes it where it went well
+SEND_ENDED = "process_batche_worker"  # Marathon's spelling for success
 SEND_DIRECT = "direct_worker"
 FINISH = "job_completed_worker"
-# What users do; Marathon has no names for it.
+# Acts of users, for which Marathon has no names.
 PAUSE = "job_paused"
 RESUME = "job_resumed"
 STOP = "job_stopped"
 
 
 class EventState(StrEnum):
-    """How a stage of a job fares."""
+    """The state of a job's stage."""
 
     RUNNING = "running"
     SUCCESS = "success"
@@ -29,14 +27,13 @@ class EventState(StrEnum):
 
 
 class Doer(Struct, frozen=True):
-    """The doer of an act on a job: a `user`, a `token`, or `system`, which is Carillon by itself."""
+    """The doer of an act on a job: a `user`, a `token`, or `system` for Carillon itself."""
 
     kind: str
     name: str
 
     @property
     def asks(self) -> bool:
-        """Whether somebody has asked for it."""
         return self != BY_ITSELF
 
 
@@ -44,8 +41,7 @@ BY_ITSELF = Doer("system", "carillon")
 
 
 class Event(Struct, frozen=True):
-    """Something that happened to a job, at this time in ns since the epoch, and who did it: `None` where a process of
-    release 0.1.0 has written it."""
+    """An event of a job, at this time in ns since the epoch, with its doer: `None` in events of release 0.1.0."""
 
     stage: str
     state: EventState
@@ -55,8 +51,7 @@ class Event(Struct, frozen=True):
 
 
 class DueMail(Struct, frozen=True):
-    """A mail that is still to be sent: its kind (`shared.domain.jobs.mails`), when what it tells happened (ns), and who
-    did it."""
+    """A mail to be sent: its kind (`shared.domain.jobs.mails`), the time of its occasion (ns), and the doer."""
 
     kind: str
     at: int
@@ -64,9 +59,9 @@ class DueMail(Struct, frozen=True):
 
 
 class Milestone(Struct, frozen=True):
-    """A move of a job that schedulers have yet to report to the audit and the bus: the act (`job.trip`), when by the
-    database's clock, in which role of a process, and why. A caller `asked` for it, or Carillon did it by itself. The
-    move itself stores it in the job's document."""
+    """A move of a job that schedulers have yet to report to the audit and the bus: the act (`job.trip`), the time by
+    the database's clock, the role of the process, and the reason. `asked`: a caller asked for it. The move itself
+    stores it in the job's document."""
 
     act: str
     at: datetime
@@ -81,12 +76,12 @@ STOP_ACT = "job.stop"
 
 
 def events_of(stage: str, at: int, by: Doer, failure: str = "") -> list[Event]:
-    """The events of a move: a failure, or what a caller asked for; Carillon's own moves have none."""
+    """The events of a move: a failure, or a caller's act; Carillon's own moves have none."""
     if failure:
         return [Event(stage, EventState.FAIL, failure, at)]
     return [Event(stage, EventState.SUCCESS, "", at, by)] if by.asks else []
 
 
 def stop_of(at: datetime, role: str, by: Doer = BY_ITSELF, failure: str = "") -> Milestone:
-    """The milestone of a job that is stopped, by a caller or over a `failure`."""
+    """The milestone of a stopped job, by a caller or because of a `failure`."""
     return Milestone(STOP_ACT, at, role, failure, asked=by.asks)

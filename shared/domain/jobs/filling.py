@@ -1,7 +1,7 @@
-"""Filling: a template's body with values in the place of its tags, and how large that is before anybody makes it.
+"""Filling: a template's body with values in place of its tags, and its size before it is made.
 
-A short template can stand for a text that no memory holds: thousands of tags, each for the same long value. So every
-place that fills a body asks `filled_bytes` first.
+A short template can expand beyond any memory: thousands of tags, each for the same long value. So every caller that
+fills a body checks `filled_bytes` first.
 """
 
 from collections import Counter
@@ -11,12 +11,12 @@ from typing import Any
 from shared.domain.errors import Invalid
 from shared.domain.jobs.templates import Template, dumps, fill, has_open_tag, list_tags, tags_of, texts_of
 
-BAD_CONTEXT = "bad-context"  # a tag stands for an object or an array
+BAD_CONTEXT = "bad-context"  # a tag's value is an object or an array
 BAD_TEMPLATE = "bad-template"  # a tag is never closed
 
 
 class Unrenderable(Exception):
-    """No recipient of this template can be served; `reason` is the key that they are counted under."""
+    """No recipient of this template can be served; `reason` is the key that counts them."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -26,18 +26,18 @@ class Unrenderable(Exception):
 def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any]:
     """The template's body with the context, over its defaults, in place of the tags in its texts and keys.
 
-    A number or a boolean is written as in JSON; null, or nothing at all, leaves nothing.
+    A number or a boolean is written as in JSON; null or a missing value leaves nothing.
 
     Raises:
-        Unrenderable: a tag stands for an object or an array (`bad-context`), or never ends (`bad-template`).
+        Unrenderable: a tag's value is an object or an array (`bad-context`), or a tag never ends (`bad-template`).
     """
     values = {**template.defaults, **context}
     return {_fill_text(key, values): _fill_value(inner, values) for key, inner in template.body.items()}
 
 
 def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
-    """How many bytes `filled_body` has as compact JSON, by the tags and the lengths of their values. It has fewer if
-    several keys of an object become the same.
+    """The bytes of `filled_body` as compact JSON, from the tags and the lengths of their values. The true size is
+    smaller if several keys of an object become the same.
 
     Raises:
         Unrenderable: as `filled_body`.
@@ -56,8 +56,8 @@ def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
 
 
 def check_tags(templates: Iterable[Template], context: Mapping[str, Any]) -> None:
-    """Raise `Invalid` for the first template with tags that have neither a value in the context nor a default: nothing
-    would stand in their place. `null` is a value."""
+    """Raise `Invalid` for the first template with tags without a value in the context or a default, because they would
+    leave gaps. `null` is a value."""
     for template in templates:
         known = template.defaults.keys() | context.keys()
         tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
@@ -75,7 +75,7 @@ def check_filled(
         try:
             size = filled_bytes(template, context) + around
         except Unrenderable:
-            continue  # it makes no record at all, and a preview tells so
+            continue  # it makes no record, and a preview says so
         if size > most:
             fault = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
             raise Invalid(f"invalid {field}: {fault}, {most:,} are allowed", field=field)
@@ -112,5 +112,4 @@ def _tag_text(value: Any) -> str:
 
 
 def _written_bytes(text: str) -> int:
-    """The bytes of a text between the quotes of a JSON string."""
     return len(dumps(text).encode()) - len('""')

@@ -1,7 +1,7 @@
 """Groups: the jobs of one localized push, one for each time zone.
 
-A group is stored before its jobs, with all that they are made from. So whoever dies in between leaves something that
-can be completed: a zone's job has an id that follows from group and zone, and so is made once however often it is made.
+A group is stored before its jobs, with their whole content. So a crash in between leaves a group that can be completed:
+the id of a zone's job follows from group and zone, so it is made once.
 """
 
 import uuid
@@ -17,14 +17,14 @@ from shared.domain.jobs.jobs import Job, JobStatus, job_key
 
 
 class ZoneJobStart(Struct, frozen=True):
-    """When a zone's job starts, in ns since the epoch."""
+    """The start of a zone's job, in ns since the epoch."""
 
     zone: str
     starts_at: int
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A localized push: `job` is what was asked for, `zones` what it becomes. `made` says that all jobs are stored."""
+    """A localized push: `job` is the request, `zones` its parts. `made`: all jobs are stored."""
 
     id: str
     app_id: str
@@ -36,18 +36,16 @@ class Group(Struct, frozen=True, kw_only=True):
 
     @property
     def job_ids(self) -> tuple[str, ...]:
-        """The ids of its jobs, in the order of their zones."""
         return tuple(zone_job_id(self, start.zone) for start in self.zones)
 
     @property
     def job_keys(self) -> tuple[str, ...]:
-        """The keys of its jobs, in the order of their zones."""
         return tuple(job_key(job_id, self.job.incarnation) for job_id in self.job_ids)
 
 
 def make_group(job: Job, zones: Sequence[tuple[str, int]], *, published_sign: bool = False) -> Group:
-    """The group that a localized job asks for, with these zones and their starts; the job's own id becomes that of the
-    group. Its devices will be divided by the offsets that this process knows, whichever process divides them."""
+    """The group of a localized job, with these zones and their starts; the job's id becomes that of the group. The
+    offsets that this process knows will divide its devices, whichever process divides them."""
     delayed = [zone for zone, start in zones if start != starts(job.starts_at, zone, published_sign=published_sign)]
     asked = replace(job, idempotency=None, offsets=offsets(), wall_clock=job.starts_at, next_day=tuple(delayed))
     return Group(
@@ -61,14 +59,13 @@ def make_group(job: Job, zones: Sequence[tuple[str, int]], *, published_sign: bo
 
 
 def zone_rules(job: Job) -> ZoneRules:
-    """The rules by which the job's group divides devices; those that it would have before there is a group."""
+    """The rules by which the job's group divides devices, or would divide them."""
     return ZoneRules(job.offsets or offsets(), job.wall_clock or job.starts_at, job.next_day)
 
 
 def zone_jobs(group: Group) -> list[Job]:
-    """The jobs of a group. They wait for their start, and those whose start has passed begin at once. The last one
-    speaks for all of them: it brings the mail, counts the users of a file whom nobody knows, and tells which zones
-    start too late to get anything."""
+    """The jobs of a group. They wait for their start; those with a past start begin at once. The last one represents
+    them all: it has the mails, counts a file's unknown users, and reports the zones that start too late."""
     last = group.zones[-1]
     late = late_zones(group)
     return [
@@ -87,7 +84,7 @@ def zone_jobs(group: Group) -> list[Job]:
 
 
 def late_zones(group: Group) -> list[str]:
-    """The zones whose start lies behind the end of the job."""
+    """The zones whose start is at or after the end of the job."""
     return [start.zone for start in group.zones if 0 < group.job.expires_at <= start.starts_at]
 
 
@@ -97,6 +94,6 @@ def _lateness(zones: Sequence[str], at: int) -> Event:
 
 
 def zone_job_id(group: Group, zone: str) -> str:
-    """The one id that the job of this zone can have. Nobody can know it, and take it, before the group is made."""
+    """The only possible id of this zone's job. It cannot be guessed, and taken, before the group is made."""
     incarnation = group.job.incarnation
     return str(uuid.uuid5(uuid.UUID(group.id), f"{incarnation}/{zone}" if incarnation else zone))

@@ -1,14 +1,13 @@
-"""Push jobs: their life, their plan and what is known of their progress.
+"""Push jobs: their life, their plan and their progress.
 
     scheduled ───> running ───> completed
     scheduled <──> paused  <──> running
-                   running <──> circuitbreak     (stopped can follow everything but completed)
+        running <──> circuitbreak     (stopped can follow everything but completed)
 
-A scheduled job can be paused and resumed: it is scheduled again while its start lies ahead, and runs once that has
-passed.
+A scheduled job can be paused and resumed: it is scheduled again before its start, and runs after it.
 
-`TRANSITIONS` says the same as data. It makes the filter of every compare-and-set, and nothing outside
-this package compares statuses.
+`TRANSITIONS` has the same as data. It makes the filter of every compare-and-set, and only this package compares
+statuses.
 """
 
 from datetime import datetime
@@ -32,11 +31,11 @@ from shared.domain.transitions import sources
 class JobStatus(StrEnum):
     """The state of a job."""
 
-    SCHEDULED = "scheduled"  # accepted, its start lies ahead
+    SCHEDULED = "scheduled"  # accepted, its start is in the future
     RUNNING = "running"  # planned, fed and sent
     PAUSED = "paused"  # held by a user: nothing is fed
     TRIPPED = "circuitbreak"  # held because too many batches failed
-    STOPPED = "stopped"  # ended by a user or by a fault that no retry mends; final
+    STOPPED = "stopped"  # ended by a user or by a permanent fault; final
     COMPLETED = "completed"  # planned to the end, every batch settled; final
 
 
@@ -66,11 +65,11 @@ def check_job_name(name: str) -> None:
 
 
 class Plan(Struct, frozen=True):
-    """How far the audience has been cut.
+    """The progress of the plan.
 
-    `source` is what the audience is read from, fixed before the first cut; `end` the number of batches, once the
-    audience is cut to its end; `templates` the copies that the job renders with. `unknown` counts the users of a file
-    who have no device, where planning finds them; otherwise sending does.
+    `source` is the source of the audience, fixed before the first cut; `end` the number of batches, once the audience
+    is cut completely; `templates` the copies that the job renders with. `unknown` counts a file's users without a
+    device if planning finds them; otherwise sending does.
     """
 
     source: Source | None = None
@@ -80,31 +79,30 @@ class Plan(Struct, frozen=True):
 
 
 def with_plan(job: "Job", summed: Totals) -> Totals:
-    """The sums over a job's batches, and what its plan counts besides."""
+    """The sums over a job's batches plus the counts of its plan."""
     return replace(summed, unknown=summed.unknown + job.plan.unknown)
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """Messages to one audience of one app; `service` says of which kind the job is. Times are nanoseconds
-    since the epoch, 0 where unset.
+    """Messages to one audience of one app; `service` is the kind of the job. Times are nanoseconds since the epoch, 0
+    if unset.
 
-    The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
-    localized job's group, each job has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day` (none
+    The audience is everybody, those that `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>");
+    each job of a localized group has those of one `zone`, by the group's `offsets`, `wall_clock` and `next_day` (none
     in 0.1.0). `control_group` is the share of users who get nothing.
 
     `name` is the caller's, `""` for none. Only its kind knows the fields in `options`. A kind that sends by provider
-    accounts names one: `credential_id`. Its table is that of the service, or of `table_kind` where there is one.
-    `round` counts how often the job was taken up again after its end; while it is `reopening`, batches of it are on
-    their way back into its plan.
+    accounts names one: `credential_id`. Its table is that of the service, or of `table_kind` if that is set. `round`
+    counts how often the job was reopened; while it is `reopening`, its batches return to its plan.
 
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
-    and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
-    failed when the job was last resumed. `mails` are those still to be sent. `changed_at` is the database's time of the
-    last move or page of planning. `trace` says where it was asked for (`shared.runtime.tracing`).
+    and `locales` are written when the job closes; before, they are summed from the batches. `forgiven` batches had
+    failed at the last resumption. `mails` are due. `changed_at` is the database's time of the last move or page of
+    planning. `trace` is that of the request (`shared.runtime.tracing`).
 
-    A caller may choose the `id`, and may use it again once its app was deleted. `incarnation` is random, and tells such
-    jobs apart: whatever is derived from a job (batches, tasks, occurrences, markers, message ids) is named by its
-    `key`. Jobs of the first version have no incarnation.
+    A caller may choose the `id`, and may use it again after its app was deleted. `incarnation` is random and
+    distinguishes such jobs: everything derived from a job (batches, tasks, occurrences, markers, message ids) is named
+    by its `key`. Jobs of the first version have no incarnation.
     """
 
     id: str
@@ -161,58 +159,56 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The name that people read."""
+        """The name for users."""
         return self.name or ",".join(self.template_names)
 
     @property
     def kind(self) -> str:
-        """`push`, `mail` or `sms`; of an account for other recipients its own kind, such as `http`."""
+        """`push`, `mail` or `sms`; for an account with other recipients its kind, such as `http`."""
         channel = str(self.options.get("channel", "push"))
         return self.table_kind if channel == "other" else channel
 
     @property
     def starts(self) -> datetime:
-        """When the job is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
+        """The start as an instant: `starts_at` rounded up, so that nothing starts early."""
         return from_ms(-(-self.starts_at // 1_000_000))
 
     @property
     def table(self) -> str:
-        """The table of its audience. Raises `Invalid` where the app's name is outside its rule."""
+        """The table of its audience. Raises `Invalid` if the app's name is invalid."""
         return table_name(self.app_name, self.table_kind or self.service)
 
     @property
     def file_plan_id(self) -> str:
-        """The key under which its file is cut: all zones of a localized job share the cuts."""
+        """The key of its file's cuts: all zones of a localized job share them."""
         return job_key(self.group_id if self.zone else self.id, self.incarnation)
 
     @property
     def divided(self) -> bool:
-        """Whether its audience is what a division gives to its zone."""
+        """Whether its audience is its zone's part of a division."""
         return bool(self.zone and self.offsets)
 
     @property
     def counts_only(self) -> bool:
-        """Whether it is a dry run of a kind that then calls nobody."""
+        """Whether it is a dry run of a kind that then calls no provider."""
         return self.options.get("dry_run") is True
 
     @property
     def unplanned(self) -> bool:
-        """Whether nobody has begun to plan it."""
         return self.plan.source is None
 
     @property
     def waits(self) -> bool:
-        """Whether it has not begun: its start lies ahead, or passed while it was paused."""
+        """Whether it has not begun: its start is in the future, or passed while it was paused."""
         return self.starts_at != 0 and self.unplanned and self.status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of the job will be planned any more."""
+        """Whether nothing more of the job will be planned."""
         return not self.open or self.status is JobStatus.STOPPED
 
     @property
     def standing(self) -> "Standing":
-        """The part of the job that decides about its batches."""
         return Standing(self.status, self.plan.end, self.expires_at, self.service, self.credential_id, self.reopening)
 
 
@@ -222,14 +218,14 @@ def job_key(job_id: str, incarnation: str) -> str:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """The id and the incarnation in a job's key; the incarnation is "" where the key is a bare id."""
+    """The id and the incarnation in a job's key; the incarnation of a bare id is ""."""
     job_id, _, incarnation = key.partition(".")
     return job_id, incarnation
 
 
 class Standing(Struct, frozen=True):
-    """The little of a job that decides about its batches: its status, once known the number of batches, its service and
-    its account, and whether it is being taken up again."""
+    """The fields of a job that decide about its batches: its status, the number of batches once known, its service and
+    account, and whether it is being reopened."""
 
     status: JobStatus
     end: int | None
@@ -239,12 +235,10 @@ class Standing(Struct, frozen=True):
     reopening: bool = False
 
     def is_at(self, status: JobStatus) -> bool:
-        """Whether the job has this status."""
         return self.status is status
 
     @property
     def feeds(self) -> bool:
-        """Whether its batches may go to the broker."""
         return self.status is JobStatus.RUNNING
 
     def feeds_batch(self, ordinal: int) -> bool:
@@ -253,7 +247,7 @@ class Standing(Struct, frozen=True):
 
     @property
     def stopped(self) -> bool:
-        """Whether what is not sent by now will never be."""
+        """Whether unsent batches will never be sent."""
         return self.status is JobStatus.STOPPED
 
     @property
@@ -279,7 +273,7 @@ class Gate(Enum):
 
 
 def gate(standing: Standing, now_ns: int) -> Gate:
-    """Decide whether a batch of this job may leave the system now."""
+    """Decide whether a batch of this job may be sent now."""
     if standing.expires_at and standing.expires_at <= now_ns:
         return Gate.DROP
     match standing.status:

@@ -1,8 +1,8 @@
-"""Mails: which there are, what each of them says, and to whom.
+"""Mails: their occasions, texts and recipients.
 
 The occasions, the subjects and the facts are Marathon's; the numbers of recipients and the reasons are added. A mail
-about a job with a credential counts messages by state, and says how a retry sends the rest. A `Letter` cannot be made
-with anything that would end a line of its head, so nobody can slip a header or an address in.
+about a job with a credential counts messages by state, and explains how a retry sends the rest. A `Letter` refuses any
+text that would end a line of its head, so no header or address can be injected.
 """
 
 import re
@@ -24,7 +24,7 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.totals import Totals
 
 ACCEPTED = "ack"
-"""The feedback key of what the push service took."""
+"""The feedback key of pushes that the push service accepted."""
 
 _ID = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+")
 _MAILBOX = re.compile(r"""[^\s@<>()\[\],;:\\"\x00-\x1f\x7f]+@[^\s@<>()\[\],;:\\"\x00-\x1f\x7f]+""")
@@ -34,7 +34,7 @@ _LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
 
 
 class MailKind(StrEnum):
-    """The move of a job that a mail is about."""
+    """The occasion of a mail: a move of a job."""
 
     CREATED = "created"
     SCHEDULED = "scheduled"
@@ -52,16 +52,16 @@ SUBJECTS: dict[MailKind, str] = {
     MailKind.TRIPPED: "{} job entered circuit break state",
     MailKind.COMPLETED: "{} job completed",
 }
-"""With "push" or "message" in them, Marathon's subjects."""
+"""Marathon's subjects, with "push" or "message" in them."""
 
 _UNANSWERED = ("unsent", "sending")
 _RETRIED = ("failed", "unsent")
 
 
 class Letter(Struct, frozen=True):
-    """A mail in plain text. `id` is its Message-ID without angle brackets, the same whenever it is sent again.
+    """A mail in plain text. `id` is its Message-ID without angle brackets, the same at each sending.
 
-    Raises `Invalid` when it is made of what cannot stand in a mail.
+    Raises `Invalid` for characters that a mail cannot have.
     """
 
     id: str
@@ -80,16 +80,16 @@ class Letter(Struct, frozen=True):
             raise Invalid("a mail's text is made of lines of printable characters", field="text")
 
     def __repr__(self) -> str:
-        """No address and no text: this ends in logs."""
+        """No address and no text, because logs contain it."""
         return f"Letter({self.id!r}, {self.subject!r}, recipients={len(self.to)})"
 
 
 class Mailing(Struct, frozen=True):
-    """The choices of a deployment for its mails.
+    """The mail settings of a deployment.
 
-    `addressees` get all of them; whoever made a job gets none if their address contains an entry of `blacklist`.
-    `domain` makes Message-IDs unique in the world; `host` is the machine that tells of completed jobs. `platforms` are
-    what people call the devices of a service.
+    `addressees` get all mails; the maker of a job gets none if their address contains an entry of `blacklist`. `domain`
+    makes Message-IDs unique in the world; `host` is the machine named in mails. `platforms` are the usual names of a
+    service's devices.
     """
 
     domain: str
@@ -100,12 +100,12 @@ class Mailing(Struct, frozen=True):
 
 
 def is_mailbox(address: str) -> bool:
-    """Whether this can be written to: a name, one @ and a domain, with nothing around and between them."""
+    """Whether this is an address to write to: a name, one @ and a domain, and nothing else."""
     return _MAILBOX.fullmatch(address) is not None and printable(address) == address
 
 
 def printable(text: str) -> str:
-    """The text on one line: whatever is no character to be seen or a blank becomes `?`."""
+    """The text on one line, with `?` in place of invisible characters."""
     return "".join("?" if unicodedata.category(character) in _UNPRINTABLE else character for character in text)
 
 
@@ -115,14 +115,14 @@ def arrival(job: Job) -> MailKind:
 
 
 def recipients(created_by: str, mailing: Mailing) -> tuple[str, ...]:
-    """The addresses that get a mail about the job of this user, each once. A service's token has no address."""
+    """The addresses of a mail about the job of this user, each once. A service's token has no address."""
     unwanted = any(entry and entry in created_by for entry in mailing.blacklist)
     creator = () if unwanted or not is_mailbox(created_by) else (created_by,)
     return tuple({address.casefold(): address for address in (*creator, *mailing.addressees)}.values())
 
 
 def letter_id(job_key: str, kind: MailKind, at_ns: int, domain: str) -> str:
-    """The Message-ID of the mail about the move that happened at `at_ns`, the same for whoever writes it."""
+    """The Message-ID of the mail about the move at `at_ns`, the same in every process."""
     return f"{job_key}.{kind.value}.{at_ns}@{domain}"
 
 
@@ -137,10 +137,10 @@ def write_letter(
     reasons: Mapping[str, int] | None = None,
     states: Mapping[str, int] | None = None,
 ) -> Letter | None:
-    """The mail about a move of a job at `at_ns`; `None` when nobody is to get one.
+    """The mail about a move of a job at `at_ns`; `None` if it has no recipients.
 
-    `by` is who made the move, "" for Carillon itself. `totals` and `reasons` are the sums so far; the reasons that the
-    job has kept count where none are given. For a job with a credential, `states` tell how many messages are in each.
+    `by` made the move, "" for Carillon itself. `totals` and `reasons` are the present sums; without `reasons`, the
+    job's own count. For a job with a credential, `states` counts messages by state.
     """
     to = recipients(job.created_by, mailing)
     if not to:
@@ -165,7 +165,6 @@ def write_letter(
 
 
 def _noun(job: Job) -> str:
-    """The kind of the job, as a word before "job"."""
     return "message" if job.credential_id else "push"
 
 
@@ -189,7 +188,7 @@ def _first_sentence(kind: MailKind, job: Job, by: str, at_ns: int) -> str:
 
 
 def _cause(job: Job, at_ns: int) -> str:
-    """Why it was held at this instant, as the event of that move says."""
+    """The reason of the hold at this instant, from the event of that move."""
     told = [event.message for event in job.events if event.at == at_ns and event.state is EventState.FAIL]
     unknown = "too many of its messages bounced" if job.credential_id else "too many of its batches failed"
     return told[-1] if told else unknown
@@ -277,7 +276,7 @@ def _after_stop(job: Job, states: Mapping[str, int] | None) -> str:
 
 
 def _retry(job: Job, states: Mapping[str, int]) -> str:
-    """How to send what this job has not sent."""
+    """The commands that send the job's unsent messages."""
     named = " ".join(f"--state {state}" for state in _RETRIED if states.get(state))
     lines = []
     if named:
@@ -332,7 +331,6 @@ def _filter_lines(filters: Mapping[str, str]) -> str:
 
 
 def _table(facts: Mapping[str, str]) -> str:
-    """One line a fact; what is empty is left out."""
     return "\n".join(_line(label, value) for label, value in facts.items() if value)
 
 

@@ -1,7 +1,5 @@
-"""Notices: what is allowed in a job but probably a mistake, as far as that is known without counting its audience.
-
-Each notice has a code, which stays, and a sentence for people.
-"""
+"""Notices: valid but probably mistaken parts of a job, found without counting its audience. Each notice has a permanent
+code, and a sentence for people."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +10,7 @@ from shared.domain.audience.zones import REST, describe_rest, starts, zones
 from shared.domain.jobs.groups import zone_rules
 from shared.domain.jobs.jobs import Job
 
-NAMED = 10  # how many a sentence names at most
+NAMED = 10  # maximum names in a sentence
 
 _ZONES = {
     "zone-skipped": "their start has passed, and they get nothing",
@@ -23,7 +21,7 @@ _ZONES = {
 
 
 class Notice(Struct, frozen=True):
-    """One thing to look at."""
+    """A notice about a job."""
 
     code: str
     message: str
@@ -32,8 +30,8 @@ class Notice(Struct, frozen=True):
 def of_push(
     job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
-    """Notices about a push job. Once all devices are counted, zones without any are left out; `group` is what
-    `zone_starts` made of a localized job."""
+    """Notices about a push job. With an exact count, zones without devices are left out; `group` comes from
+    `zone_starts` of a localized job."""
     if job.localized:
         yield from of_zones(job, group, counted, published_sign=published_sign, now_ns=now_ns)
 
@@ -52,7 +50,7 @@ def list_first(texts: Sequence[str]) -> str:
 def of_zones(
     job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
-    """Notices about when each zone would get a localized push."""
+    """Notices about the times at which zones get a localized push."""
     at, devices = dict(group), None if counted is None else counted.by_zone(zone_rules(job))
     named = devices if devices is not None and counted is not None and counted.exact else zones()
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}

@@ -20,7 +20,7 @@ class JobStage(StrEnum):
 
 
 def job_owner(job_key: str, stage: JobStage) -> str:
-    """The owner of what a stage of a job waits for."""
+    """The owner of a job's stage."""
     return f"{JOB}/{job_key}/{stage}"
 
 
@@ -30,13 +30,13 @@ def batch_owner(job_key: str, ordinal: int) -> str:
 
 
 def read_job_owner(owner: str) -> tuple[str, JobStage]:
-    """The job's key and the stage that `job_owner` was given. Raises `ValueError` for anything else."""
+    """The inverse of `job_owner`. Raises `ValueError` for other owners."""
     job_key, stage = _parts(owner, JOB)
     return job_key, JobStage(stage)
 
 
 def read_batch_owner(owner: str) -> tuple[str, int]:
-    """The job's key and the ordinal that `batch_owner` was given. Raises `ValueError` for anything else."""
+    """The inverse of `batch_owner`. Raises `ValueError` for other owners."""
     job_key, ordinal = _parts(owner, BATCH)
     return job_key, int(ordinal)
 

@@ -1,4 +1,4 @@
-"""How far a job is: what became of its recipients so far, how fast it goes, and when it will be done."""
+"""The progress of a job: its outcomes so far, its rate, and its estimated end."""
 
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ _TELLING = timedelta(seconds=3)
 
 
 class Settled(Struct, frozen=True):
-    """The outcomes of a batch's recipients so far, when the first was taken and when the last was done."""
+    """The present outcomes of a batch's recipients, and the times of the first take and the last outcome."""
 
     receipt: Receipt
     taken_at: datetime | None
@@ -21,8 +21,7 @@ class Settled(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """`rate` is in recipients a second, over the last half minute; `ends_at` is a guess, `None` where there is nothing
-    to guess from."""
+    """`rate` is in recipients a second, over the last half minute; `ends_at` is an estimate, `None` without a basis."""
 
     summed: Receipt = Receipt()
     rate: float = 0.0
@@ -30,8 +29,8 @@ class Progress(Struct, frozen=True):
 
 
 class Meter:
-    """Measures the rate by batches of which recipients were done of late, one at a time; or by what two looks saw,
-    where the first of them is old enough."""
+    """Measures the rate by batches with recent outcomes, one at a time; or by two looks, if the first of them is old
+    enough."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now
@@ -39,19 +38,18 @@ class Meter:
         self._recent = 0
 
     def add(self, batch: Settled) -> None:
-        """Count the recipients of a batch that are done."""
         if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
             self._recent += batch.receipt.recipients
             self._since = min(self._since, batch.taken_at or batch.changed_at)
 
     def compare(self, seen_at: datetime, recipients: int) -> None:
-        """Measure from an earlier look on, since when so many recipients are done."""
+        """Measure from an earlier look, since which `recipients` are finished."""
         if self._now - seen_at >= _TELLING:
             self._since, self._recent = seen_at, max(recipients, 0)
 
     def progress(self, totals: Totals, *, planned: bool, sized: bool = True) -> Progress:
-        """The progress that they tell. `planned` says that no more batches will come than `totals` knows of; `sized`,
-        that the recipients of unsettled batches are known. Otherwise these are taken to be like the settled ones."""
+        """The measured progress. `planned`: no more batches will come than in `totals`; `sized`: the recipients of
+        unsettled batches are known. Otherwise these are assumed to be like the settled ones."""
         rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
         left = totals.planned - totals.done if sized else _like_the_settled(totals)
         if not planned or not rate or left <= 0:

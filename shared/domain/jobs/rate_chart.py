@@ -1,4 +1,4 @@
-"""The chart of a job's rate: recipients a second over its time, in at most `POINTS` steps of like length."""
+"""The chart of a job's rate: recipients a second over its time, in at most `POINTS` equal steps."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from msgspec import Struct
 from shared.domain.instants import EPOCH
 
 POINTS = 120
-_PIECES = 1_000  # into which a batch that takes long is divided at most
+_PIECES = 1_000  # the maximum into which a long batch is divided
 _SECOND = timedelta(seconds=1)
 
 
 class SettledAt(Struct, frozen=True):
-    """How many recipients of a batch are done, when its first one was taken and when the last one was done."""
+    """The finished recipients of a batch, and the times of the first take and the last outcome."""
 
     recipients: int
     taken_at: datetime | None
@@ -23,15 +23,15 @@ class SettledAt(Struct, frozen=True):
 
 
 class RatePoint(Struct, frozen=True):
-    """The recipients a second from `at` on, for as long as the next point is away."""
+    """The recipients a second from `at` until the next point."""
 
     at: datetime
     per_second: float
 
 
 class RateSums:
-    """The sums behind the chart, second by second: a batch goes in, and comes out again when it changes. Its recipients
-    are spread evenly over its time."""
+    """The sums of the chart, second by second: a batch goes in, and comes out again when it changes. Its recipients are
+    spread evenly over its time."""
 
     def __init__(self) -> None:
         self._recipients: Counter[int] = Counter()
@@ -39,7 +39,7 @@ class RateSums:
         self._settled: Counter[int] = Counter()
 
     def add(self, batch: SettledAt, sign: int = 1) -> None:
-        """Put a batch in, or take it out by the sign of -1."""
+        """Add a batch, or remove it by the sign of -1."""
         settled = _second(batch.at)
         taken = settled if batch.taken_at is None else min(_second(batch.taken_at), settled)
         seconds = settled - taken + 1
@@ -51,7 +51,7 @@ class RateSums:
         _count(self._settled, settled, sign)
 
     def chart(self) -> list[RatePoint]:
-        """The chart of what is in; steps have whole seconds."""
+        """The chart of the sums; steps have whole seconds."""
         if not self._settled:
             return []
         first = min(self._taken)

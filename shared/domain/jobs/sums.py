@@ -1,5 +1,5 @@
-"""The sums of a job's batches, kept up while these change: what was known of a batch comes out, what is known now goes
-in. A settled batch may change too, where its kind of job counts on after that."""
+"""The sums of a job's batches, kept current: the old counts of a changed batch come out, its new ones go in. A settled
+batch may change too, if its kind of job continues to count."""
 
 from collections import Counter
 from datetime import datetime
@@ -16,7 +16,7 @@ _COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 class BatchCounts(Struct, frozen=True, array_like=True):
-    """The counts that a batch adds to its job's sums."""
+    """A batch's part of its job's sums."""
 
     size: int
     settled: bool
@@ -26,9 +26,9 @@ class BatchCounts(Struct, frozen=True, array_like=True):
 
 
 class JobSums:
-    """The sums of one job. The counts of each batch are kept packed, since a large job has tens of thousands.
+    """The sums of one job. The counts of each batch are packed, because a large job has tens of thousands.
 
-    `last` is the last batch that is known, -1 for none; `changed_at` when one changed last.
+    `last` is the last known batch, -1 for none; `changed_at` is the time of the last change.
     """
 
     def __init__(self) -> None:
@@ -54,16 +54,14 @@ class JobSums:
 
     @property
     def by_reason(self) -> Receipt:
-        """The reasons and the locales of the settled batches."""
         return Receipt(reasons=dict(+self._reasons), locales=dict(+self._locales))
 
     @property
     def recent(self) -> list[Settled]:
-        """The batches of which recipients were done last, as far as they are not forgotten."""
+        """The batches with the last outcomes, unless `forget_recent` dropped them."""
         return list(self._recent.values())
 
     def put(self, ordinal: int, counts: BatchCounts) -> None:
-        """Count a batch in the place of what was known of it."""
         packed, known = _encoder.encode(counts), self._packed.get(ordinal)
         if packed == known:
             return
@@ -75,12 +73,11 @@ class JobSums:
         self._note_time(ordinal, counts)
 
     def forget_recent(self, before: datetime) -> None:
-        """Leave what was settled before then out of `recent`."""
+        """Drop batches changed before `before` from `recent`."""
         kept = self._recent.items()
         self._recent = {ordinal: each for ordinal, each in kept if each.changed_at and each.changed_at >= before}
 
     def chart(self) -> list[RatePoint]:
-        """The chart of the rate."""
         return self._rate.chart()
 
     def _add(self, counts: BatchCounts, sign: int) -> None:

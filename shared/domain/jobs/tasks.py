@@ -1,4 +1,4 @@
-"""The tasks of a job: planning it, sending its batches, closing it, and telling people by mail."""
+"""The tasks of a job: planning it, sending its batches, closing it, and mailing."""
 
 from typing import ClassVar
 
@@ -11,14 +11,14 @@ MAIL_QUEUE = "push.mail"
 
 
 class PlanJob(RetriedTask, frozen=True, tag="plan"):
-    """Cut the job's audience into batches, from wherever the plan stands."""
+    """Cut the job's audience into batches, from the present state of the plan."""
 
     queue: ClassVar[str] = SPLIT_QUEUE
     job_id: str
 
 
 class SendBatch(RetriedTask, frozen=True, tag="send"):
-    """Bring one batch to its end, if it still has this turn."""
+    """Complete one batch, if it still has this turn."""
 
     queue: ClassVar[str] = BATCH_QUEUE
     job_id: str
@@ -34,7 +34,7 @@ class FinishJob(RetriedTask, frozen=True, tag="finish"):
 
 
 class SendMail(RetriedTask, frozen=True, tag="mail"):
-    """Send the mail of this kind about what happened to the job at this time (ns), if it is still due."""
+    """Send the mail of this kind about the move of the job at this time (ns), if it is still due."""
 
     queue: ClassVar[str] = MAIL_QUEUE
     job_id: str

@@ -1,9 +1,8 @@
 """Templates: a JSON body with `{{name}}` tags, per name and locale, that a job renders for its recipients.
 
-A tag is what stands between `{{` and the next `}}`; there is no nesting and no logic. Pushes take its name exactly,
-blanks and all. A new template has names of letters, digits and `_` only, in any script, so that nobody reads what is a
-tag in another system. The rules that a template must meet before it is stored are here too, and those of any JSON that
-a caller gives us to keep.
+A tag is the text between `{{` and the next `}}`; there is no nesting and no logic. Pushes take its name exactly, with
+all blanks. A new template has only names of letters, digits and `_`, in any script, so that tags of other systems are
+never sent as text. This module also has the rules for templates, and for any JSON of a caller that is stored.
 """
 
 import json
@@ -19,7 +18,7 @@ from shared.domain.audience.column_names import column_name
 from shared.domain.errors import Invalid, suggest
 from shared.domain.plain_words import JSON_DEPTH, NOT_EXACT
 
-# Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
+# Fast only if every `{{` has its `}}`: after the last `}}` it would scan from each `{{` to the text's end.
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TAG_NAME = re.compile(r"\w+")
 
@@ -30,7 +29,7 @@ LOCALE_CHARACTERS = 10
 VALUE_BYTES = 64 * 1024
 KEY_BYTES = 1_024
 INTEGERS = range(-(2**63), 2**63)
-# A job's document, which MongoDB lets grow to 16 MB, holds copies of its templates beside what else the job says.
+# A job's document, which MongoDB limits to 16 MB, contains copies of its templates beside its other fields.
 COPIES_BYTES = 8 * 2**20
 
 _SHOWN_CHARACTERS = 64
@@ -53,8 +52,8 @@ class Template(Struct, frozen=True, kw_only=True):
 
 
 def find_locale(wanted: str, known: Container[str]) -> str | None:
-    """The normal locale among the known ones that serves `wanted`: the same, or the longest that it begins with, as in
-    the lookup of RFC 4647, section 3.4: `zh-hant-tw`, `zh-hant`, `zh`."""
+    """The normal locale among the known ones that serves `wanted`: the same, or its longest known prefix, as in the
+    lookup of RFC 4647, section 3.4: `zh-hant-tw`, `zh-hant`, `zh`."""
     locale = normal_locale(wanted)
     while locale and locale not in known:
         locale = locale.rpartition("-")[0]
@@ -62,8 +61,8 @@ def find_locale(wanted: str, known: Container[str]) -> str | None:
 
 
 def places_by_locale(templates: Sequence[Template]) -> dict[str, dict[str, int]]:
-    """The places of the templates in their list, by name and normal locale. If two have one normal locale, the one that
-    is written in it comes first, then one in lower case, then the first by its text: the other serves nobody."""
+    """The places of the templates in their list, by name and normal locale. If two have one normal locale, the first is
+    the one written in it, then one in lower case, then the first by its text: the other is never used."""
     places: dict[str, dict[str, int]] = {}
     ordered = sorted(enumerate(templates), key=lambda entry: _precedence(entry[1].locale))
     for place, template in ordered:
@@ -76,7 +75,7 @@ def _precedence(locale: str) -> tuple[bool, bool, str]:
 
 
 class Repeated:
-    """Stands in decoded JSON for the values of a key that an object holds twice."""
+    """Takes the place of the values of a repeated key, in decoded JSON."""
 
 
 class NotExact:
@@ -84,8 +83,8 @@ class NotExact:
 
 
 def check_template(*, name: str, locale: str, body: Any, defaults: Any, lenient: bool = False) -> None:
-    """Apply the rules in the order in which a client expects them to be reported. If `lenient`, tags have any name, as
-    in Marathon.
+    """Apply the rules in the order in which a client expects the errors. If `lenient`, tags have any name, as in
+    Marathon.
 
     Raises:
         Invalid: `field` names the value, down to the leaf, as in `body.alert.title` or `body.loc-args[2]`.
@@ -102,13 +101,13 @@ def check_name(name: str) -> None:
 
 
 def check_locale(locale: str) -> None:
-    """A locale has 1 to 10 characters, kept as given, though only lower case is ever picked. Raises `Invalid`."""
+    """A locale has 1 to 10 characters, kept as given. Raises `Invalid`."""
     _check_length("locale", locale, LOCALE_CHARACTERS)
 
 
 def check_body(body: Any, *, lenient: bool = False) -> None:
-    """A body is an object with a key or more. Every `{{` in its texts and keys begins a tag, which has a good name
-    unless that is `lenient`. Raises `Invalid`."""
+    """A body is an object with at least one key. Every `{{` in its texts and keys begins a tag, with a valid name
+    unless `lenient`. Raises `Invalid`."""
     if not isinstance(body, dict) or not body:
         raise Invalid("invalid body: an object with at least one key is needed", field="body", value=body)
     check_json("body", body)
@@ -127,13 +126,13 @@ def check_defaults(defaults: Any) -> None:
 
 
 def check_json(field: str, value: Any) -> None:
-    """Check that decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
+    """Check that decoded JSON from a caller can be stored and sent unchanged; `field` is its name in the request.
 
-    Texts and keys are free of NUL, a text has at most 64 KiB and a key 1 KiB, 64 bits keep each number (`NotExact`), no
-    object holds a key twice (`Repeated`), nesting ends at `JSON_DEPTH`.
+    Texts and keys contain no NUL, a text has at most 64 KiB and a key 1 KiB, 64 bits keep each number (`NotExact`), no
+    object repeats a key (`Repeated`), nesting ends at `JSON_DEPTH`.
 
     Raises:
-        Invalid: `field` is the path of what breaks a rule; the reason begins with `invalid <field>`.
+        Invalid: `field` is the path of the fault; the reason begins with `invalid <field>`.
     """
     found = _first_fault(value, _leaf_fault, _key_fault)
     if found is None:
@@ -152,29 +151,29 @@ def check_copies(size: int) -> None:
 
 
 def has_open_tag(text: str) -> bool:
-    """Whether a `{{` has no `}}` after it."""
+    """Whether a `{{` has no later `}}`."""
     return text.rfind("{{") > text.rfind("}}")
 
 
 def tags_of(text: str) -> list[str]:
-    """The names of the text's tags, in order, each as often as it stands there."""
+    """The names of the text's tags, in order, with repeats."""
     return _TAG.findall(text, 0, text.rfind("}}") + 2)
 
 
 def is_tag_name(name: str) -> bool:
-    """Whether a tag may have this name, as `column_name` gives it: letters, digits and `_` (XID of UTS #31)."""
+    """Whether a tag may have this name, from `column_name`: letters, digits and `_` (XID of UTS #31)."""
     return _TAG_NAME.fullmatch(name) is not None or (name != "" and f"_{name}".isidentifier())
 
 
 def list_tags(unfilled: Sequence[str], known: Collection[str]) -> str:
-    """The tags that nothing fills, for an error: the first ones, and what may have been meant by the first."""
+    """The unfilled tags for an error: the first ones, and a suggestion for the first."""
     more = len(unfilled) - _SHOWN_TAGS
     named = ", ".join(f"{{{{{_shorten(tag)}}}}}" for tag in unfilled[:_SHOWN_TAGS])
     return f"{named}{f' and {more} more' if more > 0 else ''}{suggest(unfilled[0], known)}"
 
 
 def fill(text: str, value: Callable[[str], str]) -> str:
-    """The text with the value of each tag's name in the tag's place."""
+    """The text with the values of its tags."""
     closed = text.rfind("}}") + 2
     return _TAG.sub(lambda tag: value(tag[1]), text[:closed]) + text[closed:]
 
@@ -186,7 +185,7 @@ def _check_length(field: str, text: str, most: int) -> None:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Every text of decoded JSON, keys included, in their order."""
+    """Every text of decoded JSON, with keys, in order."""
     rest = [value]
     while rest:
         match rest.pop():
@@ -202,7 +201,7 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 class _Found(Struct):
-    """A leaf or a key that breaks a rule, and the keys and indexes that lead to it, the innermost first."""
+    """An invalid leaf or key, and the keys and indexes of its path, the innermost first."""
 
     leaf: Any
     fault: str
@@ -212,7 +211,7 @@ class _Found(Struct):
 def _first_fault(
     value: Any, leaf_fault: Callable[[Any], str], key_fault: Callable[[str], str], depth: int = 0
 ) -> _Found | None:
-    """Paths are made of what is found, not of what is looked at: there may be as many leaves as a body has bytes."""
+    """Paths are made only for faults, because there may be as many leaves as a body has bytes."""
     if depth > JSON_DEPTH:
         return _Found(None, _TOO_DEEP, [])
     entries: Iterable[tuple[str | int, Any]]
@@ -228,7 +227,7 @@ def _first_fault(
         if isinstance(key, str) and (fault := key_fault(key)):
             return _Found(key, fault, [key])
         if inner.__class__ is int and inner in INTEGERS and depth < JSON_DEPTH:
-            continue  # most of a large body, where one is full of numbers
+            continue  # a shortcut for large bodies full of numbers
         if found := _first_fault(inner, leaf_fault, key_fault, depth + 1):
             found.keys.append(key)
             return found
@@ -290,5 +289,5 @@ def _text_fault(text: str, most: int) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON, never with a line break; only what must be escaped is."""
+    """Compact JSON without line breaks and with minimal escaping."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

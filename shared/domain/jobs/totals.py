@@ -4,8 +4,8 @@ from msgspec import Struct
 
 
 class Totals(Struct, frozen=True):
-    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is
-    unsettled or was dropped. `unknown` counts users of a file who have no device."""
+    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + unsettled or
+    dropped ones. `unknown` counts users of a file without a device."""
 
     batches: int = 0
     settled: int = 0
@@ -18,5 +18,5 @@ class Totals(Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        """Recipients about whom all is decided."""
+        """The recipients with an outcome."""
         return self.sent + self.failed + self.skipped + self.held_out

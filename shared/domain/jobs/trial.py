@@ -1,4 +1,4 @@
-"""A trial of a template: what it becomes with a context, or what is wrong and where."""
+"""A trial of a template: its body with a context, or its first fault."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from shared.domain.jobs.templates import Template, check_json, check_template, t
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """The body as it is filled, or the `fault` with the `field` that has it, as in `body.alert.title`. `valueless` tags
-    have no value: nothing stands in their place."""
+    """The filled body, or the `fault` and its `field`, as in `body.alert.title`. `valueless` tags have no value and
+    leave gaps."""
 
     body: dict[str, Any] | None = None
     size: int = 0
@@ -22,7 +22,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 def try_template(template: Template, context: Mapping[str, Any], *, most: int, lenient: bool = False) -> Trial:
-    """Fill the template in, unless that makes more than `most` bytes. In linear time."""
+    """Fill the template, unless that makes more than `most` bytes. In linear time."""
     name, locale, body, defaults = template.name, template.locale, template.body, template.defaults
     try:
         check_template(name=name, locale=locale, body=body, defaults=defaults, lenient=lenient)

@@ -1,6 +1,6 @@
-"""Uploads: files that come to the API in parts, numbered from 1, and that jobs can read once they are whole.
+"""Uploads: files that come to the API in numbered parts, from 1, and that jobs can read after they are complete.
 
-The sizes are S3's rules for an upload in parts, and hold wherever files lie: so a program that works on a laptop works
+The sizes are S3's rules for uploads in parts, and hold for every store, so that a program that works on a laptop works
 in production.
 """
 
@@ -12,21 +12,21 @@ from msgspec import Struct
 from shared.domain.errors import Conflict, Invalid
 
 MIN_PART_BYTES = 5 * 2**20
-"""The least size of all parts but the last."""
+"""The minimum of all parts but the last."""
 
 MAX_PART_BYTES = 8 * 2**20
 MAX_BYTES = 2**30
 MAX_PARTS = -(-MAX_BYTES // MIN_PART_BYTES)
 ABANDONED_AFTER = timedelta(days=1)
-"""For how long an upload is kept to which nothing is added; a completed one is remembered for so long, too."""
+"""The time after which an unchanged upload, or a completed one, is deleted."""
 
 _FIELD = "body"
 _PART = "part"
 
 
 class UploadedPart(Struct, frozen=True, kw_only=True):
-    """A part that is stored. `version` is what its store calls this content; `lines` counts line ends, and the part
-    is `open_ended` where none stands at its end."""
+    """A stored part. `version` is the store's name of its content; `lines` counts line ends, and the part is
+    `open_ended` if its last byte is none."""
 
     size: int
     lines: int
@@ -35,8 +35,8 @@ class UploadedPart(Struct, frozen=True, kw_only=True):
 
 
 class FileUpload(Struct, frozen=True, kw_only=True):
-    """An upload to `path`, which its store knows by the `token`. `id` names its app, too. The `parts` stand by their
-    numbers. `changed_at` is the database's time."""
+    """An upload to `path`, with the store's `token`. `id` contains its app. The `parts` are by number. `changed_at` is
+    the database's time."""
 
     id: str
     app_id: str
@@ -49,35 +49,33 @@ class FileUpload(Struct, frozen=True, kw_only=True):
 
     @property
     def in_order(self) -> Sequence[tuple[int, UploadedPart]]:
-        """The parts, each with its number."""
         return sorted((int(number), part) for number, part in self.parts.items())
 
     @property
     def size(self) -> int:
-        """How many bytes there are so far."""
         return sum(part.size for part in self.parts.values())
 
     @property
     def lines(self) -> int:
-        """How many lines there are so far, the header among them."""
+        """The lines so far, with the header."""
         parts = self.in_order
         return sum(part.lines for _, part in parts) + (parts[-1][1].open_ended if parts else 0)
 
 
 def upload_key(app_id: str, upload_id: str) -> str:
-    """The key that an upload of this app is stored under: another app's has another one, whatever its id."""
+    """The stored key of an app's upload, different for each app."""
     return f"{app_id}/{upload_id}"
 
 
 def measure_part(content: bytes, version: str) -> UploadedPart:
-    """The facts about a part that are kept."""
+    """The stored facts about a part."""
     return UploadedPart(
         size=len(content), lines=content.count(b"\n"), open_ended=not content.endswith(b"\n"), version=version
     )
 
 
 def check_part(upload: FileUpload, number: int, content: bytes, *, most: int) -> None:
-    """Raise where this cannot be a part of the upload.
+    """Raise if this cannot be a part of the upload.
 
     Raises:
         Conflict: the upload is completed.
@@ -93,13 +91,13 @@ def check_part(upload: FileUpload, number: int, content: bytes, *, most: int) ->
 
 
 def check_size(size: int, *, most: int) -> None:
-    """Raise `Invalid` where a file would have more than `most` bytes."""
+    """Raise `Invalid` if a file would have more than `most` bytes."""
     if size > most:
         raise Invalid(f"the file must have at most {most:,} bytes", field=_FIELD, value=size)
 
 
 def check_whole(upload: FileUpload, size: int | None) -> None:
-    """Raise `Conflict` where the parts do not make a file, or not one of this size."""
+    """Raise `Conflict` if the parts do not make a complete file, or not one of this size."""
     parts = upload.in_order
     last = parts[-1][0] if parts else 1
     for number in range(1, last + 1):

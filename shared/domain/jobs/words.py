@@ -14,7 +14,7 @@ from shared.domain.jobs.events import (
 )  # fmt: skip
 
 SILENT = frozenset({"starting", "finished", "Finished all batches"})
-"""Messages that say no more than the label of their event."""
+"""Messages that only repeat the label of their event."""
 
 _LABELS = {
     READ_FILE: "File read",
@@ -45,7 +45,7 @@ def label_of(stage: str, state: str) -> str:
 
 
 def per_unit(per_second: float) -> tuple[float, str]:
-    """A rate as people read it: how many in the shortest of a second, a minute and an hour in which there is one."""
+    """A rate for people: its number in the shortest of a second, a minute and an hour that has at least one."""
     for seconds, unit in ((1, "second"), (60, "minute")):
         if per_second * seconds >= 1 or not per_second:
             return per_second * seconds, unit

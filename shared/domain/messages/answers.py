@@ -1,4 +1,4 @@
-"""The answers of a provider to a call, in the words of all kinds of providers."""
+"""A provider's answers to a call, in the words of all kinds of providers."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -9,23 +9,23 @@ DETAIL_CHARACTERS = 255
 
 
 class Reason(StrEnum):
-    """Why a message did not reach its recipient. The list is closed, since reasons are names of fields; what the
-    provider itself said stands in `detail`."""
+    """The reason why a message did not reach its recipient. The list is closed, because reasons are names of fields;
+    the provider's own words are in `detail`."""
 
     MALFORMED = "malformed"  # no address of this kind
-    SUPPRESSED = "suppressed"  # a bounce or a complaint of an earlier message, or somebody's wish
+    SUPPRESSED = "suppressed"  # a bounce or a complaint of an earlier message, or a user's entry
     UNSUBSCRIBED = "unsubscribed"  # the recipient wants no more of these
     REFUSED = "refused"  # the provider does not take this content or this recipient
-    UNREGISTERED = "unregistered"  # the address is nobody's any more
+    UNREGISTERED = "unregistered"  # the address is no longer in use
     HARD_BOUNCE = "hard-bounce"  # the recipient's server says that the address will never work
-    SOFT_BOUNCE = "soft-bounce"  # the recipient's server would not take it this time
+    SOFT_BOUNCE = "soft-bounce"  # the recipient's server refused it this time
     COMPLAINT = "complaint"  # the recipient called it spam
     UNDELIVERED = "undelivered"  # the provider took it and could not deliver it
     ADDRESS_CHANGED = "address-changed"  # the recipient's row has another address by now
     UNRENDERED = "unrendered"  # with its tags filled, it is empty or too long
     GAVE_UP = "gave-up"  # not taken in any of the attempts
     EXPIRED = "expired"  # it was to be sent by an instant that has passed
-    CANCELLED = "cancelled"  # taken back before it was sent
+    CANCELLED = "cancelled"  # withdrawn before it was sent
     OTHER = "other"
 
 
@@ -39,20 +39,20 @@ ADDRESS_AT_FAULT = frozenset(
         Reason.COMPLAINT,
     }
 )
-"""The reasons for which a recipient is never tried again."""
+"""The reasons after which a recipient is never tried again."""
 
 NEVER_IN_TIME = frozenset({Reason.EXPIRED, Reason.CANCELLED, Reason.OTHER})
-"""The reasons for which a message was never called that say nothing of its recipient."""
+"""The reasons of uncalled messages that say nothing about the recipient."""
 
 
 class CallAccepted(Struct, frozen=True, tag=True):
-    """The provider has the message, and calls it `provider_id`; `""` where it does not say."""
+    """The provider has the message, under the name `provider_id`; `""` if it gives none."""
 
     provider_id: str = ""
 
 
 class CallRefused(Struct, frozen=True, tag=True):
-    """The provider has not taken it, and will not. `field` is the account's field at fault, if one is."""
+    """The provider has refused the message for good. `field` is the account's field at fault, if any."""
 
     reason: Reason = Reason.REFUSED
     detail: str = ""
@@ -60,9 +60,9 @@ class CallRefused(Struct, frozen=True, tag=True):
 
 
 class NotNow(Struct, frozen=True, tag=True):
-    """The provider has certainly not taken it, and may at another time. `too_fast` says that calls come too fast, or
-    that it asks all of them to wait: that is no fault of the message, and no attempt at it. `field` is the account's
-    field at fault, if one is: the detail then says what to set."""
+    """The provider has certainly not taken the message, and may take it later. `too_fast`: calls come too fast, or the
+    provider wants all calls to wait, so this is no attempt at the message. `field` is the account's field at fault, if
+    any: the detail then says what to set."""
 
     detail: str = ""
     too_fast: bool = False
@@ -71,14 +71,14 @@ class NotNow(Struct, frozen=True, tag=True):
 
 
 class LoginRefused(Struct, frozen=True, tag=True):
-    """The provider knows the account's secret no more; `field` as in `CallRefused`."""
+    """The provider no longer accepts the account's secret; `field` as in `CallRefused`."""
 
     detail: str = ""
     field: str = ""
 
 
 class CallUnanswered(Struct, frozen=True, tag=True):
-    """The provider may have the message, or not: nobody can tell."""
+    """The provider may or may not have the message."""
 
     detail: str = ""
 

@@ -1,8 +1,8 @@
-"""Batches of messages: what differs from the batches of other jobs.
+"""The special rules of batches of messages.
 
-Their entries in the ledger tell what was sent, so a batch goes back into its plan at any time: when its job is held,
-when an older job wants its place, or when some of its messages are to be tried again later (`not_before`). A settled
-one goes back when its job is taken up again.
+Their entries in the ledger record what was sent, so a batch can return to its plan at any time: when its job is held,
+when an older job needs its place, or when some of its messages are retried later (`not_before`). A settled batch
+returns when its job is reopened.
 """
 
 from collections import Counter
@@ -21,14 +21,14 @@ _FAILED = (MessageState.FAILED, MessageState.UNKNOWN)
 
 
 def receipt_of_entries(entries: Collection[Message]) -> Receipt:
-    """The receipt of the messages of a batch, in the words of all jobs: `unknown` ones count as failed, invalid ones as
+    """The receipt of a batch's messages, in the words of all jobs: `unknown` ones count as failed, invalid ones as
     skipped."""
     reasons = Counter(str(entry.reason) for entry in entries if entry.reason)
     return receipt_of_states(Counter(entry.state.value for entry in entries), reasons)
 
 
 def receipt_of_states(states: Mapping[str, int], reasons: dict[str, int]) -> Receipt:
-    """The same from how many messages stand in each state, and why."""
+    """The same receipt from the counts of states and reasons."""
     unknown = states.get(MessageState.UNKNOWN, 0)
     return Receipt(
         sent=sum(states.get(state, 0) for state in _SENT),

@@ -1,8 +1,8 @@
-"""Blocks: the instants of a quick account, dealt out to several workers at once.
+"""Blocks: instants of a fast account, divided among several workers.
 
 A worker that cannot make all of an account's calls takes some of the columns of a block. If there are eight columns,
-each is every eighth instant. Others take the columns that are left, for as long as their instants are ahead. So several
-workers call at the same time, each at instants of its own, and all instants are as far apart as ever.
+each is every eighth instant. Other workers take the remaining columns, while their instants are ahead. So several
+workers call at the same time, each at different instants, and the intervals between calls stay the same.
 """
 
 from msgspec import Struct
@@ -11,12 +11,12 @@ from msgspec.structs import replace
 _SECOND = 1_000_000
 _COLUMN_RATE = 320
 _FEWEST_COLUMNS, _MOST_COLUMNS = 8, 32
-# In this order columns are taken, so that those of one worker are far apart: 0, 16, 8, 24 and so on.
+# Columns are taken in this order, so that those of one worker are far apart: 0, 16, 8, 24 and so on.
 _SPREAD = tuple(sum(1 << (4 - bit) for bit in range(5) if place >> bit & 1) for place in range(_MOST_COLUMNS))
 
 
 def width_of(interval_us: int) -> int:
-    """How many columns a block has, so that each is a rate that any worker keeps up with: 8, 16 or 32."""
+    """The number of columns of a block (8, 16 or 32), so that any worker can keep up with one column."""
     width = _FEWEST_COLUMNS
     while width < _MOST_COLUMNS and width * interval_us * _COLUMN_RATE < _SECOND:
         width *= 2
@@ -24,8 +24,8 @@ def width_of(interval_us: int) -> int:
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """`rows` of as many instants as there are columns. The first is at `first_us`, and each comes `interval_us` behind
-    the one before. `taken` has a bit for each column that a worker holds."""
+    """`rows` of instants, one for each column. The first instant is at `first_us`, and the interval is `interval_us`.
+    `taken` has a bit for each column that a worker holds."""
 
     first_us: int
     interval_us: int
@@ -34,22 +34,20 @@ class Block(Struct, frozen=True, kw_only=True):
 
     @property
     def width(self) -> int:
-        """How many columns it has."""
         return width_of(self.interval_us)
 
     @property
     def row_us(self) -> int:
-        """How far two instants of one column are apart."""
+        """The interval between two instants of one column."""
         return self.width * self.interval_us
 
     @property
     def last_us(self) -> int:
-        """Its last instant."""
         return self.first_us + self.rows * self.row_us - self.interval_us
 
     def take(self, wanted: int, count: int, *, from_us: int) -> tuple["Block", "Columns"] | None:
-        """Up to `wanted` of the columns that are left, from the first row that begins then or later, and no more than
-        `count` instants need."""
+        """Up to `wanted` free columns, from the first row at or after `from_us`, and no more than `count` instants
+        need."""
         free = [column for column in _SPREAD if column < self.width and not self.taken >> column & 1]
         over = max(-(-(from_us - self.first_us) // self.row_us), 0)
         if not free or over >= self.rows:
@@ -62,7 +60,7 @@ class Block(Struct, frozen=True, kw_only=True):
 
 
 class Columns(Struct, frozen=True):
-    """These columns of a block, from a row that begins at `first_us`."""
+    """Columns of a block, from the row at `first_us` on."""
 
     first_us: int
     interval_us: int
@@ -76,10 +74,9 @@ class Columns(Struct, frozen=True):
 
     @property
     def spacing_us(self) -> int:
-        """How far these instants are apart, on average."""
+        """The average interval of these instants."""
         return width_of(self.interval_us) * self.interval_us // len(self.columns)
 
     @property
     def count(self) -> int:
-        """How many instants these are."""
         return self.rows * len(self.columns)

@@ -1,4 +1,4 @@
-"""By what a message reaches its recipient, which says how an address is read."""
+"""The ways by which messages reach recipients; they decide how addresses are read."""
 
 from enum import StrEnum
 
@@ -9,4 +9,4 @@ class Channel(StrEnum):
     MAIL = "mail"  # a mailbox: name@example.com
     SMS = "sms"  # a phone number in the form of E.164: +6591234567
     PUSH = "push"  # the token of a device
-    OTHER = "other"  # whatever the provider calls its recipients
+    OTHER = "other"  # the provider's own kind of address

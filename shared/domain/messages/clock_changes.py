@@ -1,7 +1,7 @@
-"""The change of a pace when another clock counts, as after an election. Instants of the old one mean nothing then.
+"""The change of a pace to another clock, for example after an election. Instants of the old clock mean nothing then.
 
-The process that sees it first has everybody wait until all grants of the old clock are over (`adopt`). A pause that the
-provider asked for is kept, since it does not know our clocks.
+The first process that sees the new clock makes all workers wait until the grants of the old clock are over (`adopt`). A
+pause that the provider asked for is kept, because it does not depend on the database's clock.
 """
 
 from shared.domain.messages.pacing import (
@@ -18,15 +18,15 @@ from shared.domain.messages.pacing import (
 _SECOND = 1_000_000
 _CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
 _FARTHEST_EVER_US = FARTHEST_US + FIRST_IN_LINE_US + _SECOND
-"""No clock has been read that is so far ahead of the same clock now."""
+"""A pace has no instants further ahead than this of its own clock's present time."""
 
 
 def is_of_another_clock(pace: Pace, *, clock: str, rate: float, now_us: int, guard: PaceGuard) -> bool:
-    """Whether the pace is not told by this clock, which reads `now_us`. It is not, either, where it tells of instants
-    that cannot have come yet: then a clock of this name was ahead, and was put right while nobody looked."""
+    """Whether the pace belongs to another clock than this one, which reads `now_us`. That includes a pace with
+    impossible future instants: a clock of this name was ahead, and was corrected unnoticed."""
     if pace.clock != clock:
         return True
-    # Whoever adopted the clock may have had any share of the rate.
+    # The process that adopted the clock may have used any share of the rate.
     change_us = max(_CHANGE_OF_CLOCK_US, 2 * interval_us(rate * SMALLEST_SHARE, guard))
     return (
         max(pace.last_us, pace.slowed_us) > now_us + _FARTHEST_EVER_US
@@ -36,9 +36,9 @@ def is_of_another_clock(pace: Pace, *, clock: str, rate: float, now_us: int, gua
 
 
 def adopt(pace: Pace, *, clock: str, rate: float, now_us: int, guard: PaceGuard) -> Pace:
-    """The pace by another clock, which reads `now_us`. Nothing begins before all that was granted by the old one is
-    over, and one interval more; at once, where nothing ever was. A pause that the provider asked for goes on: what is
-    left of it by the new clock, and never more than it was."""
+    """The pace by another clock, which reads `now_us`. The first call waits until all grants of the old clock are over,
+    and one more interval; not at all if there were none. A pause of the provider's keeps at most its length, and ends
+    at its old instant if that comes first by the new clock."""
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
     pause_us = min(max(pace.hold_until_us - pace.slowed_us, 0), LONGEST_PAUSE_US)
     return Pace(

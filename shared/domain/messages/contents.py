@@ -1,7 +1,7 @@
-"""The content of messages once their tags are filled, and whether an account can send it.
+"""The content of messages with filled tags, and whether an account can send it.
 
-Previews, dry runs, single sends and sending all ask here, so they judge alike. Templates, whose tags are not filled
-yet, are judged by `ProviderKind.check_content`.
+Previews, dry runs, single sends and sending all use these rules, so they agree. `ProviderKind.check_content` judges
+templates, whose tags are not filled yet.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ SMS_RULE = f"an SMS needs 1 to {SMS_CHARACTERS:,} characters"
 SUBJECT_RULE = "a mail needs a subject"
 MAIL_RULE = "a mail needs text, html or both"
 PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES = 4_096, 5_120
-"""The most that APNs takes, and FCM as `data`."""
+"""The limits of APNs, and of FCM for `data`."""
 
 _TAKE_ANYTHING = frozenset({"http", "sandbox"})
 _TOO_LARGE = "the message would be too large"
@@ -27,7 +27,7 @@ _CHARACTERS_TOGETHER = 256 * 1024
 
 
 def content_flaw(content: Mapping[str, Any], credential: Credential) -> str:
-    """Why the account cannot send this; `""` where it can, as far as that can be told before it is asked."""
+    """The reason why the account cannot send this content; `""` if none is known before the call."""
     match credential.kind:
         case "twilio" if content.get("contentSid"):
             return variables_flaw(content.get("contentVariables", {}))
@@ -49,7 +49,7 @@ def content_flaw(content: Mapping[str, Any], credential: Credential) -> str:
 
 
 def variables_flaw(variables: Any) -> str:
-    """Why these cannot fill a content template of Twilio's; `""` where they can."""
+    """The reason why these values cannot fill a content template of Twilio's; `""` if they can."""
     if not isinstance(variables, dict):
         return "contentVariables must be an object whose values are texts"
     for name, value in variables.items():
@@ -61,8 +61,8 @@ def variables_flaw(variables: Any) -> str:
 def find_flaws(
     texts: MessageTexts, columns: Mapping[str, TextColumn], lengths: Sequence[int], credential: Credential
 ) -> Iterator[dict[int, str]]:
-    """Why messages cannot be sent, by their places. They are made of these columns, and have these lengths
-    (`MessageTexts.measure`). It is told group by group: all of a batch would take much memory and long."""
+    """The reasons why messages cannot be sent, by their places. The messages are made of these columns, and have these
+    lengths (`MessageTexts.measure`). They come in groups: all of a batch would take much memory and time."""
     yield {place: _TOO_LARGE for place, length in enumerate(lengths) if length > MAX_BODY_CHARACTERS}
     if credential.kind in _TAKE_ANYTHING:
         return
@@ -76,7 +76,7 @@ def find_flaws(
 
 def ends_of_groups(lengths: Sequence[int]) -> Iterator[int]:
     """The places that split messages of these lengths into groups of neighbours to render together, from 0 to the end.
-    A group has a few messages of not too many characters together, or a single message."""
+    A group has a limited number of messages and characters, or a single message."""
     yield 0
     first, characters = 0, 0
     for place, length in enumerate(lengths):

@@ -1,7 +1,5 @@
-"""A preview of a job's messages: its recipients, counted as far as there is time, and samples of what they would get.
-
-A sample has the values of the first row. A tag that nothing fills stays.
-"""
+"""A preview of a job's messages: a count of recipients, as far as time allows, and samples. A sample has the values of
+the first row; unfilled tags stay."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -19,16 +17,15 @@ SHOWN_SAMPLES = 20
 SHOWN_BYTES = 64 * 1024
 LOCALES = 1_000
 ADDRESSES = 1_000_000
-"""How many addresses a preview compares without case."""
+"""Maximum addresses that a preview compares without case."""
 
 
 class RecipientCount(Struct, frozen=True, kw_only=True):
-    """The counts of an audience: so many `recipients` would be called. The others are `malformed` ones, those who are
-    `suppressed`, those whose message is `unrendered` since it would be empty or too long, and rows that are `repeated`.
-    `scanned` of `total` was looked at, in bytes of a file or keys of a table; `exact` says that this was all. `columns`
-    are its names, once known, and `first` the values that the first row's message needs. `locales` counts rows by
-    their locale as it is written, for the first `LOCALES` of them. `differ_in_case` counts mail addresses that equal an
-    earlier one but for case."""
+    """The counts of an audience. `recipients` would be called. The others are `malformed`, `suppressed`, `unrendered`
+    (an empty or too long message) or `repeated` rows. `scanned` of `total` were read, in bytes of a file or keys of a
+    table; `exact`: that was all. `columns` are the names, once known, and `first` the values for the first row's
+    message. `locales` counts rows by their locale as written, for the first `LOCALES` of them. `differ_in_case` counts
+    mail addresses that equal an earlier one except for case."""
 
     recipients: int = 0
     malformed: int = 0
@@ -45,13 +42,13 @@ class RecipientCount(Struct, frozen=True, kw_only=True):
 
     @property
     def planned(self) -> int:
-        """How many messages were counted: those who are never called count as messages, too."""
+        """The number of counted messages, with those that are never called."""
         return self.recipients + self.malformed + self.suppressed + self.unrendered
 
     def with_part(
         self, *, rows: int, malformed: int, suppressed: int, unrendered: int = 0, repeated: int, scanned: int
     ) -> "RecipientCount":
-        """This and what was found in the next rows, which end there."""
+        """These counts plus those of the next rows, up to `scanned`."""
         return replace(
             self,
             recipients=self.recipients + rows - malformed - suppressed - unrendered - repeated,
@@ -63,14 +60,14 @@ class RecipientCount(Struct, frozen=True, kw_only=True):
         )
 
     def estimate(self, found: int) -> int | None:
-        """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""
+        """The estimated total if `found` are in the scanned part; `None` if nothing was scanned."""
         if self.exact:
             return found
         return round(found * max(self.total, self.scanned) / self.scanned) if self.scanned else None
 
 
 def warn_of(counted: RecipientCount, templates: Sequence[Template], *, locale: str) -> list[Notice]:
-    """Notices about who would get the messages, as far as that was counted; `locale` is the job's."""
+    """Notices about the recipients, as far as they were counted; `locale` is the job's."""
     notices = []
     places = next(iter(places_by_locale(templates).values()), {})
     others = {known: rows for known, rows in counted.locales.items() if known and not find_locale(known, places)}
@@ -89,7 +86,7 @@ def warn_of(counted: RecipientCount, templates: Sequence[Template], *, locale: s
 
 
 class MessageSample(Struct, frozen=True):
-    """The message that the template of one locale makes, and its size as JSON; no `content` where it is too long."""
+    """The message from the template of one locale, and its size as JSON; no `content` if it is too long."""
 
     locale: str
     size: int
@@ -104,8 +101,8 @@ def sample_messages(
     columns: Collection[str],
     first: Mapping[str, str],
 ) -> list[MessageSample]:
-    """A sample for each of the first `SHOWN_SAMPLES` locales, filled with the values of the `first` row. It begins with
-    that of recipients whose own locale has no template."""
+    """A sample for each of the first `SHOWN_SAMPLES` locales, with the values of the `first` row. The default locale
+    comes first."""
     places = next(iter(places_by_locale(templates).values()), {})
     default = find_locale(locale, places)
     shown = sorted(places, key=lambda known: (known != default, known))[:SHOWN_SAMPLES]

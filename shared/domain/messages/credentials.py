@@ -1,11 +1,11 @@
-"""Credentials: provider accounts, by which jobs send messages.
+"""Credentials: the provider accounts of jobs.
 
     active ──operator──> suspended ──operator──> active
     active ──the provider refuses the login──> rejected ──new secret, operator──> active
-                                                  └──operator──> suspended
+                                                    └──operator──> suspended
 
-A credential belongs to an app, and may be shared with others, which use it and do not change it. Its rate holds for all
-who use it together. Only an active one sends; the jobs of another wait.
+A credential belongs to an app and may be shared with others, which use it but cannot change it. Its rate holds for all
+of them together. Only an active credential sends; jobs of others wait.
 """
 
 import re
@@ -26,7 +26,7 @@ from shared.domain.messages.places import Places
 from shared.domain.transitions import sources
 
 CREDENTIALS_OF_AN_APP = 100
-"""The most that an app may have."""
+"""Maximum for an app."""
 
 SMALLEST_RATE, LARGEST_RATE = 0.01, 10_000.0
 DEFAULT_RATE = 50.0
@@ -55,17 +55,16 @@ class CredentialStatus(StrEnum):
     """Whether a credential sends."""
 
     ACTIVE = "active"
-    SUSPENDED = "suspended"  # somebody has stopped it
-    REJECTED = "rejected"  # the provider knows its secret no more
+    SUSPENDED = "suspended"  # an operator has stopped it
+    REJECTED = "rejected"  # the provider no longer accepts its secret
 
     @property
     def sends(self) -> bool:
-        """Whether messages leave by a credential that stands so."""
         return self is CredentialStatus.ACTIVE
 
     @property
     def is_news(self) -> bool:
-        """Whether somebody is to be told, as nobody of the app has done this."""
+        """Whether a mail is due, because no user of the app caused the change."""
         return self is CredentialStatus.REJECTED
 
 
@@ -77,21 +76,21 @@ CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] =
 
 
 class SendOrder(StrEnum):
-    """Which of a credential's jobs goes first."""
+    """The order of a credential's jobs."""
 
-    AGE = "age"  # the oldest
-    SHARES = "shares"  # the one that has had least for its share
+    AGE = "age"  # the oldest first
+    SHARES = "shares"  # the job with the smallest used share first
 
 
 class OnUnknown(StrEnum):
     """The treatment of a message that the provider may or may not have."""
 
-    HOLD = "hold"  # nothing, until somebody asks for it
+    HOLD = "hold"  # nothing, until a user asks for it
     RETRY = "retry"  # it is sent again
 
 
 class SendRetry(Struct, frozen=True, kw_only=True):
-    """How often a message is attempted that the provider does not take now, and the pauses between: from
+    """The attempts at a message that the provider does not take now, and the pauses between them: from
     `first_delay_seconds`, growing by `factor` up to `cap_seconds`."""
 
     attempts: int = 3
@@ -108,11 +107,9 @@ class SendRetry(Struct, frozen=True, kw_only=True):
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """A provider account. `fields` are its kind's own, `secret` is sealed and opens for this id alone, `""` where the
-    kind needs none. A message to `test_recipient` shows whether it works: `test_content`, or what suits its channel.
-
-    `why` says why it does not send, `version` grows with every change that somebody makes.
-    """
+    """A provider account. `fields` belong to its kind. `secret` is sealed for this id alone; `""` if the kind needs
+    none. A message with `test_content`, or a default for the channel, to `test_recipient` shows whether it works. `why`
+    explains a status that does not send. `version` grows with every change of a user."""
 
     id: str
     app_id: str
@@ -137,37 +134,35 @@ class Credential(Struct, frozen=True, kw_only=True):
     version: int = 1
 
     def __repr__(self) -> str:
-        """Nothing that may be secret or personal: this ends in logs."""
+        """No secret or personal data, because logs contain it."""
         return f"Credential({self.id}, {self.name!r}, {self.kind!r}, {self.status.value})"
 
     @property
     def sends(self) -> bool:
-        """Whether its messages may leave now."""
         return self.status.sends
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the provider has refused its login."""
         return self.status is CredentialStatus.REJECTED
 
     @property
     def usable_by(self) -> tuple[str, ...]:
-        """The ids of the apps whose jobs may name it."""
+        """The ids of the apps whose jobs may use it."""
         return (self.app_id, *(app_id for app_id in self.shared_with if app_id != self.app_id))
 
     @property
     def sealed_by(self) -> str:
-        """The name of the key that its secret was sealed under, `""` where it has no secret."""
+        """The name of the key that sealed its secret; `""` without a secret."""
         return self.secret.partition(".")[2].partition(".")[0]
 
     def with_rate(self, rate: float) -> "Credential":
-        """At another rate. The most calls in flight follow it, where they were what suits the rate."""
+        """With another rate. `max_in_flight` follows if it was the default of the old rate."""
         if self.max_in_flight != default_max_in_flight(self.rate):
             return replace(self, rate=rate)
         return replace(self, rate=rate, max_in_flight=default_max_in_flight(rate))
 
     def with_secret(self, fields: dict[str, Any], secret: str, fingerprint: str) -> "Credential":
-        """With another secret, by which the provider lets it in: so one that was rejected sends again."""
+        """With a new, accepted secret: a rejected credential sends again."""
         known = replace(self, fields=fields, secret=secret, fingerprint=fingerprint)
         if self.status is not CredentialStatus.REJECTED:
             return known
@@ -175,8 +170,8 @@ class Credential(Struct, frozen=True, kw_only=True):
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """The fields that change with every grant or that grants go by. `pace` and `places` are stored together, by
-    compare-and-set on `pace.seq`: who changes either raises it."""
+    """The fields that grants change or depend on. `pace` and `places` are stored together, by compare-and-set on
+    `pace.seq`: every change of either raises it."""
 
     pace: Pace
     places: Places
@@ -187,28 +182,26 @@ class Traffic(Struct, frozen=True, kw_only=True):
 
     @property
     def flows(self) -> bool:
-        """Whether messages may leave now."""
         return self.status is CredentialStatus.ACTIVE
 
 
 def default_rate(kind: str) -> float:
-    """The rate of a credential of this kind that names none."""
+    """The default rate of this kind."""
     return DEFAULT_RATES.get(kind, DEFAULT_RATE)
 
 
 def default_max_in_flight(rate: float) -> int:
-    """The most calls in flight at this rate, where none are named: as many as a provider needs that takes half a
-    second."""
+    """The default limit of calls in flight at this rate, for a provider that takes half a second."""
     return max(_FEWEST_IN_FLIGHT, min(ceil(rate / 2), _USUAL_MOST_IN_FLIGHT))
 
 
 def default_on_unknown(channel: Channel) -> OnUnknown:
-    """The fate of unknown messages where nobody says. A push that comes twice replaces itself on the device."""
+    """The default treatment of unknown messages. A repeated push replaces the first on the device."""
     return OnUnknown.RETRY if channel is Channel.PUSH else OnUnknown.HOLD
 
 
 def check_credential(credential: Credential) -> None:
-    """Raise `Invalid` for the first field that breaks its rule; those of its kind are the kind's to check."""
+    """Raise `Invalid` for the first field that breaks its rule; the kind checks its own fields."""
     if _NAME.fullmatch(credential.name) is None:
         raise Invalid(f"a credential's name is {NAME_RULE}", field="name", value=credential.name)
     _check_size(credential.fields, "fields")
@@ -220,8 +213,7 @@ def check_credential(credential: Credential) -> None:
 
 
 def check_secret(secret: Mapping[str, str]) -> None:
-    """Raise `Invalid` where this is too much for a secret, or names its parts as no kind does. It shows nothing of
-    it."""
+    """Raise `Invalid` if the secret is too large or has an invalid name of a part. The error shows nothing of it."""
     if len(secret) > SECRET_PARTS:
         raise Invalid(f"a secret has at most {SECRET_PARTS} parts", field="secret")
     for name, text in secret.items():
@@ -234,14 +226,14 @@ def check_secret(secret: Mapping[str, str]) -> None:
 
 
 def check_sends(credential: Credential) -> None:
-    """Raise `Conflict` where nothing new can be sent by this credential."""
+    """Raise `Conflict` if the credential does not send."""
     if not credential.sends:
         reason = f": {credential.why}" if credential.why else ""
         raise Conflict(f"the credential {credential.name} is {credential.status.value}{reason}", field="credential")
 
 
 def check_move(credential: Credential, to: CredentialStatus) -> None:
-    """Raise `Conflict` where this status cannot follow."""
+    """Raise `Conflict` if this status cannot follow."""
     if credential.status not in sources(CREDENTIAL_TRANSITIONS, to):
         raise Conflict(f"the credential is {credential.status.value}", field="status", value=credential.status.value)
 
@@ -268,7 +260,7 @@ def _trial_push(kind: str, text: str) -> dict[str, Any]:
 
 def _check_number(number: float, least: float, most: float, *, field: str, rule: str) -> None:
     if not (isfinite(number) and least <= number <= most):
-        # JSON knows no other numbers, and a problem document is JSON.
+        # JSON has no other numbers, and a problem document is JSON.
         raise Invalid(f"{field} is {rule}", field=field, value=number if isfinite(number) else None)
 
 

@@ -14,8 +14,8 @@ _TYPES = {
 
 
 def message_event(before: Message | None, after: Message) -> OwnEvent | None:
-    """The event of a change that brings a message to delivered, read, failed or unknown, or from unknown to sent;
-    otherwise `None`. A first `sent` has no event: the totals of the job count it."""
+    """The event of a change to delivered, read, failed or unknown, or from unknown to sent; otherwise `None`. A first
+    `sent` has no event: the job's totals count it."""
     was = None if before is None else before.state
     is_settled = was is MessageState.UNKNOWN and after.state is MessageState.SENT
     kind = "message.sent" if is_settled else _TYPES.get(after.state)

@@ -1,6 +1,6 @@
-"""How a job that sends messages stands, counted from its ledger, and when its messages will leave.
+"""The figures of a message job from its ledger, and the forecast of its messages.
 
-A planned message that stands nowhere in the ledger is `unsent`. So the states always add up to what is planned.
+A planned message without an entry in the ledger is `unsent`, so the states always add up to the planned messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ _COUNTED = tuple(state for state in MessageState if state is not MessageState.UN
 
 
 class MessageCounts(Struct, frozen=True, kw_only=True):
-    """The messages of a job: so many are `planned`, and the tally of the ledger at the same moment, in this `round` of
-    the job. `duplicates` are rows that repeat one before them; they are not planned."""
+    """The messages of a job: the `planned` ones, and the ledger's tally at the same moment, in this `round` of the job.
+    `duplicates` are rows that repeat an earlier one; they are not planned."""
 
     planned: int = 0
     duplicates: int = 0
@@ -29,34 +29,32 @@ class MessageCounts(Struct, frozen=True, kw_only=True):
 
     @property
     def by_state(self) -> dict[str, int]:
-        """How many stand in each state, but for `unsent`."""
+        """The counts of all states but `unsent`."""
         return {state.value: self.tally.get(state.value, 0) for state in _COUNTED}
 
     @property
     def unsent(self) -> int:
-        """How many nobody has called."""
         return max(self.planned - sum(self.by_state.values()), 0)
 
     @property
     def repeated(self) -> int:
-        """How many second calls there were of messages whose first one may have succeeded."""
+        """The number of second calls of messages whose first call may have succeeded."""
         return self.tally.get(REPEATED, 0)
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Why messages stand where they stand."""
         found = {name.removeprefix(_REASONS): count for name, count in self.tally.items() if name.startswith(_REASONS)}
         return {reason: count for reason, count in found.items() if count}
 
     @property
     def receipt(self) -> Receipt:
-        """The same in the words of all jobs. It accounts for all messages but `unsent` and `sending` ones."""
+        """The same in the words of all jobs, without `unsent` and `sending` messages."""
         return receipt_of_states(self.by_state, self.reasons)
 
 
 class Ahead(Struct, frozen=True):
-    """The work before a job, or beside it: so many `jobs` with so many unsent `messages`, and the `rate` that is left
-    for the job, in messages a second; 0 where its credential does not send."""
+    """The `jobs` before or beside a job, their unsent `messages`, and the `rate` left for the job in messages a second;
+    0 if its credential does not send."""
 
     jobs: int = 0
     messages: int = 0
@@ -64,8 +62,7 @@ class Ahead(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """When a job begins to send, in seconds, and when it ends; `None` where nobody can tell. So many messages of so
-    many jobs go first."""
+    """The seconds until a job sends, and the time of its end; `None` if unknown. `messages` of `jobs` go first."""
 
     jobs: int = 0
     messages: int = 0
@@ -74,7 +71,7 @@ class Forecast(Struct, frozen=True):
 
 
 def counted_states() -> Sequence[str]:
-    """The names of the states of messages in a tally; those that are `unsent` are counted nowhere."""
+    """The names of the states in a tally; `unsent` is not counted."""
     return [state.value for state in _COUNTED]
 
 
@@ -90,7 +87,7 @@ def moves_on(job: Job) -> bool:
 
 
 def forecast(job: Job, counts: MessageCounts, ahead: Ahead, *, now: datetime) -> Forecast:
-    """When the job begins and ends, if all goes on as it does now."""
+    """The start and end of the job at the present rate."""
     if not moves_on(job):
         return Forecast()
     if ahead.rate <= 0:
@@ -104,5 +101,5 @@ def forecast(job: Job, counts: MessageCounts, ahead: Ahead, *, now: datetime) ->
 
 
 def share_of(own: int, others: Mapping[str, int]) -> float:
-    """The part of a credential's rate that a job with this share gets beside the others."""
+    """The part of a credential's rate for a job with the share `own` beside the others."""
     return own / (own + sum(others.values()))

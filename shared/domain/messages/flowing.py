@@ -1,4 +1,4 @@
-"""How a credential stands at a moment: how fast it sends, what bounds it, and what waits for it."""
+"""The standing of a credential at a moment: its rate, its limit, and its queue."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ _QUIET_US = 2_000_000
 
 
 class WaitingJob(Struct, frozen=True):
-    """An open job by a credential: `since` when it may send, and whether it `runs`."""
+    """An open job of a credential: `since` when it may send, and whether it `runs`."""
 
     key: str
     since: datetime
@@ -22,8 +22,8 @@ class WaitingJob(Struct, frozen=True):
 
 
 class CredentialQueue(Struct, frozen=True, kw_only=True):
-    """The work that waits for a credential: so many open `jobs`, with so many `messages` that nobody has called. The
-    `held` ones belong to jobs that do not run now. The oldest of the others waits since `oldest`."""
+    """The queue of a credential: its open `jobs` and their uncalled `messages`. The `held` ones belong to jobs that do
+    not run now. The oldest of the others has waited since `oldest`."""
 
     jobs: int = 0
     messages: int = 0
@@ -32,8 +32,8 @@ class CredentialQueue(Struct, frozen=True, kw_only=True):
 
 
 class CredentialStanding(Struct, frozen=True, kw_only=True):
-    """How a credential stands. `limited_by` is `None` for one that sends nothing; `hold_until` where the provider has
-    asked for no pause."""
+    """The standing of a credential. `limited_by` is `None` if it sends nothing; `hold_until` is `None` without a pause
+    of the provider's."""
 
     effective_rate: float
     limited_by: Limit | None
@@ -42,7 +42,7 @@ class CredentialStanding(Struct, frozen=True, kw_only=True):
 
 
 def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> CredentialQueue:
-    """The queue of these jobs; `unsent` tells how many messages of each job wait."""
+    """The queue of these jobs; `unsent` has the uncalled messages of each."""
     left = {job.key: unsent.get(job.key, 0) for job in jobs}
     return CredentialQueue(
         jobs=len(jobs),
@@ -53,7 +53,7 @@ def queue_of(jobs: Sequence[WaitingJob], unsent: Mapping[str, int]) -> Credentia
 
 
 def standing_at(traffic: Traffic, queue: CredentialQueue, now: datetime) -> CredentialStanding:
-    """How the credential stands with this queue."""
+    """The standing of the credential with this queue."""
     now_us, hold = ms(now) * 1_000, from_ms(-(-traffic.pace.hold_until_us // 1_000))
     return CredentialStanding(
         effective_rate=effective_rate(traffic.pace, traffic.rate, now_us) if traffic.flows else 0.0,
@@ -64,7 +64,7 @@ def standing_at(traffic: Traffic, queue: CredentialQueue, now: datetime) -> Cred
 
 
 def _limit_at(traffic: Traffic, queue: CredentialQueue, now_us: int) -> Limit:
-    """The limit that bounds it. The limits that its workers tell count for as long as their places do."""
+    """The present limit. The limits that workers report count while their places do."""
     if queue.messages == queue.held:
         return Limit.WORK
     pace, told = traffic.pace, _told_by(drop_expired(traffic.places, now_us))

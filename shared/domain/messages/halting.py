@@ -1,4 +1,4 @@
-"""When a job's messages bounce so often that it is held."""
+"""The rule that holds a job whose messages bounce too often."""
 
 from collections.abc import Mapping
 
@@ -27,13 +27,12 @@ _NEVER_CALLED = (
 
 
 class Bounces(Struct, frozen=True):
-    """How many messages of a job bounced or were refused, and how many the provider has answered: `outcomes`."""
+    """The messages of a job that bounced or were refused, and those that the provider answered (`outcomes`)."""
 
     bounced: int = 0
     outcomes: int = 0
 
     def without(self, earlier: "Bounces") -> "Bounces":
-        """The bounces and outcomes since then."""
         return Bounces(self.bounced - earlier.bounced, self.outcomes - earlier.outcomes)
 
 
@@ -45,5 +44,5 @@ def count_bounces(tally: Mapping[str, int]) -> Bounces:
 
 
 def is_to_be_held(counted: Bounces, halt: Halt) -> bool:
-    """Whether these are too many."""
+    """Whether the bounces exceed the limits of `halt`."""
     return counted.bounced > halt.minimum and counted.bounced > halt.share * counted.outcomes

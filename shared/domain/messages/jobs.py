@@ -1,5 +1,4 @@
-"""Jobs that send messages: what they have besides what all jobs have (`Job.options`), and when each of their messages
-is due."""
+"""The options of message jobs (`Job.options`), and the due times of their messages."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -27,19 +26,19 @@ MESSAGE_JOB_TRANSITIONS = JOB_TRANSITIONS | {
     JobStatus.COMPLETED: frozenset({JobStatus.RUNNING}),
     JobStatus.STOPPED: frozenset({JobStatus.RUNNING}),
 }
-"""Such a job may be taken up again after its end."""
+"""Unlike other jobs, these may be reopened after their end."""
 
 
 class Duplicates(StrEnum):
-    """The treatment of a recipient who stands in an audience several times."""
+    """The treatment of a recipient that occurs in an audience several times."""
 
     ONCE = "once"  # one message
     EACH = "each"  # a message each time
 
 
 class Halt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A job is held once more than `minimum` of its messages, and more than this `share` of those that the provider has
-    answered, have bounced or were refused."""
+    """A job is held if more than `minimum` of its messages, and more than this `share` of the answered ones, have
+    bounced or were refused."""
 
     share: float = 0.1
     minimum: int = 10
@@ -48,11 +47,10 @@ class Halt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class MessageOptions(Struct, frozen=True, kw_only=True):
     """The options of a job that sends messages.
 
-    Its recipients stand in the column `recipient_column`, and their addresses are of this `channel`; phone numbers
-    without a country are of `default_region`. Those without a template in their own locale get that of `locale`.
-    `list` names what one can unsubscribe from; what is `transactional` reaches those too who have. A batch has
-    `batch_size` recipients. There must be no more than `max_recipients`, where it is not 0. A `dry_run` counts what it
-    would send, and calls nobody.
+    The column `recipient_column` has addresses of this `channel`; phone numbers without a country belong to
+    `default_region`. Recipients whose own locale has no template get that of `locale`. Recipients can unsubscribe from
+    `list`, but still get `transactional` messages. A batch has `batch_size` recipients. `max_recipients` is a limit
+    unless it is 0. A `dry_run` counts its messages and calls no provider.
     """
 
     channel: Channel
@@ -71,8 +69,7 @@ class MessageOptions(Struct, frozen=True, kw_only=True):
 
 
 def check_options(options: MessageOptions) -> None:
-    """Raise `Invalid` for the first field that breaks its rule; those with types of their own have checked
-    themselves."""
+    """Raise `Invalid` for the first field that breaks its rule; fields with types of their own are checked already."""
     if not options.recipient_column or len(options.recipient_column) > MAX_NAME_CHARACTERS:
         raise _invalid("recipientColumn", f"the name of a column, of up to {MAX_NAME_CHARACTERS} characters", None)
     if not 1 <= options.share <= LARGEST_SHARE:
@@ -84,12 +81,12 @@ def check_options(options: MessageOptions) -> None:
 
 
 def default_halt(channel: Channel) -> Halt | None:
-    """When a job is held where nobody says. Only mail has bounces that a reputation depends on."""
+    """The default limit. Only mail has bounces that a reputation depends on."""
     return Halt() if channel is Channel.MAIL else None
 
 
 def default_column(kind: str) -> str:
-    """The column of the recipients where nobody names one, for this kind of provider."""
+    """The default column of recipients for this kind of provider."""
     return "token" if kind in _SENDING_TO_TOKENS else "recipient"
 
 
@@ -105,26 +102,26 @@ def _invalid(field: str, rule: str, value: object) -> Invalid:
 
 
 class Resending(Struct, frozen=True):
-    """Which messages a job sends that was taken up again: those in these states that an earlier round left so."""
+    """The messages that a reopened job sends: those in these states that an earlier round left."""
 
     round: int = 0
     states: frozenset[MessageState] = frozenset()
 
 
 def options_of(job: Job) -> MessageOptions:
-    """The options of a job that sends messages."""
+    """The options of a message job."""
     return msgspec.convert(job.options, MessageOptions)
 
 
 def options_as_fields(options: MessageOptions) -> dict[str, Any]:
-    """The fields that `options_of` reads."""
+    """The inverse of `options_of`."""
     fields: dict[str, Any] = msgspec.to_builtins(options)
     return fields
 
 
 def due_at(message: Message | None, resending: Resending, retry: SendRetry, *, now: datetime) -> datetime | None:
-    """When the message may be called: now, or later where it was refused for a moment or somebody else may still be at
-    it; `None` for one that is not to be called at all."""
+    """The time at which the message may be called: now, or later if it was refused for a moment or another worker may
+    still call it; `None` if it must not be called."""
     if message is not None and message.state is MessageState.SENDING:
         return message.until or now
     if not is_to_be_sent(message, round=resending.round, states=resending.states):

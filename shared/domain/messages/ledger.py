@@ -1,18 +1,17 @@
-"""The ledger: what is known of each message, and how that may change.
+"""The ledger: the state of each message, and its moves.
 
     unsent ──write ahead──> sending ──answer──> sent ──> delivered ──> read
-      ^                        │ └──no answer, or a death──> unknown ──late answer, callback──> ...
-      └────── not now ─────────┘
+     ^                        │ └──no answer, or a death──> unknown ──late answer, callback──> ...
+     └────── not now ─────────┘
     failed, invalid: from an answer, or from a callback, at any time
 
 A message without an entry is `unsent`. Three things change an entry:
-
-- **an answer** to a call: it counts where the entry is `sending` or `unknown`, and only for its own attempt;
+- **an answer** to a call: it counts if the entry is `sending` or `unknown`, and only for its own attempt;
 - **a callback** of the provider: it only ever raises the rank. So it may overtake the answer, come twice, and come in
-  any order. For an earlier attempt only good news counts;
-- **recovery**, where the process that called is gone: `unknown`, or `unsent` again where a repeat does no harm.
+any order. For an earlier attempt only good news counts;
+- **recovery** after the death of the calling process: `unknown`, or `unsent` again if a repeat does no harm.
 
-In the end an entry is **redacted**: it forgets its recipient and what the provider said, for good, unless it is called
+In the end an entry is **redacted**: it loses its recipient and the provider's words for good, unless it is called
 again. It counts as before.
 
 A *tally* counts the entries of a batch by state. A change of entries adds the difference (`difference`) in the same
@@ -44,11 +43,11 @@ from shared.domain.messages.singles import Pending, SingleWish
 
 EARLIER_ATTEMPTS = 5
 TOO_FAST_OF_AN_ATTEMPT = 20
-"""How often in a row a message may be refused since calls come too fast. Then that counts as an attempt: what refuses
-one recipient alone, for ever, must not hold back all others for ever."""
+"""Refusals in a row because calls come too fast that count as one attempt: a permanent refusal of one recipient must
+not hold back the others for ever."""
 PROVIDER_ID_CHARACTERS = 255
 REPEATED = "repeated"
-"""The name in a tally of messages that were called a second time, though the first call may have succeeded."""
+"""The name in a tally of messages called a second time, though the first call may have succeeded."""
 
 
 class MessageState(StrEnum):
@@ -56,7 +55,7 @@ class MessageState(StrEnum):
 
     UNSENT = "unsent"
     SENDING = "sending"  # written ahead of its call, which may have begun
-    UNKNOWN = "unknown"  # called, perhaps, and nobody can tell what came of it
+    UNKNOWN = "unknown"  # perhaps called, with an unknown outcome
     SENT = "sent"  # the provider has it
     DELIVERED = "delivered"  # the recipient has it
     READ = "read"  # the recipient has opened it
@@ -94,13 +93,13 @@ class EarlierAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of the ledger: a message to one recipient.
 
-    `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
-    names who calls, and until `until` (the database's time) nobody else may judge what became of that. `refused` counts
-    attempts that came to nothing, `too_fast` the calls since the last of them. `ref` is what the provider calls it
-    (`ref_of`). `repeats_within` names whom it was called at, where a second call does no harm there. `v` is raised by
-    every change. A message of no job is a `single` one, and `pending` until nothing is left to be done; from then on
-    `ledger_since` tells its age, and `personal_since` that it is not redacted. Once it is redacted, `to` and `detail`
-    are empty. `locale` is that of its template, unless it is its job's.
+    `attempt` counts its calls; `round` is the job's at the last call. While it is `sending`, `owner` names the caller,
+    and until `until` (the database's time) no other worker may judge the outcome. `refused` counts fruitless attempts,
+    `too_fast` the calls since the last of them. `ref` is the provider's name for it (`ref_of`). `repeats_within` names
+    the provider at the call if a second call does no harm there. Every change raises `v`. A message without a job is a
+    `single` one, and `pending` until nothing is left to do; `ledger_since` is the end of that, and `personal_since` the
+    same until it is redacted. A redacted message has an empty `to` and `detail`. `locale` is that of its template if it
+    differs from the job's.
     """
 
     id: str
@@ -133,23 +132,22 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_unsent(self) -> bool:
-        """Whether it has not been sent, and nobody is at it."""
+        """Whether it is neither sent nor being sent."""
         return self.state is MessageState.UNSENT
 
     @property
     def is_sending(self) -> bool:
-        """Whether somebody has noted that it is about to be called, or is being called."""
+        """Whether its call is written ahead."""
         return self.state is MessageState.SENDING
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nobody can tell if it was sent."""
         return self.state is MessageState.UNKNOWN
 
 
 class News(Struct, frozen=True, kw_only=True):
-    """The news of a callback: the state that the message has reached. `attempt` is 0 where nobody can tell which
-    attempt it is about, and `ref` is what the provider calls that one, if it says so."""
+    """The news of a callback: the state that the message has reached. `attempt` is 0 if unknown; `ref` is the
+    provider's name for that attempt, if given."""
 
     state: MessageState
     at: datetime
@@ -165,7 +163,7 @@ def batch_prefix(incarnation: str, ordinal: int) -> str:
 
 
 def entry_id(incarnation: str, ordinal: int, row: int) -> str:
-    """The id of the message to the recipient in this row of a batch, the same whenever the batch is read."""
+    """The id of the message to the recipient in this row of a batch: the same at every reading of the batch."""
     return f"{batch_prefix(incarnation, ordinal)}{row:05d}"
 
 
@@ -176,19 +174,19 @@ def prefix_of(message_id: str) -> str:
 
 
 def incarnation_of(message_id: str) -> str:
-    """The incarnation of its job; of a single message, its id, which is no incarnation."""
+    """The incarnation of its job; for a single message its id, which is no incarnation."""
     return message_id.partition(".")[0]
 
 
 def ref_of(credential_id: str, provider_id: str) -> str:
-    """The provider's name for a message, as entries hold it: ids of two accounts may be equal. `""` for no id, and for
-    one that cannot be kept."""
+    """The provider's name for a message in the ledger: it contains the account, because ids of two accounts may be
+    equal. `""` without an id, or for an id that cannot be stored."""
     known = provider_id and len(provider_id) <= PROVIDER_ID_CHARACTERS and provider_id.isprintable()
     return f"{credential_id}/{provider_id}" if known else ""
 
 
 def attempt_of(message: Message, ref: str) -> int:
-    """Which attempt the provider calls by this name; 0 where nobody knows."""
+    """The attempt with this provider name; 0 if unknown."""
     if not ref:
         return 0
     if message.ref == ref:
@@ -210,8 +208,8 @@ def write_ahead(
     to: str = "",
     repeats_within: str = "",
 ) -> Message:
-    """The entry right before its next call, to this recipient where it has forgotten its own. Whether that call may be
-    repeated is what is known now: the account may have other fields when somebody asks."""
+    """The entry right before its next call, to `to` if it has lost its recipient. `repeats_within` is stored now,
+    because the account's fields may change later."""
     return _change(
         message,
         to=message.to or to,
@@ -235,12 +233,12 @@ def write_ahead(
 def answer(
     message: Message, attempt: int, given: Answer, *, at: datetime, attempts: int, repeats: bool = False
 ) -> Message | None:
-    """The entry after the answer to this attempt, of at most so many that come to nothing; `None` where nothing
-    changes. `repeats` says that a message is sent again of which nobody can tell whether the provider has it."""
+    """The entry after the answer to this attempt; `None` if nothing changes. `attempts` limits the fruitless ones.
+    `repeats`: messages with unknown outcomes are sent again."""
     if attempt != message.attempt:
         return None
     if message.state not in _OPEN:
-        # A callback was faster. The provider's id is what later callbacks may name.
+        # A callback was faster. Later callbacks may name the provider's id.
         known = ref_of(message.credential_id, given.provider_id) if isinstance(given, CallAccepted) else ""
         return _change(message, ref=known) if known and not message.ref else None
     match given:
@@ -265,7 +263,7 @@ def answer(
 
 
 def hear(message: Message, news: News) -> Message | None:
-    """The entry after a callback; `None` where nothing changes."""
+    """The entry after a callback; `None` if nothing changes."""
     is_of_last_attempt = news.attempt == message.attempt
     if RANKS[news.state] <= RANKS[message.state] or not (is_of_last_attempt or news.state in _GOOD):
         return None
@@ -284,8 +282,8 @@ def hear(message: Message, news: News) -> Message | None:
 
 
 def recover(message: Message, *, owner: str, now: datetime, repeats: bool) -> Message | None:
-    """The entry that a process left behind which calls no more: `unsent`, where it may be repeated, else `unknown`.
-    `None` where nobody left it, or where its call may still go on."""
+    """The entry that a dead process left: `unsent` if it may be repeated, otherwise `unknown`. `None` if it was not
+    left, or its call may still go on."""
     abandoned = message.state is MessageState.SENDING and message.owner != owner
     if not abandoned or (message.until is not None and now < message.until):
         return None
@@ -295,32 +293,32 @@ def recover(message: Message, *, owner: str, now: datetime, repeats: bool) -> Me
 
 
 def give_back(message: Message) -> Message:
-    """The entry that was written ahead and never called, for certain."""
+    """The entry that was written ahead and certainly not called."""
     return _change(message, state=MessageState.UNSENT, attempt=message.attempt - 1, owner="")
 
 
 def reject(message: Message, reason: Reason, *, at: datetime, detail: str = "") -> Message:
-    """The entry of a recipient who is not called at all."""
+    """The entry of a recipient that is never called."""
     state = MessageState.FAILED if reason in NEVER_IN_TIME else MessageState.INVALID
     return _end(message, state, at, reason=reason, detail=detail)
 
 
 def postpone(message: Message, due: datetime) -> Message | None:
-    """The entry of a single message that is looked at again then; `None` where nothing is left to be looked at."""
+    """The entry of a single message that is due later; `None` if nothing is left to do."""
     if message.pending is None or message.pending.due >= due:
         return None
     return _change(message, pending=replace(message.pending, due=due))
 
 
 def redact(message: Message, *, at: datetime) -> Message:
-    """The entry without what tells who its recipient is."""
+    """The entry without personal data."""
     earlier = tuple(replace(attempt, detail="") for attempt in message.earlier)
     return _change(message, to="", detail="", earlier=earlier, redacted_at=message.redacted_at or at)
 
 
 def is_to_be_sent(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002
-    """Whether this round sends the message: in the first one, all that are not sent; in a retry, those of an earlier
-    round that stand in one of the wanted `states`, and those of this round that wait for another attempt."""
+    """Whether this round sends the message: the first round sends all unsent ones; a retry sends those of an earlier
+    round in one of the wanted `states`, and those of this round that wait for another attempt."""
     if message is None:
         return not round or MessageState.UNSENT in states
     if message.round == round or not round:
@@ -329,8 +327,8 @@ def is_to_be_sent(message: Message | None, *, round: int, states: frozenset[Mess
 
 
 def difference(before: Message | None, after: Message) -> dict[str, int]:
-    """The counts that this change adds to the tally of the batch. Entries that are `unsent` are counted nowhere: what
-    is planned and counted nowhere is unsent."""
+    """The counts that this change adds to the batch's tally. `unsent` is never counted: it is the rest of the planned
+    messages."""
     tally: Counter[str] = Counter()
     for entry, sign in ((before, -1), (after, 1)):
         if entry is None:
@@ -344,7 +342,7 @@ def difference(before: Message | None, after: Message) -> dict[str, int]:
 
 
 def add_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
-    """The sums, name by name."""
+    """The sums by name."""
     sums: Counter[str] = Counter()
     for tally in tallies:
         sums.update(tally)
@@ -365,7 +363,7 @@ def _repeat(message: Message, detail: str, at: datetime) -> Message:
 
 def _refused_for_now(message: Message, detail: str, *, counts: bool, at: datetime, attempts: int) -> Message:
     refused = message.refused + counts
-    # Of an unknown one its job may have counted the outcome and closed: nobody would send it again.
+    # The job may have counted an unknown message and closed, so that no worker would send it again.
     if refused >= attempts or message.state is MessageState.UNKNOWN:
         return _end(message, MessageState.FAILED, at, reason=Reason.GAVE_UP, detail=detail, refused=refused)
     return _change(
@@ -380,14 +378,14 @@ def _end(message: Message, state: MessageState, at: datetime, **fields: object) 
 
 def _change(message: Message, **fields: object) -> Message:
     if message.redacted_at is not None:
-        fields["detail"] = ""  # what a provider says later may name the recipient, too
+        fields["detail"] = ""  # later words of a provider may name the recipient too
     changed = replace(message, v=message.v + 1, **fields)
     return changed if changed.single is None else _with_what_is_needed(changed, changed.single)
 
 
 def _with_what_is_needed(message: Message, single: SingleWish) -> Message:
-    """A single message, pending until nothing is left to be done. One that has ended does not begin again: what it said
-    is gone."""
+    """A single message, pending until nothing is left to do. An ended one does not begin again, because its content is
+    gone."""
     if message.ledger_since is not None:
         late = message.state in _PENDING
         return replace(message, state=MessageState.FAILED, reason=Reason.GAVE_UP) if late else message

@@ -1,4 +1,4 @@
-"""The mail about a credential that its provider lets in no more."""
+"""The mail about a credential whose login its provider refuses."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _LABEL_WIDTH = 15
 
 
 def write_rejection(credential: Credential, app_name: str, mailing: Mailing) -> Letter | None:
-    """The mail about a rejected credential; `None` where nobody is to get it. It shows nothing of the secret."""
+    """The mail about a rejected credential; `None` if it has no recipients. It shows nothing of the secret."""
     to = recipients(credential.created_by, mailing)
     if not to:
         return None

@@ -1,4 +1,4 @@
-"""The owners of occurrences of messages: a credential is fed when one is due, or its single messages are sent.
+"""The owners of occurrences of messages: a due one feeds a credential, or sends its single messages.
 
 credential/<id>
 message/<id of the credential>
@@ -9,22 +9,22 @@ SINGLES = "message"
 
 
 def credential_owner(credential_id: str) -> str:
-    """The owner of what a credential waits for."""
+    """The owner of a credential's occurrences."""
     return f"{CREDENTIAL}/{credential_id}"
 
 
 def read_credential_owner(owner: str) -> str:
-    """The id that `credential_owner` was given. Raises `ValueError` for anything else."""
+    """The inverse of `credential_owner`. Raises `ValueError` for other owners."""
     return _read(owner, CREDENTIAL)
 
 
 def singles_owner(credential_id: str) -> str:
-    """The owner of what the single messages of a credential wait for."""
+    """The owner of the occurrences of a credential's single messages."""
     return f"{SINGLES}/{credential_id}"
 
 
 def read_singles_owner(owner: str) -> str:
-    """The id that `singles_owner` was given. Raises `ValueError` for anything else."""
+    """The inverse of `singles_owner`. Raises `ValueError` for other owners."""
     return _read(owner, SINGLES)
 
 

@@ -1,13 +1,14 @@
-"""Pacing: at which instants the calls of one provider account begin, so that its rate is never exceeded.
+"""Pacing: the instants at which the calls of one provider account begin, so that its rate is never exceeded.
 
-A worker *reserves* a grant: evenly spaced instants of the near future, a second's worth at most. The account's `Pace`
-holds the last instant that was dealt out, and is stored by compare-and-set on `seq`. So no instant is given twice,
-and whoever dies with a grant leaves it unused. A call begins at its instant or up to `late_us` behind it. Otherwise the
-instant is lost: nothing catches up, so nothing bursts. Several workers of a quick account share `Block`s of instants.
+A worker *reserves* a grant: evenly spaced instants of the near future, at most a second's worth. The account's `Pace`
+holds the last instant that was granted, and is stored by compare-and-set on `seq`. So no instant is granted twice, and
+a worker that dies with a grant leaves it unused. A call begins at its instant or up to `late_us` after it. Otherwise
+the instant is lost: workers never catch up, so there are no bursts. Several workers of a fast account share `Block`s of
+instants.
 
-Between two instants lies (1 s + guard) / rate. The guard is as long as a call may be late (`late_us`), as the clocks of
-two processes may differ (`clock_us`), and as the way to the provider may vary (`network_us`), together. So the calls
-that a provider sees within one second were due within 1 s + guard, and these are at most the rate, rounded up.
+The interval is (1 s + guard) / rate. The guard is the sum of the lateness of a call (`late_us`), the difference of two
+processes' clocks (`clock_us`), and the variation of the way to the provider (`network_us`). So the calls that a
+provider sees within one second were due within 1 s + guard, and these are at most the rate, rounded up.
 
 All times are the database's, in microseconds since 1970, by the clock that the pace names (`clock_changes`).
 """
@@ -31,27 +32,27 @@ BEHIND_US = _SECOND // 5
 batch has asked by then."""
 
 FIRST_IN_LINE_US = 3 * _SECOND // 2
-"""How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at
-most. They end within `FIRST_IN_LINE_US` and half a second."""
+"""The lead of the grants of the sender that is first in line: after any other grant, which is at most a second long.
+They end within `FIRST_IN_LINE_US` and half a second."""
 
-# Of a quick account each has less than a second, so that one can note messages while another one calls.
+# A grant of a fast account is shorter than a second, so that one batch can record messages while another one calls.
 _MOST_INSTANTS = 500
-# Where single messages come, grants are short and begin soon: a single message waits for the end of what is granted.
+# With single messages, grants are short and begin soon, because a single message waits for the end of earlier grants.
 _SHORT_US = 150_000
 _SHORT_HORIZON_US = 100_000
 _SINGLES_EXPECTED_US = 60 * _SECOND
 _LONGEST_ROW_US = _SECOND // 20
 SMALLEST_SHARE = 1 / 64
-"""No account is slowed to less of its rate."""
+"""The smallest share of its rate to which an account is slowed."""
 
 _RECOVERY_US = 10 * _SECOND
 _RECOVERED = 0.1
 LONGEST_PAUSE_US = 86_400 * _SECOND
-"""For no longer is an account held, whatever its provider asks for."""
+"""The longest pause of an account, even if its provider asks for more."""
 
 
 class PaceGuard(Struct, frozen=True):
-    """The time that may pass between the instant of a call and its arrival. It must be alike in all processes."""
+    """The possible time between the instant of a call and its arrival. All processes must use the same."""
 
     late_us: int = 8_000
     clock_us: int = 5_000
@@ -59,30 +60,28 @@ class PaceGuard(Struct, frozen=True):
 
     @property
     def us(self) -> int:
-        """The whole of it."""
         return self.late_us + self.clock_us + self.network_us
 
 
 class Limit(StrEnum):
     """The limit of an account, and so the reason why nothing is granted now."""
 
-    RATE = "rate"  # as much as may be is granted already
+    RATE = "rate"  # the rate is used up
     PROVIDER = "provider"  # the provider asked for a pause
-    IN_FLIGHT = "maxInFlight"  # as many calls as may be are under way
+    IN_FLIGHT = "maxInFlight"  # the limit of calls in flight is reached
     WORK = "work"  # there is nothing to send, or its workers do not keep up
-    CLOCK = "clock"  # another clock counts since a moment ago, or ours is not the one that counts
+    CLOCK = "clock"  # the clock has just changed, or the local process has another one
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """The pace of an account. `last_us` is the last instant that was given. Nothing begins before `free_us`, which a
-    change of the clock sets, and nothing before `hold_until_us`, which the provider asked for. `clock` names the clock
-    by which all of this is told.
+    """The pace of an account. `last_us` is the last granted instant. No call begins before `free_us`, which a change of
+    the clock sets, or before `hold_until_us`, which the provider asked for. `clock` names the clock of these times.
 
-    At `slowed_us` the provider said that calls came too fast: since then they have `share` of the rate, and a tenth of
-    the rate more every ten seconds. `strikes` counts how often it said so since the rate was last whole.
+    At `slowed_us` the provider said that calls came too fast: since then they have `share` of the rate, plus a tenth of
+    the rate every ten seconds. `strikes` counts these answers since the rate was last whole.
 
-    Workers may take the columns that are left of `block`, the last one dealt. The sender of single messages last
-    reserved at `first_in_line_us`.
+    Workers may take the free columns of `block`, the last one granted. The sender of single messages last reserved at
+    `first_in_line_us`.
     """
 
     seq: int = 0
@@ -97,18 +96,18 @@ class Pace(Struct, frozen=True, kw_only=True):
     first_in_line_us: int = 0
 
     def share_at(self, now_us: int) -> float:
-        """The share of the rate that may be used by then."""
+        """The share of the rate that may be used at that time."""
         recovered = max(now_us - self.slowed_us, 0) // _RECOVERY_US * _RECOVERED
         return min(self.share + recovered, 1.0)
 
     def next_seq(self) -> "Pace":
-        """The same pace, for whoever changes something else that is stored with it."""
+        """The same pace with the next `seq`, for a change of other fields stored with it."""
         return replace(self, seq=self.seq + 1)
 
 
 class Grant(Struct, frozen=True):
-    """`count` instants, the first at `first_us`, each `interval_us` behind the one before, or those of `columns`. It is
-    the one that left the pace at `seq`; the instant given before it is `before_us`."""
+    """`count` instants, from `first_us` on with the interval `interval_us`, or those of `columns`. The grant left the
+    pace at `seq`; the instant granted before it is `before_us`."""
 
     seq: int
     first_us: int
@@ -123,29 +122,28 @@ class Grant(Struct, frozen=True):
 
     @property
     def spacing_us(self) -> int:
-        """How far its instants are apart, on average."""
+        """The average interval of its instants."""
         return self.interval_us if self.columns is None else self.columns.spacing_us
 
     @property
     def last_us(self) -> int:
-        """Its last instant."""
         return self.instant(self.count - 1)
 
 
 class Wait(Struct, frozen=True):
-    """Nothing is granted before then, and why."""
+    """Nothing is granted before `until_us`, because of `limit`."""
 
     until_us: int
     limit: Limit
 
 
 def interval_us(rate: float, guard: PaceGuard) -> int:
-    """How far two instants are apart, at so many calls a second."""
+    """The interval of two instants at this rate in calls a second."""
     return ceil((_SECOND + guard.us) / rate)
 
 
 def effective_rate(pace: Pace, rate: float, now_us: int) -> float:
-    """The calls a second that a grant of now would be cut for."""
+    """The rate of a grant at `now_us`, in calls a second."""
     return rate * pace.share_at(now_us)
 
 
@@ -163,10 +161,10 @@ def reserve(
     most: float = inf,
     after_us: int = 0,
 ) -> tuple[Pace, Grant] | Wait:
-    """Up to `count` instants, the first at least `ahead_us` from now and behind `after_us`, and the pace to store with
-    them. `clock` names the clock that `now_us` was read from. A sender that is `first_in_line` does not
-    wait for the end of other grants. A batch that is `behind` takes only instants that earlier batches have not asked
-    for. A worker that makes `most` calls a second takes no more columns of a block, and one at least."""
+    """Up to `count` instants, the first at least `ahead_us` from now and after `after_us`, and the pace to store with
+    them. `clock` names the clock of `now_us`. A sender that is `first_in_line` does not wait for the end of other
+    grants. A batch that is `behind` takes only instants that earlier batches have not asked for. A worker that makes
+    `most` calls a second takes no more columns of a block than that, but at least one."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
@@ -206,16 +204,15 @@ def _grant_of(seq: int, columns: Columns, count: int) -> Grant:
 
 
 def earliest_us(pace: Pace, *, rate: float, now_us: int) -> int | None:
-    """When somebody should look again, where nothing is granted for so long that nobody waits for it; `None` where
-    something is granted soon."""
+    """The time of the next look, if the next grant is too far ahead to wait for; `None` if it comes soon."""
     interval = interval_us(effective_rate(pace, rate, now_us), PaceGuard(0, 0, 0))
     until = max(pace.last_us + interval - _horizon_us(interval), pace.free_us, pace.hold_until_us)
     return until if until > now_us + FARTHEST_US else None
 
 
 def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
-    """The pace without the instants of the grant behind the first `used` ones. `None` where there is nothing to give
-    back, or where others have instants among them or behind them."""
+    """The pace without the instants of the grant after the first `used` ones. `None` if none are left, or later
+    instants are granted already."""
     if grant.columns is not None or pace.last_us != grant.last_us or used >= grant.count:
         return None
     return replace(pace, seq=pace.seq + 1, last_us=grant.instant(used - 1) if used else grant.before_us)

@@ -1,6 +1,6 @@
-"""Phone numbers: what people write, in the one form of E.164, such as +6591234567.
+"""Phone numbers: texts of users become E.164, such as +6591234567.
 
-The library `phonenumbers` reads them as somebody in the default region would dial them. Their length decides, as new
+The library `phonenumbers` reads them as dialled in the default region. Only their length is checked, because new
 prefixes come more often than new versions of the library.
 """
 
@@ -14,9 +14,9 @@ from shared.domain.errors import Invalid
 
 _PLUSES = "+\uff0b"
 _SCHEME = re.compile(r"\A(?:tel|whatsapp):\s*", re.IGNORECASE)  # RFC 3966; Twilio
-# How people write numbers: the library would find one in any prose.
+# The usual characters of numbers: the library would find one in any prose.
 _DIALLED = re.compile(rf"\(?[{_PLUSES}]?[\d\s().\-/\u2010-\u2015\u2212]+")
-_FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet took the number for an amount
+_FLOAT = re.compile(r"([^.]*\d)\s*\.(0+)(\)?)")  # a spreadsheet read the number as an amount
 _SEVERAL = re.compile(r"[^/]*\d\s*/\s*\d{1,2}")  # 1234567/8 is 1234567 and 1234568
 _MOBILE = frozenset({PhoneNumberType.MOBILE, PhoneNumberType.FIXED_LINE_OR_MOBILE})
 
@@ -30,11 +30,11 @@ _NO_LENGTH = "no phone number of its country has this length"
 
 
 class NoNumber(ValueError):
-    """The text is no phone number. The message says why, and shows nothing of it."""
+    """The text is no phone number. The message gives the reason, and shows nothing of the text."""
 
 
 def check_region(region: str) -> str:
-    """The region in upper case, as numbers are read in; `""` stands for none. Raises `Invalid`."""
+    """The region in upper case, for reading numbers; `""` is none. Raises `Invalid`."""
     known = region.upper()
     if region and (not region.isascii() or known not in phonenumbers.SUPPORTED_REGIONS):
         rule = "it must be a country's two letters, such as SG"
@@ -43,10 +43,10 @@ def check_region(region: str) -> str:
 
 
 def read_number(written: str, default_region: str) -> str:
-    """The number in the form of E.164, with or without a scheme before it. Raises `NoNumber`."""
+    """The number in E.164, from a text with or without a scheme. Raises `NoNumber`."""
     address = _SCHEME.sub("", without_zero_width(written))
     if whole := _FLOAT.fullmatch(address):
-        if len(whole[2]) > 2:  # an amount, or a group of digits: nobody can tell
+        if len(whole[2]) > 2:  # an amount, or a group of digits: ambiguous
             raise NoNumber(_NO_NUMBER)
         address = whole[1] + whole[3]
     if not _DIALLED.fullmatch(address):
@@ -69,8 +69,8 @@ def read_number(written: str, default_region: str) -> str:
 
 
 def _parse_number(address: str, default_region: str) -> PhoneNumber:
-    """The number as somebody in the region would dial it. Digits that begin with the region's own country code and make
-    a number with it are read with it: many files leave out the plus. Raises `NumberParseException`."""
+    """The number as dialled in the region. Digits that begin with the region's own country code and form a number with
+    it are read with it, because many files leave out the plus. Raises `NumberParseException`."""
     number = phonenumbers.parse(address, default_region or None)
     digits = phonenumbers.normalize_digits_only(address)
     code = phonenumbers.country_code_for_region(default_region) if default_region else 0

@@ -1,17 +1,16 @@
-"""Places: which batches of an account's jobs are on their way, and how many calls their workers may have under way.
+"""Places: the batches of an account's jobs that are being sent, and the calls that their workers may have in flight.
 
-A batch needs a place before it is queued. It keeps the place, whoever works on it, until its last call has begun or it
-is put back into its plan. There are few places, so that what comes first by the account's order goes first: `age` takes
-the oldest job, `shares` the one that has had least for its share. If no place is free and a job comes before one that
-has a place, the last holder in order *yields*: its worker puts the batch back at its next grant.
+A batch needs a place before it is queued. It keeps the place, whichever worker has it, until its last call has begun or
+it returns to its plan. There are few places, so the account's order decides: `age` takes the oldest job, `shares` the
+one with the smallest used share. If no place is free and a job comes before a holder, the last holder in order
+*yields*: its worker puts the batch back at its next grant.
 
-A holder that has instants for all its messages *ends*: its place counts no more among the few, so that the next batch
-is prepared while the last calls of this one are made.
+A holder with instants for all its messages *ends*: its place no longer counts, so that the next batch is prepared
+during the last calls of this one.
 
-Each place also says how many `calls` its worker may have under way, so that `max_in_flight` holds over all workers. A
-place counts until `until_us` only, and every grant renews it: the dead hold nothing. It also has the `turn` of its
-batch, which rises with each message of the batch: who was overtaken, and wakes up late, reserves nothing by a place
-that is another's now, and does not give it up.
+Each place also limits the `calls` of its worker, so that `max_in_flight` holds over all workers. A place counts until
+`until_us`, and every grant renews it, so dead workers hold nothing. It also has the `turn` of its batch, which rises
+with each message of the batch: a late worker whose place was taken over can neither reserve by it nor give it up.
 """
 
 from collections.abc import Iterable
@@ -30,16 +29,15 @@ _BATCH_SECONDS = 60
 _SMALLEST_BATCH, _LARGEST_BATCH = 20, 1_000
 
 Rank = tuple[float, int, str]
-"""By what jobs of an account are ordered: what a job has had for its share (0 where age alone counts), its creation
-(ns), and its key."""
+"""The order of an account's jobs: the used share (0 if only age counts), the creation (ns), and the key."""
 
 FIRST_IN_LINE: Rank = (-1.0, 0, "")
 """The rank of single messages."""
 
 
 class AccountPlace(Struct, frozen=True, kw_only=True):
-    """One of an account's places. `holder` is the id of a batch, which has this `turn`, or of who sends single
-    messages. Times are the database's, in microseconds. `limit` is what has bounded the holder of late."""
+    """A place of an account. `holder` is the id of a batch, which has this `turn`, or of the sender of single messages.
+    Times are the database's, in microseconds. `limit` is the holder's latest limit."""
 
     holder: str
     rank: Rank
@@ -55,26 +53,26 @@ Places = tuple[AccountPlace, ...]
 
 
 def capacity(rate: float, max_in_flight: int) -> int:
-    """How many places an account has. Grants follow each other, so one holder calls while the next one prepares. More
-    would not be faster, and would leave each other fewer calls. A slow account needs one batch only: it takes a
-    worker's room for long, and the next one is prepared between two calls."""
+    """The number of places of an account. Grants follow each other, so one holder calls while the next one prepares.
+    More would not be faster, and would leave fewer calls for each. A slow account needs only one batch: it occupies a
+    worker for long, and the next one is prepared between two calls."""
     if rate < _SLOW_RATE:
         return 1
     return min(max_in_flight, max(_FEWEST, min(ceil(rate / _CALLS_A_PLACE), _MOST)))
 
 
 def batch_size(rate: float) -> int:
-    """How many recipients a batch has: about a minute of the rate."""
+    """The recipients of a batch: about a minute of the rate."""
     return round(max(_SMALLEST_BATCH, min(_BATCH_SECONDS * rate, _LARGEST_BATCH)))
 
 
 def drop_expired(places: Places, now_us: int, *, keep: str = "") -> Places:
-    """The places without those whose holders are gone; who looks is there, and keeps its own."""
+    """The places without those of dead holders; `keep` stays, because it is alive."""
     return tuple(place for place in places if place.until_us > now_us or place.holder == keep)
 
 
 def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int, turn: int = 0) -> Places | None:
-    """The places with this holder's own or a new one, with this turn at least; `None` where none is free."""
+    """The places with this holder's own or a new one, with at least this turn; `None` if none is free."""
     if (mine := place_of(places, holder)) is not None:
         later = replace(mine, turn=max(mine.turn, turn))
         return tuple(later if place is mine else place for place in places)
@@ -90,7 +88,7 @@ def is_behind(places: Places, holder: str) -> bool:
 
 
 def count(places: Places) -> int:
-    """How many places are taken: those that end count no more."""
+    """The number of places that do not end."""
     return sum(not place.ends for place in places)
 
 
@@ -100,7 +98,7 @@ def last_rank(places: Places) -> Rank | None:
 
 
 def floor(places: Places) -> float | None:
-    """The least that a job with a place has had for its share: who has waited long has no more to catch up."""
+    """The smallest used share of a job with a place: a job that has waited long need not catch up beyond it."""
     return min((place.rank[0] for place in places if place.rank != FIRST_IN_LINE), default=None)
 
 
@@ -110,8 +108,8 @@ def leave(places: Places, holder: str, *, turn: int = 0) -> Places:
 
 
 def have_one_yield(places: Places, rank: Rank) -> Places:
-    """Have the last holder in order yield its place to a job of this rank. The places stay as they are where none comes
-    behind that job, or where one yields already."""
+    """Make the last holder in order yield its place to a job of this rank. Nothing changes if no holder comes after
+    that job, or one yields already."""
     last = max((place for place in places if not place.ends), key=lambda place: place.rank, default=None)
     if last is None or last.rank <= rank or any(place.yields and not place.ends for place in places):
         return places
@@ -119,8 +117,8 @@ def have_one_yield(places: Places, rank: Rank) -> Places:
 
 
 def take_over(places: Places, holder: str, *, until_us: int, turn: int = 0) -> Places:
-    """Give this holder's place to another worker, with this turn. Calls of its former worker may still be under way, so
-    they count until that worker's time is over. Nothing changes where the place has a later turn."""
+    """Give this holder's place to another worker, with this turn. Calls of the former worker may still be in flight, so
+    they count until its time is over. Nothing changes if the place has a later turn."""
     mine = place_of(places, holder)
     if mine is None or mine.turn > turn:
         return places
@@ -130,8 +128,8 @@ def take_over(places: Places, holder: str, *, until_us: int, turn: int = 0) -> P
 
 
 def room(places: Places, holder: str, *, wanted: int, max_in_flight: int) -> int:
-    """How many of the `wanted` calls the others leave to this holder: no more than its part of all, so that nobody
-    waits for one that took too many for longer than that one's grant. A holder first in line without any gets one."""
+    """The number of the `wanted` calls that the others leave to this holder: at most its part of all, so that no holder
+    waits for another longer than one grant. A holder first in line without calls counts as one."""
     mine, others = place_of(places, holder), [place for place in places if place.holder != holder]
     has_priority = mine is not None and mine.rank == FIRST_IN_LINE
     taken = sum(place.calls or (place.rank == FIRST_IN_LINE and not has_priority) for place in others)
@@ -142,7 +140,7 @@ def room(places: Places, holder: str, *, wanted: int, max_in_flight: int) -> int
 def renew(
     places: Places, holder: str, *, until_us: int, calls: int, limit: Limit = Limit.RATE, ends: bool = False
 ) -> Places:
-    """The places in which this holder's counts until then, or `ends` then, with so many calls."""
+    """The places in which this holder's counts, or `ends`, at `until_us`, with this number of calls."""
     return tuple(
         replace(place, until_us=until_us, calls=calls, limit=limit, ends=ends) if place.holder == holder else place
         for place in places

@@ -1,16 +1,16 @@
-"""Recipients: the address of each in its normal form, or why it is none.
+"""Recipients: the normal form of each address, or the reason why it has none.
 
-Two spellings of one address have one normal form. A phone number becomes E.164 (`+6591234567`), without `whatsapp:`
-before it (`shared.domain.messages.phone_numbers`). A mail address has its domain in the form that people read, in lower
-case. A token of APNs, which is hexadecimal, is in lower case; other tokens and addresses stay as they are. Blanks,
-zero-width characters and marks of direction around an address are never a part of it, nor are they inside a
-mail address, but for the joiners of other scripts.
+Two spellings of one address have one normal form. A phone number becomes E.164 (`+6591234567`), without a leading
+`whatsapp:` (`shared.domain.messages.phone_numbers`). The domain of a mail address is in readable form and lower case. A
+token of APNs, which is hexadecimal, is in lower case; other tokens and addresses stay as they are. Blanks, zero-width
+characters and direction marks around an address are removed, and also inside a mail address, except the joiners of
+other scripts.
 
-**Repeats.** A person who is in an audience twice is written to once. The planner finds that out: it takes a hash of 64
-bits of each normal form (`hashes_of(ids, repeat_form(...))` in `shared.domain.audience.repeats`, the landed one, which
-no writer of a file can aim at) and writes into the cut which rows repeat one before them. The worker reads the rows of
-its cut anew and normalises by the same function, `read_address`, before it sends: so what the planner took for one
-recipient is one message, and its address is the one that the hash was made of. The hash itself is never written down.
+**Repeats.** A person who occurs in an audience twice gets one message. The planner takes a hash of 64 bits of each
+normal form (`hashes_of(ids, repeat_form(...))` in `shared.domain.audience.repeats`; a writer of a file cannot predict
+it) and stores in the cut which rows repeat an earlier one. The worker reads the rows of its cut again and normalises by
+the same function, `read_address`, before it sends. So one recipient of the planner is one message, to the address of
+that hash. The hash itself is never stored.
 """
 
 import re
@@ -33,26 +33,26 @@ _MAIL_CHARACTERS, _LOCAL_CHARACTERS = 254, 64  # RFC 5321
 
 _MAIL_KINDS = frozenset({"smtp", "ses", "sendgrid"})
 APNS_DEVICE = re.compile(r"[0-9A-Fa-f]{8,512}")
-"""Tokens that APNs can be asked for; it may know of none that is so short."""
+"""Tokens that APNs can be asked for, though it may know of none that is so short."""
 
 _APNS_TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
-# Neither quoted local parts nor literals: nobody has one, and both serve to smuggle.
+# Neither quoted local parts nor literals: real addresses have none, and both serve to smuggle.
 _LOCAL = re.compile(r"""[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+(?:\.[^\s\x00-\x1f\x7f"(),.:;<>@[\]\\]+)*""")
 
 _UNSEEN = {ord(character): None for character in ZERO_WIDTH if character not in "\u200c\u200d"}  # but for joiners
 
 HIDDEN = "…"
-"""The mark in the place of what is not shown."""
+"""The mark in place of hidden text."""
 
 
 class Malformed(Struct, frozen=True):
-    """An address that is none. `why` says what is wrong and shows nothing of it."""
+    """A malformed address. `why` gives the reason and shows nothing of the address."""
 
     why: str
 
 
 Address = str | Malformed
-"""A normal form, or why there is none."""
+"""A normal form, or the reason why there is none."""
 
 ReadAddress = Callable[[str], Address]
 
@@ -60,7 +60,7 @@ _BLANK = Malformed("it is blank")
 _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
 _PLUS_AS_BLANK = re.compile(r"(?:whatsapp:)? \d|\s*[^\s<]+ [^<]*@")
 _WHOLE = re.compile(r"\S@\S|^\s*(?:whatsapp:)?\+?[\d (]")
-"""An address of a mailbox or a phone; nothing shows whether a device's token is whole."""
+"""An address of a mailbox or a phone; a token of a device cannot be recognised as complete."""
 
 _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
 _NO_TOKEN = Malformed("a device's token is made of 8 to 512 hexadecimal digits")
@@ -72,7 +72,7 @@ _BAD_DOMAIN = Malformed("the part after the @ is not a domain; write the address
 
 def address_reader(channel: Channel, default_region: str = "", *, kind: str = "") -> ReadAddress:
     """A reader of this channel's addresses, which refuses those that providers of this `kind` cannot call.
-    `default_region` is one that `check_region` gave."""
+    `default_region` comes from `check_region`."""
 
     def read(text: str) -> Address:
         return fit_kind(read_address(text, channel, default_region), kind)
@@ -81,7 +81,7 @@ def address_reader(channel: Channel, default_region: str = "", *, kind: str = ""
 
 
 def fit_kind(address: Address, kind: str) -> Address:
-    """The address, or why providers of this kind cannot call it."""
+    """The address, or the reason why providers of this kind cannot call it."""
     if isinstance(address, Malformed):
         return address
     if kind in _MAIL_KINDS and not address.isascii() and address_in_ascii(address) is None:
@@ -90,7 +90,7 @@ def fit_kind(address: Address, kind: str) -> Address:
 
 
 def read_address(text: str, channel: Channel, default_region: str = "") -> Address:
-    """The normal form of an address, or why there is none."""
+    """The normal form of an address, or the reason why there is none."""
     address = strip_unseen(text)
     if not address:
         return _BLANK
@@ -110,21 +110,21 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
 
 
 def spellings_of(written: str) -> set[str]:
-    """All forms of an address that the ledger may hold, by any channel and of former versions, and the text itself,
-    which is all that is kept of a malformed one. Digits are a number of any country, too."""
+    """All forms of an address that the ledger may contain, by any channel and of former versions, and the text itself,
+    which is stored for a malformed one. Digits may also be a number of any country."""
     spelled = [(written, channel) for channel in Channel] + [(f"+{written}", Channel.SMS)]
     forms = [form for text, channel in spelled if isinstance(form := read_address(text, channel), str)]
-    by_whatsapp = [f"whatsapp:{form}" for form in forms if form.startswith("+")]  # as `Channel.OTHER` keeps it
+    by_whatsapp = [f"whatsapp:{form}" for form in forms if form.startswith("+")]  # as `Channel.OTHER` stores it
     return {written, *forms, *by_whatsapp, *filter(None, map(former_form, forms))}
 
 
 def former_form(address: str) -> str | None:
-    """The form that a mail address beyond ASCII could have before domains had one form; `None` for all others."""
+    """The form of a mail address beyond ASCII from before domains had one form; `None` for all others."""
     return None if address.isascii() or "@" not in address else address_in_ascii(address)
 
 
 def explain_nothing(written: str, running: int) -> str:
-    """The sentences for a search that finds no message, while so many jobs of the app are running."""
+    """The sentences for a search without results while `running` jobs of the app run."""
     if not running:
         return "No exact match: a search takes the whole address."
     jobs = "1 job of this app is running; its" if running == 1 else f"{running:,} jobs of this app are running; their"
@@ -133,15 +133,15 @@ def explain_nothing(written: str, running: int) -> str:
 
 
 def check_plus(written: str, field: str) -> None:
-    """Raise `Invalid` where a blank has taken the place of a plus, as in a URL. An empty answer would look as if nobody
-    were barred."""
+    """Raise `Invalid` if a blank has replaced a plus, as in a URL. An empty answer would look as if the address were
+    not barred."""
     if _PLUS_AS_BLANK.match(written):
         raise Invalid("a blank is no part of an address: in a URL, write + as %2B", field=field)
 
 
 def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
-    """The form that tells repeats: the normal form; without one, the text itself, which is no other's normal form. A
-    blank repeats none."""
+    """The form for finding repeats: the normal form, or the text itself, which equals no normal form. A blank repeats
+    nothing."""
     read, blanks = address_reader(channel, default_region), count()
 
     def form(spelled: bytes) -> bytes:
@@ -155,7 +155,7 @@ def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
 
 
 def mask(address: str) -> str:
-    """The address with so little of it that it cannot be written to: for a log, a detail, the audit."""
+    """The address with too little left to write to: for logs, details and the audit."""
     local, at, domain = address.rpartition("@")
     if at and local:
         return f"{local[0]}{HIDDEN}@{domain}"

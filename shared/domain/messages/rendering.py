@@ -1,12 +1,11 @@
-"""Rendering: from the templates of a job and its recipients' columns to what a provider is given for each of them.
+"""Rendering: from the templates of a job and its recipients' columns to a provider's bodies.
 
-A body is taken apart once, and its recipients come in columns: what has to be done to every value of a column (to
-escape it) is done to all of them in one step, and a text is joined from its parts without a look at what they are. Row
-by row the same takes four times as long.
+A body is taken apart once, and its recipients come in columns: one step handles (escapes) all values of a column, and a
+text is joined from its parts without inspecting them. Row by row the same takes four times as long.
 
 Values are data. Texts under `html` at the top of a body have them escaped, in those under `subject` every tab and line
-end is a blank, and JSON is made from the body after they are in place. A recipient's column wins over the job's
-context, that over the template's defaults; a column that is empty for a recipient is empty.
+end becomes a blank, and JSON is made from the body after they are in place. A recipient's column wins over the job's
+context, which wins over the template's defaults; a column that is empty for a recipient is empty.
 """
 
 import html
@@ -34,13 +33,13 @@ from shared.domain.messages.tags import (
 )
 
 MAX_BODY_CHARACTERS = 1024 * 1024
-"""The limit of the texts of one message. A short template with many tags may stand for more than any memory holds."""
+"""The limit of the texts of one message. A short template with many tags may expand beyond any memory."""
 
 LOCALE = "locale"
 """The column that picks a recipient's template."""
 
 Body = dict[str, Any]
-"""The body that one recipient is sent. Parts without a tag are shared by all: look at them, do not change them."""
+"""The body for one recipient. All recipients share the parts without a tag: do not change them."""
 
 TextColumn = Sequence[str]
 
@@ -49,7 +48,7 @@ _NUL = "\0"
 
 
 class TextKind(Enum):
-    """The kind of a text, and so of the values that are put into it."""
+    """The kind of a text, and so of the values in it."""
 
     PLAIN = auto()
     HTML = auto()
@@ -57,7 +56,7 @@ class TextKind(Enum):
 
 
 class _Text(Struct, frozen=True):
-    """A text with tags in it."""
+    """A text with tags."""
 
     parts: TaggedText
     kind: TextKind
@@ -73,7 +72,7 @@ class _List(Struct, frozen=True):
 
 
 class _Fixed(Struct, frozen=True):
-    """A part that is alike for everybody."""
+    """A part that is the same for all recipients."""
 
     value: Any
 
@@ -82,7 +81,7 @@ _Part = _Text | _Object | _List | _Fixed
 
 
 class _Values:
-    """The values of some recipients, made ready for each kind of text on first use."""
+    """The values of some recipients, cleaned for each kind of text on first use."""
 
     def __init__(self, columns: Mapping[str, TextColumn], fixed: Mapping[str, str], count: int) -> None:
         self._columns = columns
@@ -91,7 +90,6 @@ class _Values:
         self._ready: dict[tuple[str, TextKind], TextColumn] = {}
 
     def column(self, tag: str, kind: TextKind) -> TextColumn:
-        """The values in place of the tag in such a text, one for each recipient."""
         ready = self._ready.get((tag, kind))
         if ready is None:
             ready = self._ready[tag, kind] = self._make_ready(tag, kind)
@@ -105,7 +103,7 @@ class _Values:
 
 
 class CompiledBody:
-    """A template's body, taken apart. Raises `Invalid` for what looks like a tag and is none; the field is its path."""
+    """A template's body, taken apart. Raises `Invalid`, with the path as field, for a malformed tag."""
 
     def __init__(self, body: Mapping[str, Any], *, field: str = "body") -> None:
         self._parts = {
@@ -125,8 +123,8 @@ class CompiledBody:
         fixed: Mapping[str, str] | None = None,
         most: int = MAX_BODY_CHARACTERS,
     ) -> list[Body | None]:
-        """The bodies of so many recipients, whose values stand in columns, by tag. `fixed` has what is alike for all
-        where there is no column, and what nobody fills is empty. `None`: it would have more than `most` characters."""
+        """The bodies of `count` recipients, with their values in columns by tag. `fixed` has values for all recipients
+        if there is no column; unfilled tags are empty. `None` is a body of more than `most` characters."""
         values = _Values(columns, fixed or {}, count)
         if self._bound(values) <= most:
             return [*self._render(values)]
@@ -136,7 +134,7 @@ class CompiledBody:
         return [next(rendered) if fits else None for fits in fitting]
 
     def measure(self, columns: Mapping[str, TextColumn], count: int, *, fixed: Mapping[str, str]) -> list[int]:
-        """How many characters the texts of each have that are made for it; what is alike for all is not counted."""
+        """The characters of each recipient's texts; parts that are the same for all are not counted."""
         lengths: list[int] = self._lengths(_Values(columns, fixed, count)).tolist()
         return lengths
 
@@ -144,7 +142,7 @@ class CompiledBody:
         return _rows_as_objects(tuple(self._parts), tuple(self._parts.values()), values)
 
     def _bound(self, values: _Values) -> int:
-        """No recipient's texts have more characters."""
+        """An upper bound of the characters of a recipient's texts."""
         return self._fixed_characters + sum(
             uses * max(map(len, values.column(tag, kind)), default=0) for (tag, kind), uses in self._uses.items()
         )
@@ -157,11 +155,11 @@ class CompiledBody:
 
 
 class MessageTexts:
-    """The templates of one job, in all their locales; worth keeping for all of its batches.
+    """The templates of one job in all locales, for all of its batches.
 
     Raises:
-        Invalid: a template has what looks like a tag and is none, or there is none in the job's `locale`, which is
-            that of recipients whose own has no template.
+        Invalid: a template has a malformed tag, or there is none in the job's `locale`, which serves recipients whose
+            own locale has no template.
     """
 
     def __init__(self, templates: Sequence[Template], context: Mapping[str, Any], *, locale: str) -> None:
@@ -181,24 +179,24 @@ class MessageTexts:
         self.tags = frozenset(tag for body in self._bodies.values() for tag in body.tags)
 
     def check_filled(self, columns: Iterable[str]) -> None:
-        """Raise `Invalid` where a template has a tag for which there is no column, context or default."""
+        """Raise `Invalid` if a template has a tag without a column, context or default."""
         known = {*columns}
         for locale, body in self._bodies.items():
             check_filled_tags(body.tags, known, self._fixed[locale])
 
     def unfilled_tags(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The tags for which there is no column, context or default."""
+        """The tags without a column, context or default."""
         known = {*columns}
         unfilled = (find_unfilled(body.tags, known, self._fixed[locale]) for locale, body in self._bodies.items())
         return tuple(sorted({*chain.from_iterable(unfilled)}))
 
     def used_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Those of the columns that rendering needs, in their order."""
+        """The columns that rendering needs, in their order."""
         used = (self.tags | ({LOCALE} if len(self._bodies) > 1 else set())) - {UNSUBSCRIBE_URL}
         return tuple(column for column in columns if column in used)
 
     def locales_of(self, columns: Mapping[str, TextColumn], count: int) -> list[str]:
-        """The normal locale of the template of each of so many recipients."""
+        """The normal locale of each recipient's template."""
         found = [self._default] * count
         for locale, rows, _ in self._split_by_locale(columns, count):
             for row in rows:
@@ -206,7 +204,7 @@ class MessageTexts:
         return found
 
     def render(self, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
-        """The bodies of so many recipients, each in its locale, as `CompiledBody.render` gives them."""
+        """The bodies of `count` recipients, each in its locale, as `CompiledBody.render` returns them."""
         rendered: list[Body | None] = [None] * count
         for locale, rows, theirs in self._split_by_locale(columns, count):
             bodies = self._bodies[locale].render(theirs, len(rows), fixed=self._fixed[locale])
@@ -215,7 +213,7 @@ class MessageTexts:
         return rendered
 
     def measure(self, columns: Mapping[str, TextColumn], count: int) -> list[int]:
-        """How many characters are made for each of so many recipients, as `CompiledBody.measure` tells."""
+        """The characters of each recipient's message, as `CompiledBody.measure` counts them."""
         lengths = [0] * count
         for locale, rows, theirs in self._split_by_locale(columns, count):
             found = self._bodies[locale].measure(theirs, len(rows), fixed=self._fixed[locale])
@@ -226,7 +224,6 @@ class MessageTexts:
     def _split_by_locale(
         self, columns: Mapping[str, TextColumn], count: int
     ) -> Iterator[tuple[str, Sequence[int], Mapping[str, TextColumn]]]:
-        """Each template's locale, which recipients it is for, and their columns."""
         locales = columns.get(LOCALE)
         if locales is None or len(self._bodies) == 1:
             yield self._default, range(count), columns
@@ -248,7 +245,7 @@ class MessageTexts:
 
 
 def decode_column(column: Sequence[bytes]) -> list[str]:
-    """The texts of a column, which is known to be UTF-8."""
+    """The texts of a column that is known to be UTF-8."""
     joined = b"\0".join(column)
     texts = joined.decode().split(_NUL) if column else []
     return texts if len(texts) == len(column) else [text.decode() for text in column]
@@ -305,7 +302,6 @@ def _texts_of(part: _Part) -> Iterator[_Text]:
 
 
 def _column_of(part: _Part, values: _Values) -> Iterable[Any]:
-    """The values of this part, one for each recipient."""
     match part:
         case _Fixed():
             return repeat(part.value, values.count)
@@ -336,7 +332,7 @@ def _rows_as_objects(keys: tuple[str, ...], parts: tuple[_Part, ...], values: _V
 
 
 def _clean_all(column: TextColumn, kind: TextKind) -> TextColumn:
-    """A whole column at once, with a character between two values that hardly any value holds."""
+    """Clean a whole column at once, joined by a character that hardly any value contains."""
     if kind is TextKind.PLAIN:
         return column
     clean = _CLEAN[kind]

@@ -1,4 +1,4 @@
-"""Shares: of the jobs of an account whose order is `shares`, the one that has had least for its share comes first."""
+"""Shares: an account with the order `shares` sends the job with the smallest used share first."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,9 @@ class Share(Struct, frozen=True):
     share: int = 1
 
     def after(self, size: int) -> "Share":
-        """After a batch of so many recipients was given a place."""
         return replace(self, had=self.had + size / self.share)
 
 
 def join(running: Sequence[Share]) -> float:
-    """The amount that a job that begins now counts as having had: the least that any other job has had. So it has
-    nothing to catch up."""
+    """The used share of a job that begins now: the smallest of the others, so that it has nothing to catch up."""
     return min((one.had for one in running), default=0.0)

@@ -1,11 +1,10 @@
-"""Single messages: what a request sends to one recipient, at once or at an instant.
+"""Single messages: a request sends one to one recipient, at once or at an instant.
 
-Such a message has an entry in the ledger as any other, which also tells what was asked for (`SingleWish`). While it is
-to be sent, or is being sent, it is *pending*: by that a worker finds it. It is looked at when `due`, which moves where
-it is to be tried again later.
+Such a message has an entry in the ledger, which also contains the request (`SingleWish`). Until it is sent it is
+*pending*, and workers find it by that. Workers look at it when `due`, which moves with each retry.
 
-A credential's single messages are sent by one worker at a time, who has its *lease*. A caller that wants some sent
-raises the lease's `wanted`. So a worker that lets go of the lease, and finds that raised, looks once more.
+One worker at a time sends a credential's single messages: the owner of its *lease*. A caller with a new message raises
+the lease's `wanted`. A worker that releases the lease and finds `wanted` raised looks once more.
 """
 
 from datetime import datetime, timedelta
@@ -15,11 +14,11 @@ from msgspec import Struct
 from shared.domain.messages.channels import Channel
 
 SILENCE = timedelta(seconds=10)
-"""A worker that has shown no sign for so long has lost the lease."""
+"""A worker that has shown no sign for this long has lost the lease."""
 
 
 class Pending(Struct, frozen=True, kw_only=True):
-    """That a message waits, for whom, and who asked for it."""
+    """A waiting message's credential, caller and due time."""
 
     credential_id: str
     namespace: str
@@ -27,8 +26,8 @@ class Pending(Struct, frozen=True, kw_only=True):
 
 
 class SingleWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The wish for a single message: to be sent at `due`, and not behind `expires_at`. `transactional` ones reach those
-    too who have unsubscribed. Its content stands elsewhere, until it is pending no more."""
+    """The request for a single message: to be sent at `due`, and not after `expires_at`. `transactional` ones also
+    reach recipients who have unsubscribed. Its content is stored elsewhere while it is pending."""
 
     channel: Channel
     namespace: str
@@ -40,12 +39,11 @@ class SingleWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
     transactional: bool = True
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it is too late to send it."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 class SendLease(Struct, frozen=True, kw_only=True):
-    """The lease to send the single messages of the credential `id`; nobody has it where `owner` is `""`."""
+    """The lease to send the single messages of the credential `id`; `owner` is `""` if it is free."""
 
     id: str
     owner: str = ""
@@ -53,5 +51,4 @@ class SendLease(Struct, frozen=True, kw_only=True):
     changed_at: datetime | None = None
 
     def is_held(self, now: datetime) -> bool:
-        """Whether somebody is at work, by this time of the database."""
         return bool(self.owner) and self.changed_at is not None and now - self.changed_at < SILENCE

@@ -1,4 +1,4 @@
-"""The slowing of a pace when its provider says that calls come too fast, and the recovery from it."""
+"""The slowing of a pace when its provider says that calls come too fast, and the recovery."""
 
 from datetime import timedelta
 
@@ -12,9 +12,9 @@ _LONGEST_HOLD_US = 60 * _SECOND
 
 
 def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta | None) -> Pace:
-    """The pace after the provider said that a call, which began at `began_us`, came too fast. Only a call that began
-    behind the pause shows that the pause was too short, or the rate too high still. Others were granted before the
-    first refusal was heard: they change the share no more, but a longer pause that the provider asks for counts."""
+    """The pace after the provider said that a call, which began at `began_us`, came too fast. Only a call after the
+    pause shows that the pause was too short, or the rate still too high. Earlier calls were granted before the first
+    refusal was known: they no longer change the share, but a longer pause of the provider's counts."""
     strikes = 0 if pace.share_at(now_us) >= 1 else pace.strikes
     is_news = began_us >= pace.hold_until_us or not strikes
     strikes += is_news
@@ -27,6 +27,5 @@ def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta 
 
 
 def lift(pace: Pace) -> Pace:
-    """The pace without a pause that the provider asked for, since somebody knows that the pause is over. A slowed rate
-    stays slowed."""
+    """The pace without the provider's pause, which a caller knows to be over. A slowed rate stays slowed."""
     return replace(pace, seq=pace.seq + 1, hold_until_us=0)

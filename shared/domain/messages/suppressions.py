@@ -1,9 +1,9 @@
-"""Suppressions: who gets nothing more of an app by a channel, of one list or of all, and why.
+"""Suppressions: recipients who get nothing more from an app by a channel, of one list or of all, and the cause.
 
-Bounces, complaints and what somebody has entered by hand are **bars**: no message passes them. An unsubscription is the
-recipient's own wish, which messages that they need (`transactional`) pass. A recipient has at most one suppression a
-list: a bar takes the place of an unsubscription, which it remembers in `unsubscribed_at`. So whoever has unsubscribed
-stays so when the bar is lifted, and a bar stays when they come back.
+Bounces, complaints and users' entries are **bars**, which stop every message. An unsubscription is the recipient's own
+wish, which stops all but `transactional` messages. A recipient has at most one suppression for each list: a bar
+replaces an unsubscription, and keeps it in `unsubscribed_at`. So an unsubscription survives the end of the bar, and a
+bar survives a new subscription.
 """
 
 from collections.abc import Collection
@@ -23,18 +23,18 @@ LIST_RULE = f"up to {LIST_CHARACTERS} printable characters in Unicode's form NFC
 
 
 class SuppressionCause(StrEnum):
-    """Why somebody gets nothing more."""
+    """The cause of a suppression."""
 
     BOUNCE = "bounce"  # the address will never work
     COMPLAINT = "complaint"  # the recipient called a message spam
     UNSUBSCRIBE = "unsubscribe"  # the recipient wants no more
-    HAND = "hand"  # somebody of the app has entered it
+    HAND = "hand"  # a user of the app has entered it
 
 
 class Suppression(Struct, frozen=True, kw_only=True):
-    """One recipient who gets nothing more of `list`; `""` are all lists. The `address` is in its normal form, and `""`
-    where only its hash is known: who unsubscribes by a link has told nobody. `message_id` is that of the message that
-    bounced or was complained about. `unsubscribed_at` says that the recipient has unsubscribed, whatever the cause."""
+    """A recipient who gets nothing more of `list`; `""` is all lists. The `address` is in normal form, and `""` if only
+    its hash is known, as after an unsubscription by a link. `message_id` is the message that bounced or was complained
+    about. `unsubscribed_at` records an unsubscription, whatever the cause."""
 
     id: str
     app_id: str
@@ -48,22 +48,21 @@ class Suppression(Struct, frozen=True, kw_only=True):
     unsubscribed_at: datetime | None = None
 
     def __repr__(self) -> str:
-        """Nothing personal: this ends in logs."""
+        """No personal data, because logs contain it."""
         return f"Suppression({self.id}, {self.app_id}, {self.channel.value}, {self.cause.value})"
 
     @property
     def is_bar(self) -> bool:
-        """Whether no message at all passes."""
+        """Whether it stops every message."""
         return self.cause is not SuppressionCause.UNSUBSCRIBE
 
     def holds_for(self, list_name: str) -> bool:
-        """Whether messages of this list are meant."""
         return self.list in (EVERYTHING, list_name)
 
 
 class SubscriptionState(Struct, frozen=True, kw_only=True):
-    """Whether messages of a list reach somebody. `unsubscribed` is from this list, `from_everything` from all of the
-    app's by this channel; what is `barred` does not depend on the recipient's wishes."""
+    """Whether messages of a list reach a recipient. `unsubscribed` is from this list, `from_everything` from all of the
+    app's by this channel; `barred` does not depend on the recipient's wishes."""
 
     list: str
     unsubscribed: bool
@@ -72,12 +71,12 @@ class SubscriptionState(Struct, frozen=True, kw_only=True):
 
 
 def suppression_id(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> str:
-    """The id of the suppression of this address, which is in its normal form (`shared.domain.messages.recipients`)."""
+    """The suppression id of an address in normal form (`shared.domain.messages.recipients`)."""
     return listing_of(app_id, channel, address, list_name).suppression_id
 
 
 def hash_address(app_id: str, address: str) -> str:
-    """The hash by which an app's suppressions of an address are found, whether they know it or not."""
+    """The hash that finds an app's suppressions of an address, even those without the address."""
     return listing_of(app_id, Channel.OTHER, address).address_hash.hex()
 
 
@@ -91,18 +90,18 @@ def suppress_address(
     list_name: str = EVERYTHING,
     message_id: str = "",
 ) -> Suppression:
-    """The suppression of an address, which is in its normal form."""
+    """The suppression of an address in normal form."""
     listing = listing_of(app_id, channel, address, list_name)
     return _suppress(listing, address=address, cause=cause, message_id=message_id, at=at)
 
 
 def unsubscribe_listing(listing: Listing, *, at: datetime) -> Suppression:
-    """The suppression that the recipient of this listing asks for, who is known by a hash alone."""
+    """The suppression that the recipient of this listing asks for, known by a hash alone."""
     return _suppress(listing, address="", cause=SuppressionCause.UNSUBSCRIBE, message_id="", at=at)
 
 
 def subscription_of(listing: Listing, found: Collection[Suppression]) -> SubscriptionState:
-    """The state of the recipient of a listing, by their suppressions of this list and of everything."""
+    """The state of the recipient of a listing, from their suppressions of this list and of everything."""
     unsubscribed = {each.list for each in found if each.unsubscribed_at is not None}
     return SubscriptionState(
         list=listing.list,
@@ -113,12 +112,12 @@ def subscription_of(listing: Listing, found: Collection[Suppression]) -> Subscri
 
 
 def strongest(suppressions: Collection[Suppression]) -> Suppression | None:
-    """The one that decides: a bar, if there is one."""
+    """The suppression that decides: a bar, if there is one."""
     return max(suppressions, key=lambda suppression: suppression.is_bar, default=None)
 
 
 def reason_of(found: Collection[Suppression], *, list_name: str, transactional: bool) -> Reason | None:
-    """Why a message of this list does not go to the recipient of these suppressions; `None`: it does."""
+    """The reason why a message of this list does not go to the recipient of these suppressions; `None` if it does."""
     deciding = strongest([suppression for suppression in found if suppression.holds_for(list_name)])
     if deciding is None:
         return None
@@ -128,7 +127,7 @@ def reason_of(found: Collection[Suppression], *, list_name: str, transactional: 
 
 
 def check_list(name: str, field: str = "list") -> None:
-    """Raise `Invalid` unless a list can have this name; `""` stands for all lists."""
+    """Raise `Invalid` unless a list can have this name; `""` is all lists."""
     is_plain = name.isprintable() and name == name.strip() and is_normalized("NFC", name)
     if len(name) > LIST_CHARACTERS or not is_plain:
         raise Invalid(f"a list's name has {LIST_RULE}", field=field, value=name)

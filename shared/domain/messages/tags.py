@@ -1,8 +1,8 @@
 """Tags in the templates of messages: `{{name}}`, a name of letters, digits and `_` in any script (XID of UTS #31).
 
-A name is matched with columns without regard to case, to blanks around it, and to characters that nobody sees. Whatever
-else begins with `{{` is refused, so that no recipient ever reads `{{first name}}`: logic (`{{#if}}`), paths (`{{a.b}}`)
-and raw values (`{{{x}}}`) of other systems are no tags here. `}}` without a `{{` before it is a text, as in CSS.
+A name matches columns without regard to case, surrounding blanks and invisible characters. Any other text that begins
+with `{{` is refused, so that no recipient ever reads `{{first name}}`: logic (`{{#if}}`), paths (`{{a.b}}`) and raw
+values (`{{{x}}}`) of other systems are no tags here. `}}` without an earlier `{{` is text, as in CSS.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,14 +22,14 @@ _SHOWN_CHARACTERS = 40
 
 
 class TaggedText(Struct, frozen=True):
-    """A text around its tags: `literals` has one more than `tags`, and one of each come in turn."""
+    """A text around its tags: `literals` has one more than `tags`, and they alternate."""
 
     literals: tuple[str, ...]
     tags: tuple[str, ...]
 
 
 def split_at_tags(text: str, path: str) -> TaggedText:
-    """The text, taken apart. Raises `Invalid` with the path for what looks like a tag and is none."""
+    """The text, taken apart. Raises `Invalid` with the path for a malformed tag."""
     literals, tags, end = [], [], 0
     while (start := text.find("{{", end)) >= 0:
         literals.append(text[end:start])
@@ -42,20 +42,20 @@ def split_at_tags(text: str, path: str) -> TaggedText:
 
 
 def find_unfilled(tags: Iterable[str], *filled: Collection[str]) -> list[str]:
-    """The tags that nothing fills, in the order of their names: no column, no context, no default has them."""
+    """The tags without a column, context or default, in alphabetical order."""
     known = {UNSUBSCRIBE_URL}.union(*filled)
     return sorted({*tags} - known)
 
 
 def check_filled_tags(tags: Iterable[str], *filled: Collection[str]) -> None:
-    """Raise `Invalid` where there is a tag that nothing fills: messages with a hole in them are not sent."""
+    """Raise `Invalid` for an unfilled tag, because a message with a gap must not be sent."""
     if unfilled := find_unfilled(tags, *filled):
         named = list_tags(unfilled, {*chain.from_iterable(filled)})
         raise Invalid(f"invalid template: no column, context or default for {named}", field="template")
 
 
 def find_tag(value: Any, name: str, path: str = "body") -> str:
-    """The path of the first text with this tag; `""` where there is none."""
+    """The path of the first text with this tag; `""` if there is none."""
     match value:
         case str():
             return path if name in split_at_tags(value, path).tags else ""
@@ -69,8 +69,8 @@ def find_tag(value: Any, name: str, path: str = "body") -> str:
 
 
 def values_by_tag(values: Mapping[str, Any], field: str) -> dict[str, str | None]:
-    """The values of context or defaults for tags, as text: a number or a boolean as in JSON, null as nothing; `None`
-    for what is no text (an object, a list) and fills no tag.
+    """The values of context or defaults for tags, as text: a number or a boolean as in JSON, null as the empty text;
+    `None` for an object or a list, which fills no tag.
 
     Raises:
         Invalid: two keys are one tag.

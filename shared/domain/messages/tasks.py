@@ -1,4 +1,4 @@
-"""The tasks of messages: sending the batches of jobs, and single messages."""
+"""The tasks of messages: sending batches of jobs, and single messages."""
 
 from typing import ClassVar
 
@@ -10,13 +10,13 @@ SINGLE_QUEUE = "message.single"
 
 
 class SendMessages(SendBatch, frozen=True, tag="messages"):
-    """Send what is to be sent of a batch by its job's credential, if it still has this turn."""
+    """Send the open messages of a batch by its job's credential, if it still has this turn."""
 
     queue: ClassVar[str] = MESSAGE_QUEUE
 
 
 class SendSingles(RetriedTask, frozen=True, tag="singles"):
-    """Send the single messages of a credential that are due."""
+    """Send the due single messages of a credential."""
 
     queue: ClassVar[str] = SINGLE_QUEUE
     credential_id: str

@@ -1,12 +1,12 @@
-"""Unsubscribing: the token in a recipient's own link, and who it says wants no more.
+"""Unsubscribing: the token in a recipient's own link.
 
-A token carries a hash of the address in place of the address. So it works when the message's row has been redacted, and
-a link that is forwarded shows nobody's address. It is signed with the first of the deployment's keys; all of them can
-verify, so that links in mails which are long out go on working when a new key comes first.
+A token contains a hash of the address instead of the address. So it works after the message's row is redacted, and a
+forwarded link shows no address. The first of the deployment's keys signs it; all of them verify, so that links in old
+mails keep working when a new key comes first.
 
-A suppression's id is made of the same four parts, so that a token, a callback and the look-up of a batch all come to
-one id, though nobody reads an address out of a token. (The hash has no secret in it, as keys change and suppressions
-stay: whoever holds a link can find out that it is of an address that they guess.)
+A suppression's id is made of the same four parts, so that a token, a callback and the look-up of a batch all find one
+id without reading an address from a token. (The hash contains no secret, because keys change and suppressions stay: the
+owner of a link can test a guess of its address.)
 """
 
 import binascii
@@ -21,13 +21,14 @@ from msgspec import Struct
 from shared.domain.messages.channels import Channel
 
 EVERYTHING = ""
-"""The list of those who get nothing of an app by this channel: bounces, complaints, and who wants no more of any."""
+"""The list of recipients who get nothing from an app by this channel: bounces, complaints, and complete
+unsubscriptions."""
 
 URL_FIELD = "unsubscribeUrl"
-"""The field of a rendered mail that has its recipient's own link. No template has it: jobs put it there."""
+"""The field of a rendered mail with its recipient's own link. Jobs add it; templates cannot."""
 
 ONE_CLICK = ("List-Unsubscribe", "One-Click")
-"""The field, and its value, that a mail program posts to the link when its user wants no more (RFC 8058)."""
+"""The field and value that a mail program posts to the link for an unsubscription (RFC 8058)."""
 
 _HASH_BYTES = 16
 _SIGNATURE_BYTES = 16
@@ -36,7 +37,7 @@ _PURPOSE = b"carillon unsubscribing 1\n"
 
 
 class Listing(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One recipient of an app by a channel, on a `list` of it."""
+    """One recipient of an app by a channel, on one of its lists."""
 
     app_id: str
     channel: Channel
@@ -45,12 +46,11 @@ class Listing(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @property
     def suppression_id(self) -> str:
-        """The id that says of this recipient, in all deployments alike: no more of this."""
+        """The id of this recipient's suppression, the same in all deployments."""
         return hashlib.blake2b(_encode(self), digest_size=_HASH_BYTES).hexdigest()
 
     @property
     def of_everything(self) -> "Listing":
-        """The same recipient, of all lists."""
         return Listing(self.app_id, self.channel, self.address_hash)
 
 
@@ -59,15 +59,14 @@ _decode = msgspec.msgpack.Decoder(Listing).decode
 
 
 def listing_of(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> Listing:
-    """The listing of an address, which is in its normal form (`shared.domain.messages.recipients`)."""
+    """The listing of an address in normal form (`shared.domain.messages.recipients`)."""
     salt = hashlib.blake2b(app_id.encode(), digest_size=_HASH_BYTES).digest()
     address_hash = hashlib.blake2b(address.encode(), digest_size=_HASH_BYTES, salt=salt).digest()
     return Listing(app_id, channel, address_hash, list_name)
 
 
 def list_headers(url: str) -> dict[str, str]:
-    """The headers by which mail programs show their own button for a recipient's link. One click is for HTTPS alone
-    (RFC 8058)."""
+    """The headers for the unsubscribe button of mail programs. One click requires HTTPS (RFC 8058)."""
     headers = {"List-Unsubscribe": f"<{url}>"}
     return headers | ({"List-Unsubscribe-Post": "=".join(ONE_CLICK)} if url.startswith("https://") else {})
 
@@ -86,7 +85,7 @@ class UnsubscribeTokens:
         return _text_of(_sign(self._keys[0], content) + content)
 
     def read(self, token: str) -> Listing | None:
-        """Whose token it is; `None` for one that none of the keys has signed. How long that takes tells nothing of the
+        """The token's listing; `None` if none of the keys has signed it. The time taken reveals nothing of the
         signature."""
         signed = _bytes_of(token)
         signature, content = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
@@ -107,7 +106,7 @@ def _text_of(content: bytes) -> str:
 
 
 def _bytes_of(token: str) -> bytes:
-    """The bytes that the text stands for; nothing where it is no token's only spelling."""
+    """The bytes of the text; empty if it is not the canonical spelling."""
     if len(token) > _TOKEN_CHARACTERS or not token.isascii():
         return b""
     try:

@@ -1,4 +1,4 @@
-"""The parts that differ between the records of a batch: the device's token, message id and user id, as columns."""
+"""The different parts of a batch's records: the device's token, message id and user id, as columns."""
 
 from binascii import hexlify
 from collections.abc import Sequence
@@ -15,19 +15,18 @@ _LAST_BYTES = 6
 
 
 class MessageIds(Struct, frozen=True):
-    """Message ids in two columns: the last group of each, of 12 characters, and what stands before it."""
+    """Message ids in two columns: the last group of each, of 12 characters, and the text before it."""
 
     firsts: Sequence[bytes]
     lasts: Sequence[bytes]
 
 
 def message_ids(key: int, devices: Devices) -> MessageIds:
-    """A UUID (version 8) for each device: the same whenever asked, and unique within the job, for every `seq_id` of 64
-    bits.
+    """A UUID (version 8) for each device: always the same, and unique within the job, for every `seq_id` of 64 bits.
 
     The last group is the low 48 bits of `seq_id`; its high 16 are folded into the second group; the rest is the job's.
-    No index of ours makes `seq_id` unique, and a receiver may drop what repeats an id. So a device that shares its
-    `seq_id` has an id that comes from its token and its user too, and not from its place: these rows come in any order.
+    `seq_id` has no unique index, and a receiver may drop a repeated id. So the id of a device that shares its `seq_id`
+    also depends on its token and user, and not on its place, because these rows come in any order.
     """
     keys = devices.keys
     firsts = [_first_groups(key, 0)] * len(keys)
@@ -41,9 +40,9 @@ def message_ids(key: int, devices: Devices) -> MessageIds:
 
 
 def escape_texts(texts: Sequence[bytes]) -> Sequence[bytes]:
-    """Each text as it stands between the quotes of a JSON string.
+    """Each text in the form for a JSON string, without quotes.
 
-    One look at all of them together tells which have something to escape. Nearly always none has.
+    One look at all texts together finds those with characters to escape, which are nearly always none.
     """
     joined = np.frombuffer(b"".join(texts), np.uint8)
     found = np.flatnonzero((joined < ord(" ")) | (joined == ord('"')) | (joined == ord("\\")))
@@ -57,7 +56,7 @@ def escape_texts(texts: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _are_shared(keys: Keys) -> NDArray[np.bool_]:
-    """Whether another device has the same key. Ascending keys show it by their neighbours."""
+    """A flag for each device whose key another device has. In ascending keys the neighbours show it."""
     if not np.all(keys[1:] >= keys[:-1]):
         _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         repeated: NDArray[np.bool_] = counts[inverse] > 1

@@ -1,9 +1,9 @@
-"""Control groups: the share of a job's users who get nothing, so that one can compare.
+"""Control groups: the share of a job's users who get nothing, for comparison.
 
-Whether a user is held out follows from the job and the user alone, so all devices of one are treated alike, and a batch
-that is tried again comes out the same. Each user has a place in [0, 1), uniform over the users of a job. If all devices
-of a user stand in one batch, the users with the lowest places are held out, as many as the share asks for, rounded up.
-If they may stand in several, those whose place is below the share are.
+The job and the user alone decide whether a user is held out, so all devices of a user are treated alike, and a repeated
+batch is the same. Each user has a place in [0, 1), uniform over the users of a job. If all devices of a user are in one
+batch, the users with the lowest places are held out, by the share rounded up. If they may be in several, those whose
+place is below the share are.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ _PLACES = 1 << 64
 
 
 def held_out(users: Collection[str], job_id: str, share: float, *, by_rank: bool) -> frozenset[str]:
-    """Which of these users are held out; `by_rank` where none of them has devices in another batch."""
+    """The held-out users; `by_rank` if none of them has devices in another batch."""
     key = blake2b(job_id.encode(), digest_size=16, person=b"control group").digest()
     places = {user: _place(user, key) for user in users}
     if by_rank:
@@ -29,6 +29,6 @@ def _place(user: str, key: bytes) -> int:
 
 
 def rounded_up(share: float, count: int) -> int:
-    """How many of so many users are held out. The share counts as it is written: 0.07 of 100 are 7, though the nearest
+    """The number of held-out users among `count`. The share counts as written: 0.07 of 100 are 7, though the nearest
     float is a little more."""
     return ceil(Fraction(repr(share)) * count)

@@ -1,4 +1,4 @@
-"""Tokens of a dry run: made up, so that nobody's device is reached."""
+"""Tokens of a dry run: made up, so that no real device is reached."""
 
 from hashlib import shake_128
 from typing import Any
@@ -11,7 +11,7 @@ _CHARACTERS = bytes(ALPHABET[byte % len(ALPHABET)] for byte in range(256))
 
 
 def fake_tokens(service: str, key: int, keys: Keys) -> list[bytes]:
-    """A token for each device that no device has, as long as a real one behind `FAKE-`."""
+    """A token for each device that no real device has, as long as a real one after `FAKE-`."""
     length = SERVICES[service].token_characters
     seed = shake_128(key.to_bytes(8))
     return [_fake_token(seed, seq_id, length) for seq_id in keys.tolist()]

@@ -1,13 +1,13 @@
-"""Fan-out: choices that look random and can be made again.
+"""Fan-out: choices that look random and are repeatable.
 
-Which of several templates a user gets follows from the job and the user alone, so all devices of one user get the same
-one. A device that names no user chooses by its `seq_id`, as what is made per device does (message id, made-up token).
-So a batch that is tried again, by another worker or another release, comes out the same.
+The job and the user alone decide which of several templates a user gets, so all devices of one user get the same one. A
+device without a user chooses by its `seq_id`, as for its message id and made-up token. So a batch that is repeated, by
+another worker or another release, is the same.
 
-A job has one 64-bit key per purpose (a hash of its own key), so that two choices for one user are independent, and so
-are two jobs' choices. The key and a number of the user's are mixed by the finaliser of splitmix64 (Steele, Lea and
-Flood, 2014), a bijection of 64 bits: cheaper than any digest, and even neighbouring numbers are spread uniformly. The
-user's number is the CRC-32 of the id, which C makes: users who share one get the same template, in every job.
+A job has one 64-bit key for each purpose (a hash of the job's key), so that two choices for one user are independent,
+and so are two jobs' choices. The finaliser of splitmix64 (Steele, Lea and Flood, 2014), a bijection of 64 bits, mixes
+the key and the user's number: it is cheaper than any digest, and spreads even neighbouring numbers uniformly. The
+user's number is the CRC-32 of the id, which C computes: users who share one get the same template, in every job.
 """
 
 from hashlib import blake2b
@@ -24,13 +24,13 @@ _MULTIPLY_2 = 0x94D0_49BB_1331_11EB
 
 
 def choice_key(job_key: str, purpose: str) -> int:
-    """64 bits that belong to this job and this kind of choice."""
+    """64 bits for this job and this kind of choice."""
     return int.from_bytes(blake2b(job_key.encode(), digest_size=8, person=purpose.encode()).digest())
 
 
 def picks(choices: int, key: int, devices: Devices) -> NDArray[np.int64]:
-    """The choice of each device's user among so many, each with the same probability, without a look at any device
-    where there is only one."""
+    """The choice of each device's user among `choices` equally probable ones; a single choice needs no look at the
+    devices."""
     if choices == 1:
         return np.zeros(len(devices), np.int64)
     x = np.uint64(key) + _numbers(devices).view(np.uint64) * np.uint64(_STEP)

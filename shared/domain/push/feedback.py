@@ -1,8 +1,8 @@
-"""The receivers' feedback about pushes: reading one record of a feedback topic, and folding many into counts.
+"""The receivers' feedback about pushes: reading records of a feedback topic, and folding them into counts.
 
-Two generations of Pusher write these records. The old one answers to every push, the current one to failures only. APNS
-and GCM records differ: a GCM record has a `message_id` and tells its failure in `error`, an APNS record in `Err.Key`.
-Current FCM failures name no job at all. Names of fields are matched without regard to case; the usual spelling wins.
+Two generations of Pusher write these records. The old one answers every push, the current one only failures. APNS and
+GCM records differ: a GCM record has a `message_id` and its failure in `error`, an APNS record in `Err.Key`. Current FCM
+failures name no job at all. Names of fields are matched without regard to case; the usual spelling wins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +23,12 @@ MAX_KEYS = 2_000
 
 
 class Skip(StrEnum):
-    """Why a record was not counted."""
+    """The reason why a record was not counted."""
 
     EMPTY = "empty"  # no value at all: a tombstone
     UNREADABLE = "unreadable"  # not JSON, not an object, or nested too deep
     NO_JOB = "no-job"  # names no job, as all current FCM failures
-    BAD_JOB = "bad-job"  # what stands in the job's place can be no id
+    BAD_JOB = "bad-job"  # the value of the job cannot be an id
     NO_OUTCOME = "no-outcome"  # an error without a text, or one that is no text
 
 
@@ -40,7 +40,7 @@ class CountedPush(Struct, frozen=True, gc=False):
 
 
 class Skipped(Struct, frozen=True, gc=False):
-    """A record with nothing to count, and why."""
+    """A record with nothing to count, and the reason."""
 
     reason: Skip
 
@@ -71,7 +71,7 @@ _SKIPPED = {reason: Skipped(reason) for reason in Skip}
 
 
 def read(value: bytes | None) -> CountedPush | Skipped:
-    """The push that a record tells, or why it is skipped. Total: every value has an answer, and none raises."""
+    """The push of a record, or the reason to skip it. It never raises."""
     if not value:
         return _SKIPPED[Skip.EMPTY]
     try:
@@ -87,7 +87,7 @@ def read(value: bytes | None) -> CountedPush | Skipped:
 
 
 def _read_usual(record: _Record, value: bytes) -> CountedPush | None:
-    """The answer, if the usual spellings are enough to be sure of it."""
+    """The answer, if the usual spellings suffice for certainty."""
     job_id = record.metadata.jobId if record.metadata is not None else None
     if not job_id or len(job_id) > MAX_JOB_ID_CHARACTERS:
         return None
@@ -115,7 +115,7 @@ def _spelt_otherwise(error: str | UnsetType | None, err: _Err | UnsetType | None
 
 
 def _read_folded(record: Any) -> CountedPush | Skipped:
-    """The answer, whatever the spelling and the shape."""
+    """The answer for any spelling and shape."""
     if not isinstance(record, dict):
         return _SKIPPED[Skip.UNREADABLE]
     metadata = _field(record, "metadata")
@@ -147,10 +147,10 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
 
 
 class Fold:
-    """The counts of one partition's log: from `first`, which follows from the stored position `start`, to `end`, which
-    is where reading goes on. Raises `Unavailable` for a log that was left.
+    """The counts of one partition's log: from `first`, which follows from the stored position `start`, to `end`, the
+    next offset to read. Raises `Unavailable` for a log that was left.
 
-    Bounded: once it is `full` it must be stored before more is added. A chunk adds at most a key a record to that.
+    A `full` fold must be stored before more is added. A chunk adds at most a key for each record.
     """
 
     def __init__(self, start: Position, log: str) -> None:
@@ -162,36 +162,33 @@ class Fold:
 
     @property
     def log(self) -> str:
-        """The id of the log that is read."""
         return self._beginning.log
 
     @property
     def first(self) -> int:
-        """The offset where reading began."""
         return self._beginning.offset
 
     @property
     def moved(self) -> bool:
-        """Whether there is a step to store, be it without counts."""
+        """Whether there is a step to store, even without counts."""
         return self.end != self.first
 
     @property
     def stop(self) -> Position:
-        """The position that is to be stored in the place of `start`."""
+        """The position that replaces the stored `start`."""
         return replace(self._beginning, offset=self.end)
 
     @property
     def full(self) -> bool:
-        """Whether it holds as many keys as one write should carry."""
+        """Whether it has the maximum of keys for one write."""
         return len(self.counts) >= MAX_KEYS
 
     @property
     def counted(self) -> int:
-        """How many records were counted."""
         return sum(self.counts.values())
 
     def add(self, values: Iterable[bytes | None], upto: int) -> None:
-        """Count the records that lie between `end` and `upto`, which becomes the end.
+        """Count the records between `end` and `upto`, which becomes the end.
 
         Offsets without a record (transaction markers, compaction, a log cut at its head) count nothing. An end before
         the first is a log that lost its end, and is stored like any other.
@@ -208,7 +205,7 @@ class Fold:
 
 
 def by_job(counts: Mapping[Key, int]) -> dict[str, dict[str, int]]:
-    """The counts of each job, in the order of the jobs' ids, so that all writers take them in the same order."""
+    """The counts of each job, in the order of the jobs' ids, so that all writers lock them in the same order."""
     jobs: dict[str, dict[str, int]] = {}
     for (job_id, outcome), count in sorted(counts.items()):
         jobs.setdefault(job_id, {})[outcome] = count
@@ -216,9 +213,9 @@ def by_job(counts: Mapping[Key, int]) -> dict[str, dict[str, int]]:
 
 
 def admit_outcomes(present: Iterable[str], new: Mapping[str, int], most: int) -> dict[str, int]:
-    """The increments for a job that has the `present` outcomes: at most `most` different ones, the rest is `other`.
+    """The increments for a job with the `present` outcomes: at most `most` different ones, the rest is `other`.
 
-    An outcome keeps its place once it has one. Free places go to the most frequent of the new ones; `other` needs none.
+    An outcome keeps its place. Free places go to the most frequent of the new ones; `other` needs none.
     """
     places = set(present) - {OTHER}
     increments: dict[str, int] = {}

@@ -1,7 +1,5 @@
-"""The notices in the preview of a job, before people post it: things that are allowed but probably mistakes.
-
-Each notice has a code, which stays, and a sentence for people.
-"""
+"""Notices in the preview of a job: valid but probably mistaken parts. Each has a permanent code, and a sentence for
+people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,7 +14,7 @@ from shared.domain.push.rendering import DEFAULT_LOCALE
 
 
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
-    """Notices about who would get the push, as far as that was counted."""
+    """Notices about the counted recipients of the push."""
     if counted.lacks_header:
         yield Notice("no-header", HEADER_IS_DATA)
     if counted.exact and not counted.devices:
@@ -42,7 +40,7 @@ def of_flaw(flaw: Invalid) -> Notice:
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:
-    """Notices about what would be sent."""
+    """Notices about the content of the push."""
     for use in used:
         if tags := valueless_tags(use.template, job.context):
             place = _template(use.template.name, use.template.locale)

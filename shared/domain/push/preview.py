@@ -1,7 +1,7 @@
-"""A preview of a job: who would get it and what, without a trace of it anywhere.
+"""A preview of a job: its recipients and its records, without any trace.
 
-Samples go to recipients that are made up, so that no device's token and no user's id leaves the push database. Made-up
-ones are as long as the longest that were counted, so that the size of a record is that of the largest.
+Samples have made-up recipients, so that no device's token and no user's id leaves the push database. Their token and id
+are as long as the longest counted ones, so that a record has the size of the largest.
 """
 
 from collections import Counter
@@ -27,16 +27,17 @@ _UNLIMITED = 2**62
 
 
 class Use(Struct, frozen=True):
-    """A template that some device can get, and how many of the counted ones would get it if it had the only name."""
+    """A template that some device can get, and the number of counted devices that would get it if it had the only
+    name."""
 
     template: Template
     devices: int
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One template's record for a made-up recipient, or why there is none (`failure`, a key of a job's `reasons`). Only
-    the first `SHOWN_SAMPLES` of a job have a record, and only those of at most `SHOWN_BYTES`; of all others the size is
-    told, from the lengths of what they would be made of."""
+    """One template's record for a made-up recipient, or its `failure` (a key of a job's `reasons`). Only the first
+    `SHOWN_SAMPLES` of a job have a record, and only those of at most `SHOWN_BYTES`; the others have a size, calculated
+    from the lengths of their parts."""
 
     template_name: str
     locale: str
@@ -47,7 +48,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 def uses(job: Job, locales: Mapping[str | None, int]) -> list[Use]:
-    """The templates of a draft that its devices can get: what most of the counted ones get comes first."""
+    """The templates that the devices of a draft can get, the one with most counted devices first."""
     templates = job.plan.templates
     by_name = places_by_locale(templates)
     found = Counter({place: 0 for own in by_name.values() for place in own.values()})
@@ -61,12 +62,12 @@ def uses(job: Job, locales: Mapping[str | None, int]) -> list[Use]:
 
 
 def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules, now: datetime) -> list[Sample]:
-    """The record of each template, whatever its size, as it would go out at `now`."""
+    """The record of each template, of any size, as sent at `now`."""
     return [_sample(job, use, counted, rules, now, shown=place < SHOWN_SAMPLES) for place, use in enumerate(used)]
 
 
 def valueless_tags(template: Template, context: Mapping[str, Any]) -> list[str]:
-    """The tags for which neither the context nor the defaults have a value, so that nothing stands in their place."""
+    """The tags without a value in the context or the defaults, which leave gaps."""
     values = {**template.defaults, **context}
     tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
     return sorted(tag for tag in tags if values.get(tag) is None)

@@ -1,11 +1,11 @@
-"""Records: what stands on Kafka for one device, per push service, as the published Marathon writes it.
+"""Records: the messages on Kafka for one device, for each push service, in the published Marathon's form.
 
-A record differs from the next one in three places only: the token, the message id and the user id. So a shape is
-written once as a plain dictionary with a `Slot` in each of these places, turned into a `Frame` of JSON text around
-them, and the records of a batch are joined from that. A further push service is one more entry in `SERVICES`.
+Records differ in three places only: the token, the message id and the user id. So a shape is a plain dictionary with a
+`Slot` in each of these places. It becomes a `Frame` of JSON text around them, and the records of a batch are joined
+from that. `SERVICES` has an entry for each push service.
 
-Two things differ from Marathon on purpose, and a setting brings each back (`RecordRules`). `push_expiry` is in
-milliseconds, because the receiver compares it with these and would drop every push for seconds. And `time_to_live` is a
+Two things differ from Marathon on purpose, and a setting restores each (`RecordRules`). `push_expiry` is in
+milliseconds, because the receiver compares it with these and would drop every push in seconds. And `time_to_live` is a
 duration, not an instant.
 """
 
@@ -23,10 +23,10 @@ LONGEST_TIME_TO_LIVE = 2_419_200
 
 
 class RecordRules(Struct, frozen=True, kw_only=True):
-    """The choices that a deployment has.
+    """The choices of a deployment.
 
-    `push_expiry` is the unit of that field for APNS. `time_to_live` is what GCM gets: the seconds that remain, with
-    `push_expiry` in ms beside it, or, as Marathon does, the instant in seconds since the epoch alone.
+    `push_expiry` is the unit of that field for APNS. `time_to_live` is GCM's field: the remaining seconds, with
+    `push_expiry` in ms beside it, or, as in Marathon, only the instant in seconds since the epoch.
     """
 
     push_expiry: Literal["ms", "seconds"] = "ms"
@@ -35,7 +35,7 @@ class RecordRules(Struct, frozen=True, kw_only=True):
 
 
 class Slot(Enum):
-    """The place of a device's own text. A shape holds each slot once, in this order."""
+    """The place of a device's own text. A shape has each slot once, in this order."""
 
     TOKEN = "token"
     MESSAGE_ID = "message id"
@@ -43,7 +43,7 @@ class Slot(Enum):
 
 
 class Frame(NamedTuple):
-    """The JSON text of a record before, between and after its slots, the quotes of the slots included."""
+    """The JSON text of a record before, between and after its slots, with the quotes of the slots."""
 
     head: bytes
     before_message_id: bytes
@@ -52,7 +52,7 @@ class Frame(NamedTuple):
 
 
 class Push(Struct, frozen=True):
-    """The parts that all records of one template share at one moment (`now`, in ns since the epoch)."""
+    """The common parts of all records of one template at one moment (`now`, in ns since the epoch)."""
 
     job: Job
     template_name: str
@@ -62,9 +62,8 @@ class Push(Struct, frozen=True):
 
 
 class PushService(Struct, frozen=True, kw_only=True):
-    """A push service: its record as a dictionary with slots, the length of the tokens that it knows, and what people
-    call its devices. Its topics follow the deployment's template, or one of its own, with two `%s` for app and
-    service."""
+    """A push service: its record as a dictionary with slots, the length of its tokens, and the usual name of its
+    devices. Its topics follow the deployment's template, or its own, with two `%s` for app and service."""
 
     fields: Callable[[Push], dict[str, Any]]
     token_characters: int
@@ -83,7 +82,7 @@ def apns_fields(push: Push) -> dict[str, Any]:
 
 
 def gcm_fields(push: Push) -> dict[str, Any]:
-    """The record for Google's service: the body is `data`, where `m` and `templateName` are ours."""
+    """The record for Google's service: the body is `data`, to which Carillon adds `m` and `templateName`."""
     return {
         "to": Slot.TOKEN,
         "data": {**push.body, **_custom(push)},
@@ -101,12 +100,12 @@ SERVICES: dict[str, PushService] = {
     APNS: PushService(fields=apns_fields, token_characters=64, platform="iOS"),
     GCM: PushService(fields=gcm_fields, token_characters=152, platform="Android"),
 }
-"""Every push service that a job can address, by the name that stands in jobs and in the names of tables and topics:
-lower-case letters and digits. A further one is one more entry."""
+"""Every push service that a job can address, by its name in jobs and in the names of tables and topics: lower-case
+letters and digits."""
 
 
 def is_dry_run(job: Job) -> bool:
-    """Whether the devices are spared: their tokens are replaced."""
+    """Whether the tokens are replaced, so that no device is reached."""
     return job.metadata.get("dryRun") is True
 
 

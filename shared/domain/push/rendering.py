@@ -1,14 +1,14 @@
-"""Rendering: from a job's templates and a batch's devices to the records that go out.
+"""Rendering: from a job's templates and a batch's devices to records.
 
-A tag has one value for the whole job, so a body is filled in once per template and locale, never per device. The rest,
-per device, is one text with its token, message id and user id in it. Values are put in as data: the JSON is made after
-they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
+A tag has one value for the whole job, so a body is filled once per template and locale, never per device. The rest, per
+device, is one text with its token, message id and user id. Values are data: the JSON is made after they are in place,
+so quotes, line breaks and even `{{` inside a value are kept.
 
-Devices come in columns and are worked on so. A value that is not like the others of its column (a text that needs
-escaping, a seq_id that several devices share) is put right for that device alone.
+Devices come in columns, and each step handles a column. An exceptional value (a text that needs escaping, a seq_id that
+several devices share) is corrected for its device alone.
 
-Each device ends in one of three ways, and the receipt accounts for all: a record (`sent`), no token to send to
-(`skipped`), or a reason why there is no record (`failed`). No device keeps the others from being sent.
+Each device ends in one of three ways, and the receipt counts all: a record (`sent`), no token (`skipped`), or a reason
+why there is no record (`failed`). No device prevents the others from being sent.
 """
 
 from collections import Counter
@@ -41,26 +41,25 @@ TOO_LARGE = "too-large"
 
 
 class Rendered(Struct, frozen=True):
-    """The records of a batch, in the order of its devices, and what became of every device."""
+    """The records of a batch, in the order of its devices, and the outcomes of all devices."""
 
     records: list[bytes]
     receipt: Receipt
 
     def count_bytes(self) -> int:
-        """How many bytes the records have together."""
         return sum(map(len, self.records))
 
 
-# Filled bodies that a renderer keeps: those of any usual job, but not a thousand that have a megabyte each.
+# Filled bodies that a renderer keeps: those of any usual job, but not a thousand of a megabyte each.
 _KEPT_BYTES = 32_000_000
 _NONE = -1
 
 _Choices = NDArray[np.int64]
-"""The place of each device's template among the job's, `_NONE` where it has none."""
+"""The place of each device's template among the job's, `_NONE` if it has none."""
 
 
 class Renderer:
-    """Renders the devices of one job; worth keeping for all of its batches, as bodies are filled in on first use."""
+    """Renders the devices of one job. Keep it for all of its batches: bodies are filled on first use."""
 
     def __init__(self, job: Job, rules: RecordRules = DEFAULT_RULES) -> None:
         self._job = job
@@ -179,7 +178,7 @@ def _places(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _table(names: Sequence[str], locales: Iterable[str], by_name: Mapping[str, Mapping[str, int]]) -> NDArray[np.int64]:
-    """The choice for each name, and each locale that any template has: its own template, or that of the default."""
+    """The choice for each name, and each locale of any template: its own template, or that of the default."""
     owns = [by_name.get(name, {}) for name in names]
     return np.array(
         [[own.get(find_locale(locale, own) or DEFAULT_LOCALE, _NONE) for locale in locales] for own in owns], np.int64
@@ -187,7 +186,6 @@ def _table(names: Sequence[str], locales: Iterable[str], by_name: Mapping[str, M
 
 
 def _spread(frames: Mapping[int, Frame], choices: _Choices) -> list[Sequence[bytes]]:
-    """The parts of each device's frame, a column for each part."""
     if len(frames) == 1:
         [frame] = frames.values()
         return [[part] * len(choices) for part in frame]

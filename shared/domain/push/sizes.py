@@ -1,4 +1,4 @@
-"""How large a job's records are, and how many of them make a batch."""
+"""The size of a job's records, and the number of records in a batch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,20 +7,19 @@ from shared.domain.jobs.filling import Unrenderable, filled_bytes
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template, dumps
 
-# What stands around a body: keys, ids, the token and the user id.
+# The bytes around a body: keys, ids, the token and the user id.
 _ENVELOPE_BYTES = 600
 # A batch is rendered as a whole, and several are in flight: large records make small batches.
 _BATCH_BYTES = 8_000_000
 
 
 def fitting_records(job: Job) -> int:
-    """How many of the job's records a batch may hold, which is a bound in bytes."""
+    """The maximum of the job's records in a batch, which is limited in bytes."""
     return max(1, _BATCH_BYTES // largest_record_bytes(job))
 
 
 def largest_record_bytes(job: Job) -> int:
-    """About the size of the largest record that the job's templates make, its constant parts and a device's own
-    included."""
+    """The approximate size of the largest record of the job's templates, with its constant parts and a device's own."""
     bodies = [_body_bytes(template, job.context) for template in job.plan.templates]
     return max(bodies, default=0) + len(dumps(job.metadata).encode()) + _ENVELOPE_BYTES
 

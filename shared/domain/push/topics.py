@@ -1,4 +1,4 @@
-"""Topics: where on Kafka the records of an app and a push service go."""
+"""Topics: the Kafka topics of an app's and a push service's records."""
 
 import re
 
@@ -13,11 +13,11 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def topic_name(template: str, app_name: str, service: str) -> str:
-    """The topic of an app and a service: the two `%s` of the template, or of the service's own one, are filled in that
+    """The topic of an app and a service: they fill the two `%s` of the template, or of the service's own one, in that
     order.
 
     Raises:
-        Invalid: the app's name is outside its rule, or the template makes no topic name that Kafka takes.
+        Invalid: the app's name is invalid, or the template makes no topic name that Kafka accepts.
     """
     check_app_name(app_name)
     parts = (SERVICES[service].topic_template or template).split("%s")
@@ -29,6 +29,6 @@ def topic_name(template: str, app_name: str, service: str) -> str:
 
 
 def topic_pattern(template: str) -> str:
-    """A regular expression for the names of all topics that `topic_name` makes of this template."""
+    """A regular expression for all topic names that `topic_name` makes from this template."""
     templates = {service.topic_template or template for service in SERVICES.values()}
     return "|".join(".+".join(map(re.escape, template.split("%s"))) for template in sorted(templates))

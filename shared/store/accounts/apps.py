@@ -1,8 +1,8 @@
 """Apps: one document each, by an id that sorts by age.
 
-A name makes the names of push tables and topics, where case makes no difference, so it belongs to one app. A unique
-index on `name_key`, the name in lower case, sees to that. Apps of former versions have no such field: `setup` gives it
-to them. If several share a name already, the oldest gets it; the others keep working without. Until `setup` has run,
+An app's name is part of the names of its push tables and topics, where case makes no difference, so no two apps share a
+name. A unique index on `name_key`, the name in lower case, ensures that. Apps of former versions lack the field:
+`setup` adds it. If several apps share a name, the oldest gets the key; the others work without. Until `setup` has run,
 and while a process of a former version is at work, a look at the names themselves refuses what it can.
 """
 
@@ -33,12 +33,12 @@ def _name_taken(name: str | None = None) -> Conflict:
 
 @contextmanager
 def _unique() -> Iterator[None]:
-    """Raise `Conflict` where a bundle id or a name is another app's; otherwise as `translate_errors`."""
+    """Raise `Conflict` if another app has the bundle id or the name; otherwise as `translate_errors`."""
     try:
         with translate_errors():
             yield
     except DuplicateKeyError as error:
-        # Behind the name of the index there comes the value, which somebody chose.
+        # The value after the name of the index is a user's text.
         index = str(error).partition(" dup key")[0]
         raise (_name_taken() if "name_key" in index else _bundle_id_taken()) from error
 
@@ -50,7 +50,6 @@ class Apps:
         self._apps = database["apps"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._apps.create_index([("bundle_id", ASCENDING)], unique=True)
         await self._apps.create_index([("name_key", ASCENDING)], unique=True, sparse=True)
         await self._set_name_keys()
@@ -72,52 +71,45 @@ class Apps:
                 continue
 
     async def find_clashing(self) -> list[list[App]]:
-        """The apps that share a name, but for its case; those of one name together, the oldest first."""
+        """Groups of apps whose names differ only in case, the oldest first."""
         alike: dict[str, list[App]] = {}
         async for app in _codec.values(self._apps.find({})):
             alike.setdefault(name_key(app.name), []).append(app)
         return [sorted(apps, key=lambda app: (app.created_at, app.id)) for apps in alike.values() if len(apps) > 1]
 
     async def add(self, app: App) -> None:
-        """Insert an app.
-
-        Raises:
-            Conflict: another app has this bundle id or this name.
-        """
+        """Raise `Conflict` if another app has this bundle id or this name."""
         await self._check_name_is_free(app.name, app.id)
         with _unique():
             await self._apps.insert_one(_document(app))
 
     async def get(self, app_id: str) -> App | None:
-        """The app with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._apps.find_one({"_id": app_id}))
 
     async def add_new(self, apps: Sequence[App]) -> set[int]:
-        """Insert those whose ids, bundle ids and names are free; returns the positions of the others."""
+        """Insert the apps whose ids, bundle ids and names are free; returns the positions of the others."""
         return await insert_new(self._apps, [_document(app) for app in apps])
 
     async def with_ids(self, app_ids: Sequence[str]) -> dict[str, App]:
-        """Those of these apps that there are, by id."""
         return await with_ids(self._apps, _codec, app_ids)
 
     async def ids_of(self, bundle_ids: Sequence[str]) -> dict[str, str]:
-        """The ids of the apps with these bundle ids, by them."""
         with translate_errors():
             found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
         return {document["bundle_id"]: document["_id"] for document in found}
 
     async def find_holders(self, names: Iterable[str]) -> dict[str, str]:
-        """The ids of the apps that have these names, whatever their case, by the names in lower case."""
+        """The ids of the apps that have these names in any case, by lower-case name."""
         wanted = set(map(name_key, names))
         with translate_errors():
-            # A pattern would have the server look at all of them too, and has a limit that servers set differently.
+            # A pattern would also read all apps, and servers limit its length differently.
             found = await self._apps.find({}, {"name": 1}).to_list()
         keys = {document["_id"]: name_key(document["name"]) for document in found}
         return {key: id for id, key in keys.items() if key in wanted}
 
     async def replace(self, old: App, new: App) -> bool:
-        """Put the new app in the place of the old one; `False` when that was changed meanwhile.
+        """Replace an app; `False` if it has changed since.
 
         Raises:
             Conflict: another app has this bundle id or this name.
@@ -133,7 +125,7 @@ class Apps:
         return await read_page(self._apps, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def update(self, app_id: str, *, name: str | None, bundle_id: str, at: int) -> App | None:
-        """Change the app's bundle id and, unless it is `None`, its name; `None` when there is no such app.
+        """Change the bundle id and, unless it is `None`, the name; `None` if there is no such app.
 
         Raises:
             Conflict: another app has this bundle id or this name.
@@ -143,7 +135,7 @@ class Apps:
             return await self._change({"_id": app_id}, change)
         while (app := await self.get(app_id)) is not None:
             named = change | {"name": name} | await self._key_change(app, name)
-            # The present name has decided whether the new one is another.
+            # The present name decides whether the new one differs.
             if changed := await self._change({"_id": app_id, "name": app.name}, named):
                 return changed
         return None
@@ -156,7 +148,7 @@ class Apps:
         return _codec.maybe(found)
 
     async def _key_change(self, app: App, name: str) -> Document:
-        """The fields that a new name changes beside the name; none where only the spelling is new, so that an app which
+        """The fields that a new name changes beside the name. None if only the spelling changes, so that an app which
         shares its name stays as it is."""
         if name_key(name) == name_key(app.name):
             return {}
@@ -169,23 +161,23 @@ class Apps:
             raise _name_taken(name)
 
     async def begin_removal(self, app_id: str) -> bool:
-        """Let the app take nothing new from now on, for good; `False` when there is none."""
+        """Let the app accept nothing new, for good; `False` if there is none."""
         with translate_errors():
             return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
 
     async def confirm_removal(self, app_id: str) -> None:
-        """Note that nothing of the app is at work any more, so that its deletion is done to its end."""
+        """Record that all work of the app has ended, so that its deletion can be completed."""
         with translate_errors():
             await self._apps.update_one({"_id": app_id, "going": True}, {"$set": {"confirmed": True}})
 
     async def find_confirmed(self) -> list[str]:
-        """The ids of the apps whose deletion is to be done to its end."""
+        """The ids of the apps whose deletion can be completed."""
         with translate_errors():
             found = await self._apps.find({"confirmed": True}, {"_id": 1}).to_list()
         return [document["_id"] for document in found]
 
     async def remove(self, app_id: str) -> bool:
-        """Forget the app; `False` when there is none. The caller removes its belongings first."""
+        """Delete the app; `False` if there is none. The caller removes its belongings first."""
         with translate_errors():
             return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
 

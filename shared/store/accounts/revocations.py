@@ -1,4 +1,4 @@
-"""Revocations: callers who were taken out, until nothing of theirs can be scheduled any more."""
+"""Revocations: removed callers, until nothing of theirs can be scheduled any more."""
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -15,37 +15,36 @@ class Revocations:
         self._revocations = database["revocations"]
 
     async def setup(self) -> None:
-        """Nothing to make: everything is found by `_id`."""
+        """Nothing to make: every query is by `_id`."""
 
     async def begin(self, revocation: Revocation) -> None:
-        """Keep this revocation, in the place of an earlier one of the same namespace."""
+        """Store the revocation, in place of an earlier one with its id."""
         with translate_errors():
             await self._revocations.replace_one({"_id": revocation.id}, _codec.document(revocation), upsert=True)
 
     async def get(self, id: str) -> Revocation | None:
-        """The revocation with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._revocations.find_one({"_id": id}))
 
     async def all(self) -> list[Revocation]:
-        """The revocations that upkeep still has to look at."""
+        """The revocations that upkeep still has to work on."""
         return [revocation async for revocation in _codec.values(self._revocations.find({}))]
 
     async def mark_paused(self, revocation: Revocation) -> None:
-        """Note that all schedules that were there are paused, unless a later one stands in its place."""
+        """Record that all schedules are paused, unless a later revocation took its place."""
         with translate_errors():
             await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
     async def spare(self, namespace: str, schedule_id: str, *, token_id: str = "") -> None:
-        """Leave this schedule alone from now on, if a caller of the namespace was taken out, and is not the one with
-        this token: a request of theirs may have been let in before."""
-        # They are few, and each is there for about an hour.
+        """Exempt a schedule from the revocations of the namespace, except that of the token `token_id`: a request with
+        that token may have been accepted before."""
+        # Revocations are few, and each lasts about an hour.
         query: Document = {"$or": [{"_id": namespace}, {"namespace": namespace}], "subject_id": {"$ne": token_id}}
         with translate_errors():
             await self._revocations.update_many(query, {"$addToSet": {"spared": schedule_id}})
 
     async def forget(self, revocation: Revocation) -> None:
-        """Forget it, unless a later one stands in its place: nothing more is to be done."""
+        """Delete the revocation, unless a later one took its place."""
         with translate_errors():
             await self._revocations.delete_one(_same(revocation))
 

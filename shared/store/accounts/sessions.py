@@ -1,4 +1,4 @@
-"""Sessions of browsers: one document each, found by the digest of its cookie with every page."""
+"""Browser sessions: one document each, found by the digest of its cookie with every page."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,45 +19,42 @@ class WebSessions:
         self._sessions = database["sessions"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._sessions.create_index([("namespace", ASCENDING), ("began_at", ASCENDING)])
         await self._sessions.create_index([("seen_at", ASCENDING)])
         await self._sessions.create_index([("ends_at", ASCENDING)])
 
     async def add(self, session: WebSession) -> None:
-        """Insert a session."""
         with translate_errors():
             await self._sessions.insert_one(session_codec.document(session))
 
     async def with_ids(self, session_ids: Sequence[str]) -> dict[str, WebSession]:
-        """Those of these sessions that there are, be they over or not, by id."""
+        """The existing sessions, ended ones too, by id."""
         return await with_ids(self._sessions, session_codec, session_ids)
 
     async def take_link(self, session_id: str) -> WebSession | None:
-        """Take the link with this id, so that it serves nobody else; `None` where there is none."""
+        """Take the link with this id, so that it works once; `None` if there is none."""
         with translate_errors():
             return session_codec.maybe(await self._sessions.find_one_and_delete({"_id": session_id, "is_link": True}))
 
     async def note_sight(self, session: WebSession, at: datetime) -> None:
-        """Note that the session was used then."""
         with translate_errors():
             await self._sessions.update_one({"_id": session.id}, {"$max": {"seen_at": at}})
 
     async def find_of(self, namespace: str, *, limit: int) -> Sequence[WebSession]:
-        """Find the newest sessions of this person."""
+        """The newest sessions of this person."""
         found = (
             self._sessions.find({"namespace": namespace, "is_link": {"$ne": True}}).sort("began_at", -1).limit(limit)
         )
         return [session async for session in session_codec.values(found)]
 
     async def remove(self, session_id: str, namespace: str) -> bool:
-        """End this person's session; `False` where they have none with this id."""
+        """End this person's session; `False` if they have none with this id."""
         with translate_errors():
             found = await self._sessions.delete_one({"_id": session_id, "namespace": namespace})
         return found.deleted_count == 1
 
     async def remove_over(self, now: datetime) -> int:
-        """Forget the sessions that are over: how many these were."""
+        """Delete the sessions that are over; returns their number."""
         with translate_errors():
             ended = await self._sessions.delete_many({"ends_at": {"$lte": now}})
             idle = await self._sessions.delete_many({"seen_at": {"$lte": now - IDLE}})

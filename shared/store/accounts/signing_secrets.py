@@ -1,4 +1,4 @@
-"""Signing secrets: the random bytes that those of a namespace are made of, one document each."""
+"""Signing secrets: the random bytes from which the secrets of a namespace are made, one document each."""
 
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -15,15 +15,15 @@ class SigningSecretStore:
         self._secrets = database["signing_secrets"]
 
     async def setup(self) -> None:
-        """Nothing to make: everything is found by `_id`."""
+        """Nothing to make: every query is by `_id`."""
 
     async def get(self, namespace: str) -> NamespaceSecrets | None:
-        """The secrets of a namespace, if it ever asked for one."""
+        """The secrets of a namespace; `None` if it never asked for one."""
         with translate_errors():
             return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
 
     async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
-        """Put the new ones in the place of the old; `False` when somebody else was faster."""
+        """Replace the secrets; `False` if another process did so first."""
         document = _codec.document(new)
         if old is None:
             return not await insert_new(self._secrets, [document])

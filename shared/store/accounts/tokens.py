@@ -11,7 +11,7 @@ from shared.domain.errors import Conflict
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
 
 _codec = Codec(Token, json=("roles",))
-_BATCH = 32  # what may use 27,000 apps has a megabyte
+_BATCH = 32  # a token with rights over 27,000 apps has a megabyte
 
 
 class Tokens:
@@ -21,36 +21,30 @@ class Tokens:
         self._tokens = database["tokens"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._tokens.create_index([("digest", ASCENDING)], unique=True)
         await self._tokens.create_index([("previous_digest", ASCENDING)])
         await self._tokens.create_index([("namespace", ASCENDING)])
         await self._tokens.create_index([("scope", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, token: Token) -> None:
-        """Insert a token.
-
-        Raises:
-            Conflict: the secret exists already.
-        """
+        """Raise `Conflict` if the secret exists already."""
         with translate_errors(duplicate=lambda: Conflict("this token exists already", field="token")):
             await self._tokens.insert_one(_codec.document(token))
 
     async def get(self, token_id: str) -> Token | None:
-        """The token with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
 
     async def with_digests(self, digests: Sequence[str]) -> dict[str, Token]:
-        """The tokens whose secrets have these digests, or had them before they were replaced, by them. One query; one
-        more for those that it does not find."""
+        """The tokens whose present or previous secrets have these digests, by digest. One query, and another for the
+        digests that it does not find."""
         found = await self._find("digest", digests)
         left = [digest for digest in digests if digest not in found]
         return found | (await self._find("previous_digest", left) if left else {})
 
     async def find_of_namespaces(self, namespaces: Collection[str]) -> list[Token]:
         """The tokens that act in these namespaces."""
-        # The one whose own it is by its id does not name it.
+        # A token whose namespace follows from its id does not store it.
         ids = [namespace.removeprefix(token_namespace("")) for namespace in namespaces]
         owners = {"_id": {"$in": ids}, "namespace": {"$in": ["", None]}}
         with translate_errors():
@@ -64,7 +58,7 @@ class Tokens:
         with translate_errors():
             if await self._tokens.find_one(query, {"_id": 1}) is not None:
                 return True
-            # The one whose own it is by its id does not name it.
+            # A token whose namespace follows from its id does not store it.
             owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
             found = await self._tokens.find_one(owner, {"_id": 1})
         return found is not None and found["_id"] != token.id
@@ -72,7 +66,8 @@ class Tokens:
     async def rotate(
         self, token: Token, digest: str, *, previous_until: datetime, expires_at: datetime | None
     ) -> Token | None:
-        """Give the token another secret, unless somebody else did meanwhile; the one before is good until then."""
+        """Give the token another secret, unless another process did since; the previous one is valid until
+        `previous_until`."""
         change = {
             "digest": digest,
             "previous_digest": token.digest,
@@ -85,7 +80,7 @@ class Tokens:
         return _codec.maybe(found)
 
     async def note_use(self, token: Token, at: datetime) -> None:
-        """Note that the token was used then, unless another process has noted it since it was read."""
+        """Record the use, unless another process has recorded one since the token was read."""
         query = {"_id": token.id, "last_used_at": token.last_used_at}
         with translate_errors():
             await self._tokens.update_one(query, {"$set": {"last_used_at": at}})
@@ -101,13 +96,12 @@ class Tokens:
         return await read_page(self._tokens, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def names(self, token_ids: Sequence[str]) -> dict[str, str]:
-        """The names of those of these tokens that exist, by id."""
         with translate_errors():
             found = await self._tokens.find({"_id": {"$in": list(token_ids)}}, {"name": 1}).to_list()
         return {document["_id"]: document["name"] for document in found}
 
     async def remove(self, token_id: str) -> bool:
-        """Forget the token, which revokes it; `False` when there is none."""
+        """Delete the token, which revokes it; `False` if there is none."""
         with translate_errors():
             return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1
 

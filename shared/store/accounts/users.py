@@ -23,7 +23,7 @@ from shared.store.documents import (
 
 
 class _UserCodec(Codec[User]):
-    """`email` is stored folded, for its unique index to know a person in any spelling; `spelling` is what is shown."""
+    """`email` is stored folded, so that its unique index knows an address in any spelling; `spelling` is shown."""
 
     def document(self, value: User) -> Document:
         return super().document(value) | {"email": fold_email(value.email), "spelling": value.email}
@@ -34,7 +34,7 @@ class _UserCodec(Codec[User]):
 
 
 _codec = _UserCodec(User, json=("roles",))
-_BATCH = 32  # who may use 27,000 apps has a megabyte
+_BATCH = 32  # a user with rights over 27,000 apps has a megabyte
 
 
 def _email_conflict(known: str = "another user") -> Conflict:
@@ -48,15 +48,10 @@ class Users:
         self._users = database["users"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._users.create_index([("email", ASCENDING)], unique=True)
 
     async def add(self, user: User) -> None:
-        """Insert a user.
-
-        Raises:
-            Conflict: another user has this address.
-        """
+        """Raise `Conflict` if another user has this address."""
         try:
             with translate_errors(duplicate=_email_conflict):
                 await self._users.insert_one(_codec.document(user))
@@ -65,20 +60,18 @@ class Users:
             raise _email_conflict(f"the user {known.email}" if known else "another user") from None
 
     async def get(self, user_id: str) -> User | None:
-        """The user with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._users.find_one({"_id": user_id}))
 
     async def add_new(self, users: Sequence[User]) -> set[int]:
-        """Insert those whose ids and addresses are free; returns the positions of the others."""
+        """Insert the users whose ids and addresses are free; returns the positions of the others."""
         return await insert_new(self._users, [_codec.document(user) for user in users])
 
     async def with_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
-        """Those of these users that there are, by id."""
         return await with_ids(self._users, _codec, user_ids)
 
     async def replace(self, old: User, new: User) -> bool:
-        """Put the new user in the place of the old one; `False` when that was changed meanwhile.
+        """Replace a user; `False` if it has changed since.
 
         Raises:
             Conflict: another user has this address.
@@ -88,7 +81,7 @@ class Users:
         )
 
     async def with_emails(self, emails: Sequence[str]) -> dict[str, User]:
-        """The users with these addresses in any case, by the folded addresses. One query."""
+        """The users with these addresses in any case, by folded address. One query."""
         with translate_errors():
             found = await self._users.find({"email": {"$in": [*map(fold_email, emails)]}}).to_list()
         return {document["email"]: _codec.value(document) for document in found}
@@ -107,7 +100,7 @@ class Users:
         roles: Mapping[str, Role],
         at: int,
     ) -> User | None:
-        """Change what the user may do; `None` when there is none."""
+        """Change the user's rights; `None` if there is no such user."""
         allowed = None if allowed_apps is None else list(allowed_apps)
         fields = {"is_admin": is_admin, "allowed_apps": allowed, "roles": json_text(roles), "updated_at": at}
         change = {"$set": fields}
@@ -117,6 +110,6 @@ class Users:
             )
 
     async def remove(self, user_id: str) -> bool:
-        """Forget the user; `False` when there is none."""
+        """Delete the user; `False` if there is none."""
         with translate_errors():
             return (await self._users.delete_one({"_id": user_id})).deleted_count == 1

@@ -1,5 +1,5 @@
-"""Backlogs that are beyond their limits: what is lost of a queue goes in one transaction with its cursor, which counts
-it, and with a dead letter, which tells it. So nobody cuts what is lost, and nothing that is cut is lost."""
+"""Backlogs beyond their limits. One transaction deletes the lost chunks of a queue, counts them at its cursor and
+stores a dead letter, so an event is either lost or cut, never both."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,12 +28,11 @@ _CHUNKS = 100  # of one queue at a time
 _OWN_EVENTS = 1_000
 
 ChooseSurplus = Callable[[Sequence[ChunkHead], Backlog | None], Surplus | None]
-"""The surplus that a queue loses, given its first chunks and all that waits in it."""
+"""Chooses the surplus to lose, from the queue's first chunks and its whole backlog."""
 
 
 class BusBacklogs:
-    """The collections `bus_chunks`, `bus_cursors`, `bus_dead_letters` and `bus_notices`, where events are lost. Raises
-    `Unavailable`."""
+    """The collections `bus_chunks`, `bus_cursors`, `bus_dead_letters` and `bus_notices`, when events are lost."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -43,11 +42,11 @@ class BusBacklogs:
         self._outbox = database[OUTBOX]
 
     async def setup(self) -> None:
-        """Nothing: those who cut and settle make the indexes."""
+        """Nothing: cutting and settling make the indexes."""
 
     async def lose(self, subscription: EventSubscription, choose: ChooseSurplus, now: datetime) -> Surplus | None:
-        """Forget what is chosen of the first chunks of a queue, as it stands in the transaction, and store a letter and
-        a notice that tell it; returns what is lost."""
+        """Delete the chunks that `choose` selects within the transaction, and store a letter and a notice about them;
+        returns the loss."""
 
         async def transact(session: AsyncClientSession) -> Surplus | None:
             surplus = choose(*await self._read(subscription.queue, session))
@@ -73,8 +72,8 @@ class BusBacklogs:
         return await run_transaction(self._database, transact)
 
     async def lose_of_outbox(self, most: int, now: datetime) -> int:
-        """Forget some of the oldest of Carillon's own events, if more than `most` wait to be published, and store a
-        notice that tells it; returns how many. Events that a fan-out is publishing stay."""
+        """Delete some of the oldest of Carillon's own events if more than `most` are unpublished, and store a notice;
+        returns the number. Events that a fan-out is publishing stay."""
         with translate_errors():
             # An estimate may be wrong after the server has died, and on other servers at any time.
             surplus = await self._outbox.count_documents({}, limit=most + _OWN_EVENTS) - most
@@ -93,7 +92,6 @@ class BusBacklogs:
         return await run_transaction(self._database, transact)
 
     async def _read(self, queue: str, session: AsyncClientSession) -> tuple[Sequence[ChunkHead], Backlog | None]:
-        """The first chunks of a queue, and all that waits in it."""
         heads = await read_first_heads(self._chunks, {"queue": queue}, _CHUNKS, session)
         summed = await self._chunks.aggregate(sum_of_chunks({"queue": queue}), session=session)
         return heads, next(map(backlog_of, await summed.to_list()), None)
@@ -106,7 +104,7 @@ def _letter(
     subscription: EventSubscription,
     now: datetime,
 ) -> BusDeadLetter:
-    """Without the events: when the first and the last came, and where each partition's stand in the log."""
+    """A letter without the events: the first and last arrival, and their places in the log of each partition."""
     offsets = _ends(place for chunk in chunks for place in chunk.offsets[chunk.skip :])
     events = [event for chunk in chunks for event in chunk.events[chunk.skip :]]
     arrivals = [arrival for chunk in chunks for arrival in chunk.arrivals[chunk.skip :]] or [0]
@@ -129,7 +127,6 @@ def _letter(
 
 
 def _ends(places: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The first and the last place of each partition."""
     by_partition: dict[str, list[int]] = {}
     for partition, offset in places:
         by_partition.setdefault(partition, []).append(offset)

@@ -1,5 +1,5 @@
-"""Compaction as it is stored: the small chunks of a queue that stand together become fewer, in one transaction with the
-queue's cursor. So nobody cuts what is compacted, and nothing that is cut is compacted."""
+"""Compaction: one transaction merges small neighbouring chunks of a queue and moves its cursor, so that cuts and
+compaction exclude each other."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ _MOST_BYTES = 4 * 2**20
 
 
 class BusCompaction:
-    """The `bus_chunks` of queues that have many. All raise `Unavailable`."""
+    """The `bus_chunks` of queues that have many."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -27,12 +27,12 @@ class BusCompaction:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Nothing: those who cut make the indexes."""
+        """Nothing: cutting makes the indexes."""
 
     async def find_queues(self, limit: int) -> Sequence[str]:
-        """Some queues whose chunks are many and small, those with most first."""
+        """Up to `limit` queues with many small chunks, those with most chunks first."""
         pipeline: list[Document] = [
-            {"$match": {"queue": {"$gt": ""}}},  # so that an index has all of it
+            {"$match": {"queue": {"$gt": ""}}},  # so that an index covers the query
             {
                 "$group": {
                     "_id": "$queue",
@@ -49,8 +49,8 @@ class BusCompaction:
         return [each["_id"] for each in found if is_worth_it(each["chunks"], each["n"], each["bytes"])][:limit]
 
     async def compact(self, queue: str, after: str = "") -> tuple[int, str]:
-        """Compact some of the small chunks behind this id; returns how many there are fewer, and behind which id to go
-        on: empty where there are no more."""
+        """Compact some small chunks after the id `after`; returns the decrease in chunks, and the id to continue after:
+        empty at the end."""
 
         async def transact(session: AsyncClientSession) -> tuple[int, str]:
             query: Document = {"queue": queue} | ({"_id": {"$gt": after}} if after else {})

@@ -1,4 +1,4 @@
-"""Cursors, one for each queue: `shared/domain/bus/cursors.py` tells what they count."""
+"""Cursors, one for each queue: `shared/domain/bus/cursors.py` explains what they count."""
 
 from collections.abc import Sequence
 
@@ -19,28 +19,27 @@ cursor_codec = Codec(Cursor)
 
 
 class Cursors:
-    """The `bus_cursors` collection. All raise `Unavailable`."""
+    """The `bus_cursors` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the collection, as not every server makes one in a transaction, and its index."""
+        """Make the collection, because some servers cannot make one in a transaction, and its index."""
         await make(self._cursors)
         await self._cursors.create_index([("health.idle_since", ASCENDING), ("health.failing_since", ASCENDING)])
 
     async def add(self, queue: str, session: AsyncClientSession) -> None:
-        """Store the cursor of a queue that is new, in the transaction of its subscription. The errors are the
-        driver's: they belong to the transaction."""
+        """Store the cursor of a new queue, in the transaction of its subscription. Raises the driver's errors."""
         await self._cursors.insert_one(cursor_codec.document(Cursor(id=queue)), session=session)
 
     async def forgive(self, queue: str, session: AsyncClientSession) -> None:
-        """Have its receiver begin anew in full health, in a transaction."""
+        """Reset the receiver to full health, in a transaction."""
         change = {"$set": {"health": msgspec.to_builtins(ReceiverHealth(), builtin_types=BSON_TYPES)}, "$inc": {"v": 1}}
         await self._cursors.update_one({"_id": queue}, change, session=session)
 
     async def restart_failing_time(self, queue: str, session: AsyncClientSession) -> None:
-        """Have the time until its receiver is warned and suspended begin anew, in a transaction."""
+        """Restart the time until the receiver is warned and suspended, in a transaction."""
         change = {
             "$set": {"health.failing_since": None, "health.warned_at": None},
             "$unset": {"health.idle": "", "health.idle_since": ""},
@@ -49,29 +48,27 @@ class Cursors:
         await self._cursors.update_one({"_id": queue}, change, session=session)
 
     async def begin_with_another(self, queue: str, session: AsyncClientSession) -> None:
-        """Have another receiver begin with the points of the one before it, in a transaction."""
+        """Start a new receiver with the points of the previous one, in a transaction."""
         fresh = msgspec.to_builtins(ReceiverHealth(), builtin_types=BSON_TYPES)
         change = {"$set": {f"health.{name}": value for name, value in fresh.items() if name != "points"}}
         await self._cursors.update_one({"_id": queue}, change | {"$inc": {"v": 1}}, session=session)
 
     async def remove(self, queue: str, session: AsyncClientSession) -> None:
-        """Forget a queue's cursor, in a transaction."""
         await self._cursors.delete_one({"_id": queue}, session=session)
 
     async def read(self, queues: Sequence[str]) -> dict[str, Cursor]:
-        """The cursors of these queues that there are, by queue."""
         with translate_errors():
             found = await self._cursors.find({"_id": {"$in": list(queues)}}, batch_size=len(queues) + 1).to_list()
         return {cursor.id: cursor for cursor in map(cursor_codec.value, found)}
 
     async def count_failing(self) -> int:
-        """How many queues have work, and a receiver whose last calls failed; up to 1,000."""
+        """The number of queues that have work and a failing receiver, up to 1,000."""
         failing = {"health.failing_since": {"$gt": EPOCH}, "health.idle_since": None}
         with translate_errors():
             return await self._cursors.count_documents(failing, limit=_MOST_COUNTED)
 
     async def page_beyond(self, sequence: int, *, after: str, limit: int) -> list[Cursor]:
-        """The next cursors behind this queue that are beyond this sequence, by queue."""
+        """The next cursors after the queue `after` whose sequence is beyond `sequence`, by queue."""
         query = {"_id": {"$gt": after}, "sequence": {"$gt": sequence}}
         with translate_errors():
             found = self._cursors.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)

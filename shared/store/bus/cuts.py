@@ -1,7 +1,7 @@
 """Cuts: chunks become deliveries, for many queues in one transaction.
 
-The cursor decides: it moves from the sequence that was read by a compare-and-set, in the transaction that inserts the
-deliveries and takes their events out of the chunks. So who comes late cuts nothing twice, and no event is left out.
+The cursor decides: a compare-and-set moves it from the sequence that was read, in the transaction that inserts the
+deliveries and takes their events out of the chunks. So a late worker cuts nothing twice, and no event is left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,19 +32,18 @@ delivery_codec = Codec(EventDelivery)
 
 
 class CursorCut(Struct, frozen=True):
-    """A cut, and the cursor that it was made of."""
+    """A cut, and the cursor that it starts from."""
 
     cursor: Cursor
     cut: QueueCut
 
     @property
     def after(self) -> Cursor:
-        """The cursor once it is cut."""
         return self.cursor.after_cut(len(self.cut.deliveries), self.cut.events)
 
 
 class BusCuts:
-    """The `bus_chunks` collection as those see it who cut. All raise `Unavailable`."""
+    """The `bus_chunks` collection for cutting."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -53,31 +52,30 @@ class BusCuts:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the indexes."""
-        # All that is known of chunks before they are read: looks at a deep queue, and its sums, read no events.
+        # The index contains all fields of a head: looks at a deep queue, and its sums, read no events.
         await self._chunks.create_index([*IN_ORDER, *_OF_A_HEAD])
         await make(self._deliveries)
         await make(self._cursors)
 
     def open_session(self) -> OwnSession:
-        """A session to cut or settle in."""
         return OwnSession(self._database)
 
     async def end_sessions(self, names: Iterable[str]) -> None:
-        """End the sessions of one who is gone, with what is open in them and locks what it has touched."""
+        """End the sessions of a dead worker, with their open transactions and locks."""
         for name in names:
             await end_session(self._database, name)
 
     async def read_heads(self, queues: Sequence[str], *, limit: int) -> list[ChunkHead]:
-        """The first chunks of these queues without their events, in the queues' order by name: so the last one may be
-        incomplete, and others missing, where there are `limit`.
+        """The first `limit` chunks of these queues without their events, in the order of the queues' names. If there
+        are `limit`, the last queue may be incomplete, and others missing.
 
-        They are read as they were at one moment. The chunks of one partition are stored in the order of their ids, each
-        flush after the one before it. But a read that goes on while two flushes are stored could pass the place of the
-        first before it is there, and still meet the second: its events would be cut first.
+        The read is a snapshot. The chunks of one partition are stored in the order of their ids, each flush after the
+        one before it. Without a snapshot, a read during two flushes could miss the first and find the second, whose
+        events would then be cut first.
 
-        The query asks for no index by name: (queue, id) is the only one that has its order, and not every server reads
-        only as much of an index as it must when it is told which one to take."""
+        The query names no index: (queue, id) is the only one with its order, and some servers read more of an index if
+        they are told which one to take.
+        """
         query = {"queue": {"$in": list(queues)}} if len(queues) > 1 else {"queue": queues[0]}
         with translate_errors():
             async with self._database.client.start_session(snapshot=True) as session:
@@ -86,15 +84,14 @@ class BusCuts:
         return [head_codec.value(document) for document in heads]
 
     async def read(self, ids: Sequence[str]) -> list[QueuedChunk]:
-        """The chunks with these ids that are there, by id."""
+        """The existing chunks with these ids, in the order of their ids."""
         with translate_errors():
             found = await self._chunks.find({"_id": {"$in": list(ids)}}).to_list()
         return sorted((chunk_codec.value(document) for document in found), key=lambda chunk: chunk.id)
 
     async def cut(self, cuts: Sequence[CursorCut], session: OwnSession, patience: float = PATIENCE) -> CursorWrites:
-        """Store these cuts in this session, each of another queue; returns the queues whose cursor and chunks were as
-        they were read. The others stay as they are. A queue that moved meanwhile, or is locked for longer than our
-        patience, is left out."""
+        """Store cuts of different queues in this session; returns the queues whose cursor and chunks were unchanged. A
+        queue that moved, or stays locked for longer than `patience`, is left out and stays as it is."""
         writer = CursorWriter[CursorCut](self._cursors, lambda each: each.cursor, partial(self._cut_together, session))
         return await writer.write(cuts, patience)
 
@@ -110,7 +107,7 @@ class BusCuts:
         return True
 
     async def _move_events(self, cuts: Sequence[QueueCut], session: AsyncClientSession) -> None:
-        """Raises `CursorMoved` where a chunk is not there any more."""
+        """Raises `CursorMoved` if a chunk is gone."""
         deliveries = [delivery_codec.document(delivery) for cut in cuts for delivery in cut.deliveries]
         await self._deliveries.insert_many(deliveries, session=session)
         used = [id for cut in cuts for id in cut.used]
@@ -125,7 +122,7 @@ class BusCuts:
 async def read_first_heads(
     chunks: AsyncCollection[Document], query: Document, limit: int, session: AsyncClientSession
 ) -> list[ChunkHead]:
-    """The first chunks of a query without their events, in a transaction, whose errors are the driver's."""
+    """The first chunks of a query without their events, in a transaction. Raises the driver's errors."""
     cursor = chunks.find(query, HEAD, session=session).sort(IN_ORDER).limit(limit)
     return [head_codec.value(document) for document in await cursor.to_list()]
 

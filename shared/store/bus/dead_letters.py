@@ -1,4 +1,4 @@
-"""Dead letters of the bus, until somebody retries or discards them. Their retention is the bus's upkeep."""
+"""Dead letters of the bus, until a user retries or discards them. The bus's upkeep deletes old ones."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -28,15 +28,15 @@ letter_codec = Codec(BusDeadLetter)
 
 
 class LetterRetry(Struct, frozen=True):
-    """The outcome of a retry: whom to wake, where the delivery is open again. If there is nobody to wake, the letter
-    is gone, or its queue, or that queue has too many open deliveries."""
+    """The outcome of a retry: the queue to wake if the delivery is open again. Without one, the letter or its queue is
+    gone, or the queue has too many open deliveries (`is_full`)."""
 
     unwoken: Unwoken | None = None
     is_full: bool = False
 
 
 class BusDeadLetters:
-    """The `bus_dead_letters` collection. All raise `Unavailable`."""
+    """The `bus_dead_letters` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -46,7 +46,6 @@ class BusDeadLetters:
         self._unwoken = database[UNWOKEN]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         for leading in ((), ("namespace",), ("namespace", "key")):
             await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
 
@@ -56,7 +55,6 @@ class BusDeadLetters:
             return letter_codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def estimate_count(self) -> int:
-        """About how many there are, of all namespaces."""
         with translate_errors():
             return await self._letters.estimated_document_count()
 
@@ -69,16 +67,16 @@ class BusDeadLetters:
         limit: int,
         losses: bool = True,
     ) -> Page[BusDeadLetter]:
-        """A namespace's dead letters behind this place, the newest first, without their events; those of one key, if
-        that is given; without `losses`, only those that are deliveries."""
+        """A namespace's dead letters behind the place `before`, the newest first, without their events; only those of
+        `key` if it is given; without `losses`, only deliveries."""
         query: Document = {"namespace": namespace} | ({"key": key} if key else {})
         query |= {} if losses else {"sequence": {"$gt": 0}}
         place = None if before is None else (before.died_at, before.id)
         return await read_newest(self._read, query, "died_at", place, limit)
 
     async def retry(self, letter: BusDeadLetter, now: datetime) -> LetterRetry:
-        """Open the delivery of this letter again: the letter goes, its queue's cursor counts it, and a note says whom
-        to wake."""
+        """Open the delivery of this letter again: the letter goes, the queue's cursor counts the delivery, and a note
+        names the queue to wake."""
 
         async def transact(session: AsyncClientSession) -> LetterRetry:
             found = await self._cursors.find_one({"_id": letter.queue}, session=session)
@@ -103,17 +101,17 @@ class BusDeadLetters:
         raise Unavailable(f"the queue {letter.queue} moves all the time")
 
     async def remove(self, letter: BusDeadLetter) -> bool:
-        """Forget this letter, but not one of a later death; returns whether it was there."""
+        """Delete this letter, but not one of a later death; returns whether it was there."""
         with translate_errors():
             removed = await self._letters.delete_one({"_id": letter.id, "died_at": letter.died_at})
         return removed.deleted_count > 0
 
     async def forget(self, before: datetime, limit: int) -> int:
-        """Forget some that died before then; returns how many."""
+        """Delete up to `limit` letters of deliveries that died before `before`; returns the number."""
         return await forget_some(self._letters, {"died_at": {"$lt": before}}, limit)
 
     async def _open(self, delivery: Document, session: AsyncClientSession) -> None:
-        """Write the delivery, which may have been forgotten before its letter."""
+        """Write the delivery, which may have been deleted before its letter."""
         dead = {"_id": delivery["_id"], "status": {"$in": [status.value for status in REOPENABLE]}}
         await self._deliveries.replace_one(dead, delivery, upsert=True, session=session)
 

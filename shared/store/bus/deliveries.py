@@ -29,7 +29,7 @@ _CHANGED = ("status", "events", "made", "failures", "retry_at", "settled_at", "a
 
 
 class QueueSettlement(Struct, frozen=True):
-    """The outcomes of deliveries of one queue, the cursor before and after them, and the notices that tell of them."""
+    """The outcomes of deliveries of one queue, the cursor before and after them, and the notices about them."""
 
     before: Cursor
     after: Cursor
@@ -38,7 +38,7 @@ class QueueSettlement(Struct, frozen=True):
 
 
 class BusDeliveries:
-    """The `bus_deliveries` collection. All raise `Unavailable`."""
+    """The `bus_deliveries` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -47,7 +47,6 @@ class BusDeliveries:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._deliveries.create_index([("queue", ASCENDING), ("status", ASCENDING), ("retry_at", ASCENDING)])
         await self._deliveries.create_index(_BY_SEQUENCE)
         await self._deliveries.create_index([("status", ASCENDING), ("first_at", ASCENDING)])
@@ -55,14 +54,13 @@ class BusDeliveries:
         await make(self._cursors)
 
     async def read_open(self, queues: Sequence[str]) -> list[EventDelivery]:
-        """The open deliveries of these queues, without events and attempts, those that are to be tried first at the
-        front."""
+        """The open deliveries of these queues, without events and attempts, in the order in which they are due."""
         with translate_errors():
             found = await self._deliveries.find(_open_of(queues), _WITHOUT_BULK, batch_size=10_000).to_list()
         return sorted(map(delivery_codec.value, found), key=_turn)
 
     async def read_first_open(self, queues: Sequence[str]) -> list[EventDelivery]:
-        """The open delivery of each of these queues that is to be tried first, without events and attempts."""
+        """The open delivery of each queue that is due first, without events and attempts."""
         pipeline: list[Document] = [
             {"$match": _open_of(queues)},
             {"$project": _WITHOUT_BULK},
@@ -74,7 +72,6 @@ class BusDeliveries:
         return [delivery_codec.value(document["first"]) for document in found]
 
     async def with_ids(self, ids: Sequence[str]) -> dict[str, EventDelivery]:
-        """The deliveries with these ids that there are, with their events."""
         with translate_errors():
             found = await self._deliveries.find({"_id": {"$in": list(ids)}}).to_list()
         return {delivery.id: delivery for delivery in map(delivery_codec.value, found)}
@@ -82,32 +79,32 @@ class BusDeliveries:
     async def settle(
         self, settlements: Sequence[QueueSettlement], session: OwnSession, patience: float = PATIENCE
     ) -> CursorWrites:
-        """Write these in this session, each of another queue; returns the queues whose cursor and deliveries were as
-        they were read. The others stay as they are. A queue that is locked for longer than our patience is left out."""
+        """Write settlements of different queues in this session; returns the queues whose cursor and deliveries were
+        unchanged. A queue that moved, or stays locked for longer than `patience`, is left out and stays as it is."""
         settle_together = partial(self._settle_together, session)
         writer = CursorWriter[QueueSettlement](self._cursors, lambda each: each.before, settle_together)
         return await writer.write(settlements, patience)
 
     async def forget_settled(self, before: datetime, limit: int) -> int:
-        """Forget some that were settled before then; returns how many."""
+        """Delete up to `limit` deliveries settled before `before`; returns the number."""
         return await forget_some(self._deliveries, {"settled_at": {"$lt": before}}, limit)
 
     async def forget_below(self, queue: str, sequence: int, limit: int) -> int:
-        """Forget some settled ones of a queue up to this sequence; returns how many."""
+        """Delete up to `limit` settled deliveries of a queue up to `sequence`; returns the number."""
         query = {"queue": queue, "sequence": {"$lte": sequence}, "status": {"$ne": DeliveryStatus.OPEN.value}}
         with translate_errors():
             some = self._deliveries.find(query, {"_id": 1}).sort(_BY_SEQUENCE).hint(_BY_SEQUENCE).limit(limit)
             ids = [found["_id"] for found in await some.to_list()]
             if not ids:
                 return 0
-            # Somebody may have opened one again since, by its dead letter.
+            # A retry of a dead letter may have opened one again since.
             settled = {"_id": {"$in": ids}, "status": {"$ne": DeliveryStatus.OPEN.value}}
             return (await self._deliveries.delete_many(settled)).deleted_count
 
     async def page(
         self, queue: str, choice: DeliveryChoice, *, before: int | None = None, limit: int
     ) -> Page[EventDelivery]:
-        """The deliveries of a queue below this sequence, the newest first, without their events."""
+        """The deliveries of a queue below the sequence `before`, the newest first, without their events."""
         bounds = {"$gt": choice.after} | ({} if before is None else {"$lt": before})
         query: Document = {"queue": queue, "sequence": bounds}
         if choice.status is not None:
@@ -120,7 +117,6 @@ class BusDeliveries:
         )  # fmt: skip
 
     async def find(self, id: str, *, events: bool) -> EventDelivery | None:
-        """The delivery with this id, with its events or without."""
         with translate_errors():
             return delivery_codec.maybe(
                 await self._deliveries.find_one({"_id": id}, None if events else _WITHOUT_EVENTS)
@@ -145,7 +141,7 @@ class BusDeliveries:
         after = [delivery_codec.document(each.after) for each in settled]
         fields = {name: of_same_place(ids, [document[name] for document in after]) for name in _CHANGED}
         is_open = {"$eq": ["$status", DeliveryStatus.OPEN.value]}
-        # An open one keeps its events, which whoever settles may not have read.
+        # An open delivery keeps its events, which the settling worker may not have read.
         still_open = {"$eq": [fields["status"], DeliveryStatus.OPEN.value]}
         fields["events"] = {"$cond": [still_open, "$events", []]}
         change = {"$set": {name: {"$cond": [is_open, value, f"${name}"]} for name, value in fields.items()}}

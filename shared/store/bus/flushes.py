@@ -1,12 +1,12 @@
-"""Flushes of the fan-out: how far the log is read, what that brings the queues, whom to wake, and each topic's count,
-all in one transaction.
+"""Flushes of the fan-out: one transaction writes the log positions, the chunks of the queues, the queues to wake, and
+the count of each topic.
 
-Each partition's position bears the flush that moved it last. A flush names those that it follows: where one of them is
-not there any more, somebody else has moved that partition, and nothing is written. Nothing is written either where the
-registry is not at the version that the flush was folded with.
+Each partition's position names the flush that moved it last. A flush names those that it follows: if one of them was
+replaced, another fan-out has moved that partition, and nothing is written. Nothing is written either if the registry's
+version has changed since the fold.
 
 A process that dies in a flush leaves its transaction open, which would keep the next owner of its partitions from
-flushing. So each position bears the session of its owner too, and who takes a partition over ends that session first.
+flushing. So each position names the session of its owner too, and the next owner ends that session first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,14 @@ UNWOKEN = "bus_unwoken"
 POSITIONS = "bus_positions"
 
 _TRANSACTION_SECONDS, _LOOK_SECONDS = 10.0, 5.0
-# The server looks each document up in a list of all of them.
+# The server compares each document with a list of all of them.
 _COUNTED_AT_ONCE = 100
 _WAKES_IN_ONE = 5_000
 
 
 class LogPosition(Struct, frozen=True):
-    """How far a partition is read. `flush` is the one that moved it there, and `order` the order of its chunks. The
-    queues up to `upto` already have the event that lies there; empty where none has."""
+    """The reading position of a partition. `flush` moved it there; `order` is the order of that flush's chunks. The
+    queues up to `upto` already have the event at the position; empty if none has."""
 
     position: Position = Position()
     order: int = 0
@@ -60,8 +60,8 @@ class PositionMove(Struct, frozen=True):
 
 
 class BusFlush(Struct, frozen=True, kw_only=True):
-    """The writes of one flush. `version` is the registry's that it was folded with, `at` when. `counts` are the events
-    of each topic and their bytes, `notices` tell of gaps in the log that it passes."""
+    """The writes of one flush at the time `at`. `version` is the registry's at the fold. `counts` has the number and
+    bytes of events of each topic. `notices` report gaps in the log."""
 
     id: str
     version: int
@@ -75,27 +75,27 @@ class BusFlush(Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> dict[str, LogPosition]:
-        """How far its partitions are read by it."""
+        """The positions of its partitions after the flush."""
         return {move.partition: LogPosition(move.to, self.order, self.id, move.upto) for move in self.moves}
 
     @property
     def unwoken(self) -> dict[str, Sequence[Wake]]:
-        """The notes of whom to wake, by their ids: one event may bring more than a document can hold."""
+        """The notes of queues to wake, by id: one event may wake more queues than a document can hold."""
         firsts = range(0, len(self.wakes), _WAKES_IN_ONE)
         return {f"{self.id}/{first}": self.wakes[first : first + _WAKES_IN_ONE] for first in firsts}
 
 
 class FlushResult(Enum):
-    """How a flush ended."""
+    """The outcome of a flush."""
 
     STORED = "stored"
     OUTDATED = "outdated"  # the registry has changed: nothing was written
-    OVERTAKEN = "overtaken"  # somebody else has moved a partition: nothing was written
+    OVERTAKEN = "overtaken"  # another fan-out has moved a partition: nothing was written
 
 
 class Unwoken(Struct, frozen=True):
-    """Queues that got something, from a flush or a retry, and that were perhaps not told; or the queue whose wake-up
-    `follows` a change of its subscription, and perhaps has not."""
+    """Queues that got something from a flush or a retry and may not have been woken. Or the queue whose wake-up
+    `follows` a change of its subscription and may not have been updated."""
 
     id: str
     wakes: Sequence[Wake]
@@ -103,7 +103,7 @@ class Unwoken(Struct, frozen=True):
 
 
 class _NotStored(Exception):
-    """Ends a transaction in which nothing may be written."""
+    """Aborts a transaction."""
 
     def __init__(self, result: FlushResult) -> None:
         super().__init__(result)
@@ -111,7 +111,7 @@ class _NotStored(Exception):
 
 
 class BusFlushes:
-    """The collections `bus_positions`, `bus_chunks`, `bus_unwoken` and `bus_topic_counts`. All raise `Unavailable`."""
+    """The collections `bus_positions`, `bus_chunks`, `bus_unwoken` and `bus_topic_counts`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -121,24 +121,23 @@ class BusFlushes:
         self._counts = database["bus_topic_counts"]
 
     async def setup(self) -> None:
-        """Make the indexes, and the collection without any: a transaction on an older server cannot."""
+        """Make the indexes, and the collection without any: an older server cannot make one in a transaction."""
         await make(self._positions)
         await make(self._chunks)
         await self._unwoken.create_index([("at", ASCENDING)])
 
     def open_session(self) -> OwnSession:
-        """A session to flush in."""
         return OwnSession(self._database)
 
     async def read_positions(self, partitions: Sequence[str]) -> dict[str, LogPosition]:
-        """How far each partition is read; nothing is read of one that is missing."""
+        """The position of each partition; the default for a missing one."""
         with translate_errors():
             found = await self._positions.find({"_id": {"$in": list(partitions)}}).to_list()
         return {document["_id"]: _position(document) for document in found}
 
     async def take_over(self, logs: Mapping[str, str], session: OwnSession) -> None:
-        """Have these partitions, each with the id of its log, flushed in this session from now on: end those of the
-        owners before."""
+        """Own these partitions, each with the id of its log, in this session: end the sessions of the previous
+        owners."""
         partitions = {"_id": {"$in": list(logs)}}
         with translate_errors():
             found = await self._positions.find(partitions, {"session": 1}).to_list()
@@ -151,7 +150,7 @@ class BusFlushes:
             await self._positions.update_many(partitions, {"$set": {"session": session.name}})
 
     async def flush(self, flush: BusFlush, session: OwnSession) -> FlushResult:
-        """Write all of it, or nothing."""
+        """Write all of the flush, or nothing."""
 
         async def transact(running: AsyncClientSession) -> None:
             version, _ = await read_registry(self._database, running)
@@ -176,7 +175,7 @@ class BusFlushes:
         return FlushResult.STORED
 
     async def find_unwoken(self, before: datetime, limit: int) -> list[Unwoken]:
-        """Some of the flushes before then whose queues were perhaps not told."""
+        """Up to `limit` notes before `before` of queues that may not have been woken."""
         with translate_errors():
             cursor = self._unwoken.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
             found = await cursor.to_list()
@@ -186,7 +185,7 @@ class BusFlushes:
         ]
 
     async def forget_unwoken(self, ids: Sequence[str]) -> None:
-        """Note that the queues of these flushes were told."""
+        """Delete the notes of queues that were woken."""
         with translate_errors():
             await self._unwoken.delete_many({"_id": {"$in": list(ids)}})
 
@@ -201,7 +200,8 @@ class BusFlushes:
             raise _NotStored(FlushResult.OVERTAKEN)
 
     async def _count(self, flush: BusFlush, session: AsyncClientSession) -> None:
-        """One document for each topic and lowest partition: nobody else writes to it."""
+        """A topic has one document for each lowest partition of a flush, so that no two fan-outs write to the same
+        one."""
         lowest, topics = min(move.partition for move in flush.moves), list(flush.counts)
         for first in range(0, len(topics), _COUNTED_AT_ONCE):
             some = topics[first : first + _COUNTED_AT_ONCE]
@@ -242,8 +242,8 @@ async def bring_to_queues(
     session: AsyncClientSession,
     mark: str = "",
 ) -> None:
-    """Bring queues what is theirs, and note whom to wake, by the ids of the notes. `mark` is in the ids of chunks whose
-    events others bring too. The errors are the driver's: they belong to the transaction."""
+    """Insert chunks, and notes of queues to wake by the ids of the notes, in a transaction. `mark` distinguishes the
+    ids of chunks whose events another writer inserts too. Raises the driver's errors."""
     if chunks:
         documents = [chunk_document(chunk, order, number, mark) for number, chunk in enumerate(chunks)]
         await database[CHUNKS].insert_many(documents, session=session)
@@ -253,7 +253,7 @@ async def bring_to_queues(
 
 
 def chunk_document(chunk: EventChunk, order: int, number: int, mark: str = "") -> Document:
-    """A chunk as it is stored: the id has its place in its queue."""
+    """The document of a chunk. Its id contains its place in the queue."""
     partition, offset = chunk.offsets[0]
     return {
         "_id": f"{chunk.queue}/{order:013d}/{number:06d}{mark}/{partition}:{offset}",
@@ -265,13 +265,13 @@ def chunk_document(chunk: EventChunk, order: int, number: int, mark: str = "") -
 
 
 def sums_of(events: Sequence[bytes], arrivals: Sequence[int]) -> Document:
-    """The sums of a chunk, which are known before it is read."""
+    """The sums of a chunk, which are readable without its events."""
     first_at = EPOCH + timedelta(milliseconds=min(arrivals))
     return {"n": len(events), "bytes": sum(map(len, events)), "first_at": first_at}
 
 
 def unwoken_document(unwoken: Unwoken, at: datetime) -> Document:
-    """The note of whom to wake."""
+    """The note of queues to wake."""
     wakes = [[wake.queue, wake.due, wake.events] for wake in unwoken.wakes]
     return {"_id": unwoken.id, "at": at, "wakes": wakes, "follows": unwoken.follows}
 
@@ -291,13 +291,13 @@ def _document(partition: str, reached: LogPosition, session: str) -> Document:
 
 
 async def read_all_positions(database: AsyncDatabase[Document], session: AsyncClientSession) -> dict[str, Position]:
-    """How far each partition is read, as this transaction finds it. The errors are the driver's."""
+    """The position of each partition, within this transaction. Raises the driver's errors."""
     found = await database[POSITIONS].find({}, session=session).to_list()
     return {document["_id"]: _position(document).position for document in found}
 
 
 async def hold_all_positions(database: AsyncDatabase[Document], session: AsyncClientSession) -> dict[str, Position]:
-    """The same, and write to each, so that this transaction and a flush under way exclude each other."""
+    """The same, with a write to each position, so that this transaction and a running flush exclude each other."""
     await database[POSITIONS].update_many({}, {"$inc": {"held": 1}}, session=session)
     return await read_all_positions(database, session)
 

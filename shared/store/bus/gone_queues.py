@@ -1,5 +1,5 @@
-"""Queues of removed subscriptions: what is left of them goes an hour later, as a late flush or worker may still add to
-them. A subscription that is made again has another queue by then, so they are noted by themselves."""
+"""Queues of removed subscriptions: a sweep deletes their remains an hour later, because a late flush or worker may
+still add to them. A subscription that is made again has another queue."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ GONE = "bus_gone_queues"
 
 
 class GoneQueues:
-    """The `bus_gone_queues` collection, and what is left of these queues. All raise `Unavailable`."""
+    """The `bus_gone_queues` collection, and the remains of these queues."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._gone = database[GONE]
@@ -26,23 +26,22 @@ class GoneQueues:
         self._cursors = database[CURSORS]
 
     async def setup(self) -> None:
-        """Make the index, and with it the collection: a transaction on an older server cannot."""
+        """Make the index, and with it the collection: an older server cannot make one in a transaction."""
         await make(self._gone)
         await self._gone.create_index([("at", ASCENDING)])
 
     async def add(self, queue: str, at: datetime, session: AsyncClientSession) -> None:
-        """Note that a queue is gone, in the transaction that removes its subscription. The errors are the driver's:
-        they belong to the transaction."""
+        """Record a removed queue, in the transaction that removes its subscription. Raises the driver's errors."""
         await self._gone.insert_one({"_id": queue, "at": at}, session=session)
 
     async def find(self, before: datetime, limit: int) -> Sequence[str]:
-        """Some queues that went before then."""
+        """Up to `limit` queues removed before `before`."""
         with translate_errors():
             cursor = self._gone.find({"at": {"$lt": before}}).sort("at", ASCENDING).limit(limit)
             return [document["_id"] for document in await cursor.to_list()]
 
     async def sweep(self, queue: str, limit: int) -> int:
-        """Forget some of what is left of a queue, and the queue itself once nothing is; returns how many it were."""
+        """Delete up to `limit` remains of a queue; after the last one, the queue itself. Returns the number."""
         for collection in self._left:
             if forgotten := await forget_some(collection, {"queue": queue}, limit):
                 return forgotten

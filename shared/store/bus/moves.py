@@ -1,4 +1,4 @@
-"""Moving cursors, and writing many documents at once: what cutting and settling have in common."""
+"""Moving cursors, and writing many documents at once: the common part of cutting and settling."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -13,20 +13,20 @@ from shared.store.documents import Document, of_same_place, translate_errors
 from shared.store.transactions import LastingConflict
 
 PATIENCE = 0.5
-"""For how many seconds a group of writes is tried again where another transaction has the same documents. They have
-them for milliseconds, unless their process has died."""
+"""Seconds in which a group of writes is retried if another transaction has the same documents. A transaction takes
+milliseconds, unless its process has died."""
 
 Write = TypeVar("Write")
 
 
 class CursorMoved(Exception):
-    """Ends a transaction in which a cursor, or what it counts, is not as it was read."""
+    """Aborts a transaction: a cursor, or what it counts, has changed since it was read."""
 
 
 async def move_cursors(
     cursors: AsyncCollection[Document], moves: Sequence[tuple[Cursor, Cursor]], session: AsyncClientSession
 ) -> None:
-    """Replace cursors, each as it was read. Raises `CursorMoved`."""
+    """Replace unchanged cursors. Raises `CursorMoved`."""
     ids = [before.id for before, _ in moves]
     as_read = {"$eq": ["$v", of_same_place(ids, [before.v for before, _ in moves])]}
     after = of_same_place(ids, [cursor_codec.document(cursor) for _, cursor in moves])
@@ -36,7 +36,7 @@ async def move_cursors(
 async def change_all(
     collection: AsyncCollection[Document], ids: Sequence[str], change: Mapping[str, object], session: AsyncClientSession
 ) -> None:
-    """Apply one update to all of these. Raises `CursorMoved` where it leaves one as it is."""
+    """Apply one update to all of these documents. Raises `CursorMoved` if it leaves one unchanged."""
     if not ids:
         return
     result = await collection.update_many({"_id": {"$in": list(ids)}}, [change], session=session)
@@ -45,8 +45,8 @@ async def change_all(
 
 
 class CursorWrites(Struct, frozen=True):
-    """The cursors for which all was written, and those that an open transaction of somebody else keeps. For the others
-    nothing was written either: they are not as they were read."""
+    """The cursors for which everything was written, and those that an open transaction locks. For the others nothing
+    was written: they have changed since they were read."""
 
     written: frozenset[str] = frozenset()
     locked: frozenset[str] = frozenset()
@@ -56,9 +56,9 @@ class CursorWrites(Struct, frozen=True):
 
 
 class CursorWriter(Generic[Write]):
-    """Does what is to be written, each for one cursor, in as few transactions as can be. `write_together` makes one
-    transaction of some, with so many seconds of patience, and tells whether all were as they were read. Nobody holds up
-    others."""
+    """Writes in as few transactions as possible, one write for each cursor. `write_together` makes one transaction of
+    several writes, with a patience in seconds, and returns whether all cursors were unchanged. A locked cursor does not
+    delay the others."""
 
     def __init__(
         self,
@@ -71,9 +71,8 @@ class CursorWriter(Generic[Write]):
         self._write_together = write_together
 
     async def write(self, writes: Sequence[Write], patience: float) -> CursorWrites:
-        """Write these. If they cannot all go together, those whose cursor has moved are left out; if that does
-        not help, each goes alone. If a conflict outlasts our patience, halves go, and halves of these, until those
-        are left out that are in conflict. Raises `Unavailable`."""
+        """If the writes cannot go together, those whose cursor has moved are left out; if that fails too, each goes
+        alone. If a conflict outlasts `patience`, the writes are halved until the conflicting ones are left out."""
         try:
             if await self._write_together(writes, patience):
                 return CursorWrites(written=self._ids(writes))
@@ -86,7 +85,7 @@ class CursorWriter(Generic[Write]):
         if len(writes) == 1:
             return CursorWrites(locked=self._ids(writes))
         middle = len(writes) // 2
-        # Without patience: whoever is in conflict would hold up the others.
+        # Without patience: a conflicting write would delay the others.
         return await self.write(writes[:middle], 0) | await self.write(writes[middle:], 0)
 
     async def _write_all_or_each(self, writes: Sequence[Write]) -> CursorWrites:

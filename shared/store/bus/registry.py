@@ -1,8 +1,8 @@
-"""The registry: one number that every change of who gets what raises, in the transaction of that change.
+"""The registry: a version that every change of subscriptions raises, in the transaction of that change.
 
-The fan-out reads it in the transaction of its flush. If it is not the one that the flush was folded with, nothing is
-written. So whoever was answered after a change finds it in every flush that begins later, also while a primary changes:
-a flush counts only once a majority has it.
+The fan-out reads it in the transaction of its flush. If the version differs from that of the fold, nothing is written.
+So every flush that begins after the answer to a change uses that change, even while the primary changes, because a
+flush counts only after a majority has it.
 """
 
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.store.documents import Document, translate_errors
 
 SUBSCRIPTIONS = "bus_subscriptions"
-"""The collection in which the registry's document is."""
+"""The collection of the registry's document."""
 
 _REGISTRY = {"_id": "registry"}
 
@@ -32,14 +32,14 @@ async def raise_version(database: AsyncDatabase[Document], session: AsyncClientS
 
 
 async def note_forgotten(database: AsyncDatabase[Document], version: int, session: AsyncClientSession) -> None:
-    """Note that tombstones are gone: who knows less than this version reads everything anew."""
+    """Record that tombstones are gone: a reader below this version reads everything anew."""
     await database[SUBSCRIPTIONS].update_one(_REGISTRY, {"$set": {"forgotten": version}}, session=session)
 
 
 async def read_registry(
     database: AsyncDatabase[Document], session: AsyncClientSession | None = None
 ) -> tuple[int, int]:
-    """The version, and that from which on the tombstones of all removed subscriptions are there."""
+    """The version, and the version from which on all tombstones are there."""
     with translate_errors():
         document = await database[SUBSCRIPTIONS].find_one(_REGISTRY, session=session)
     return (0, 0) if document is None else (document["version"], document["forgotten"])

@@ -1,9 +1,8 @@
-"""Writing with the registry: each change of who gets what is one transaction, and all of them raise one number.
+"""Writing with the registry: each change of subscriptions is one transaction, and all of them raise one number.
 
-So a process that dies or freezes in such a transaction holds up the changes of all namespaces, for a minute on a server
-of its own accord. A writer notes its session first, apart from the transaction, in which the note goes again. A process
-that finds a note that is older than a transaction takes ends its session. If its writer is alive, it begins anew:
-nothing of it was stored.
+A process that dies or freezes in such a transaction would block the changes of all namespaces, for a minute if only the
+server ends it. So a writer first notes its session, outside the transaction, which deletes the note. A process that
+finds a note older than a transaction takes ends its session. A live writer begins anew, because nothing was stored.
 """
 
 import asyncio
@@ -23,14 +22,14 @@ from shared.store.transactions import LastingConflict, OwnSession, end_session, 
 
 log = structlog.get_logger(__name__)
 
-_ALLOWED = timedelta(seconds=2)  # they take some milliseconds
+_ALLOWED = timedelta(seconds=2)  # such transactions take some milliseconds
 _PATIENCE, _WAIT_SECONDS = 0.5, 4.0
 
 Written = TypeVar("Written")
 
 
 class RegistryWriter:
-    """One process's changes of the registry, one after the other. All raise `Unavailable`."""
+    """The registry changes of one process, one after the other."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -39,14 +38,14 @@ class RegistryWriter:
         self._turn = asyncio.Lock()
 
     async def setup(self) -> None:
-        """Make the collection: not every server makes one in a transaction."""
+        """Make the collection: some servers cannot make one in a transaction."""
         await make(self._notes)
 
     async def write(self, work: Callable[[AsyncClientSession], Awaitable[Written]], *, now: datetime) -> Written:
-        """The answer of `work`, once all is stored that it has written in its session; again where somebody else was
-        faster. An error from it ends the transaction without a write. `now` is the database's time."""
+        """The answer of `work`, after its writes are stored; it is called again after a conflict. An error in `work`
+        ends the transaction without a write. `now` is the database's time."""
         began = time.monotonic()
-        # At the same time they would undo each other again and again.
+        # Concurrent changes would undo each other again and again.
         async with self._turn:
             session = self._open_session()
             await self._note(session, now + _since(began))
@@ -59,13 +58,13 @@ class RegistryWriter:
                         raise
                     await self.end_overdue(now + _since(began))
                 except Unavailable:
-                    raise  # nobody knows how it did: the note stays
+                    raise  # the outcome is unknown: the note stays
                 except Exception:
                     await self._forget_note(session)
                     raise
 
     async def end_overdue(self, now: datetime) -> int:
-        """End the sessions of writers that have not come back, with what they have locked; returns how many."""
+        """End the sessions of overdue writers, with their locks; returns the number."""
         with translate_errors():
             found = await self._notes.find({"at": {"$lt": now - _ALLOWED}}, {"_id": 1}).to_list()
         names = [document["_id"] for document in found if self._own is None or document["_id"] != self._own.name]

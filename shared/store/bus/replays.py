@@ -1,8 +1,8 @@
-"""Replays: one document each. A worker has one by a token, for as long as its lease lasts. How far it has read and what
-that brings the queue go into one transaction: whoever dies, nothing is brought twice by a replay, or left out.
+"""Replays: one document each. A worker owns one by a token while its lease lasts. One transaction writes the reading
+position and the events of the queue, so a crash neither repeats nor drops an event.
 
-A worker that dies in a flush leaves its transaction open, as a fan-out does. So the document bears the session of who
-has it, and the next one ends that session first.
+A worker that dies in a flush leaves its transaction open, as a fan-out does. So the document names the session of its
+owner, and the next owner ends that session first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,8 @@ _WORKED_ON = {"$in": sorted(state.value for state in WORKED_ON)}
 
 
 class ReplayFlush(Struct, frozen=True, kw_only=True):
-    """The writes of one flush of a replay: the replay as it was `before` and is `after`. `version` is that of the
-    subscription that it was folded with, `at` when. `missing` tells of records that the log has no more."""
+    """The writes of one flush of a replay, at the time `at`. `version` is the subscription's at the fold. `missing`
+    reports records that the log has no more."""
 
     before: Replay
     after: Replay
@@ -62,12 +62,12 @@ class ReplayFlush(Struct, frozen=True, kw_only=True):
 
     @property
     def unwoken(self) -> Mapping[str, Sequence[Wake]]:
-        """The note of whom to wake: one queue at most."""
+        """The note of the queue to wake, if any."""
         return {f"{self.after.id}/{self.after.step}": self.wakes} if self.wakes else {}
 
 
 class _NothingWritten(Exception):
-    """Ends a transaction of a replay in which nothing may be written."""
+    """Aborts a transaction of a replay."""
 
     def __init__(self, result: FlushResult) -> None:
         super().__init__(result)
@@ -75,25 +75,24 @@ class _NothingWritten(Exception):
 
 
 class BusReplays:
-    """The `bus_replays` collection. All raise `Unavailable`."""
+    """The `bus_replays` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
         self._replays = database[REPLAYS]
 
     async def setup(self) -> None:
-        """Make the indexes, and with them the collection: a transaction on an older server cannot."""
+        """Make the indexes, and with them the collection: an older server cannot make one in a transaction."""
         await make(self._replays)
         await self._replays.create_index([("state", ASCENDING), ("leased_until", ASCENDING)])
         await self._replays.create_index([("queue", ASCENDING), ("state", ASCENDING)])
         await self._replays.create_index([("ended_at", ASCENDING)])
 
     def open_session(self) -> OwnSession:
-        """A session to flush in."""
         return OwnSession(self._database)
 
     async def add(self, replay: Replay) -> bool:
-        """Store a replay; `False` where its number is taken."""
+        """Store a replay; `False` if its number is taken."""
         try:
             with translate_errors():
                 await self._replays.insert_one(_codec.document(replay))
@@ -102,8 +101,8 @@ class BusReplays:
         return True
 
     async def add_in_place_of(self, letter: BusDeadLetter, replay: Replay) -> bool:
-        """Store the replay of what a letter tells as lost: the letter goes, and its events count as lost no more;
-        `False` where the letter is gone, or the replay's number is taken."""
+        """Store the replay of a loss: its letter goes, and its events no longer count as lost; `False` if the letter is
+        gone or the number is taken."""
 
         async def transact(session: AsyncClientSession) -> bool:
             this = {"_id": letter.id, "died_at": letter.died_at}
@@ -120,48 +119,46 @@ class BusReplays:
             return False
 
     async def get(self, id: str) -> Replay | None:
-        """The replay with this id."""
         with translate_errors():
             return _codec.maybe(await self._replays.find_one({"_id": id}))
 
     async def page(self, queue: str, *, below: int | None = None, limit: int) -> Page[Replay]:
-        """The replays of a queue with numbers below this one, the last first."""
+        """The replays of a queue with numbers below `below`, the last first."""
         query = _of_queue(queue, _MOST_NUMBER if below is None else below)
         return await read_page(self._replays, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit)
 
     async def has_open(self, queue: str) -> bool:
-        """Whether one of a queue is not over."""
         with translate_errors():
             return await self._replays.find_one({"queue": queue, "state": _OPEN}, {"_id": 1}) is not None
 
     async def find_open(self, queues: Sequence[str]) -> set[str]:
-        """Those of these queues of which a replay is not over."""
+        """The queues with a replay that is not over."""
         query = {"queue": {"$in": list(queues)}, "state": _OPEN}
         with translate_errors():
             return {found["queue"] for found in await self._replays.find(query, {"queue": 1}).to_list()}
 
     async def count_open(self) -> Mapping[ReplayState, int]:
-        """How many are not over, by their state."""
+        """The number of replays that are not over, by state."""
         stages: list[Document] = [{"$match": {"state": _OPEN}}, {"$group": {"_id": "$state", "n": {"$sum": 1}}}]
         with translate_errors():
             found = await (await self._replays.aggregate(stages)).to_list()
         return {ReplayState(document["_id"]): document["n"] for document in found}
 
     async def count_worked_on(self, namespace: str, *, most: int) -> int:
-        """How many of a namespace there is something to do for, as far as `most`."""
+        """The number of a namespace's replays with work left, up to `most`."""
         with translate_errors():
             return await self._replays.count_documents({"state": _WORKED_ON, "namespace": namespace}, limit=most)
 
     async def cancel_all(self, queue: str, reason: str, at: datetime) -> int:
-        """End those of a queue that are not over; returns how many. Events that were brought stay in the queue."""
+        """Cancel the replays of a queue that are not over; returns the number. Events already in the queue stay."""
         with translate_errors():
             return (await self._replays.update_many(*_cancel_open(queue, reason, at))).modified_count
 
     async def take(
         self, id: str, token: str, session: OwnSession, *, now: datetime, leased_until: datetime
     ) -> Replay | None:
-        """Have a replay that nobody has, to flush in this session; `None` where somebody does, or there is nothing to
-        do for it. The session of who had it before is ended."""
+        """Lease a free replay, to flush in this session; `None` if it is leased or has no work. The session of its
+        previous owner is ended."""
         free = {"_id": id, "state": _WORKED_ON, "leased_until": {"$lte": now}}
         with translate_errors():
             found = await self._replays.find_one(free, {"session": 1})
@@ -173,12 +170,12 @@ class BusReplays:
         return await self._set(free, taken)
 
     async def store(self, before: Replay, after: Replay) -> bool:
-        """Write a replay that we have, and nothing else; `False` where it is ours no more."""
+        """Write an owned replay, and nothing else; `False` if it is not owned any more."""
         return await self._set(_as_it_was(before), _fields(after)) is not None
 
     async def flush(self, flush: ReplayFlush, session: OwnSession) -> FlushResult:
-        """Write all of it, or nothing: `OUTDATED` where the subscription has changed, `OVERTAKEN` where the replay is
-        ours no more, or over."""
+        """Write all of the flush, or nothing: `OUTDATED` if the subscription has changed, `OVERTAKEN` if the replay is
+        over or not owned any more."""
 
         async def transact(running: AsyncClientSession) -> None:
             of_it = {"_id": flush.before.subscription}
@@ -209,16 +206,16 @@ class BusReplays:
         return FlushResult.STORED
 
     async def release(self, replay: Replay, told_at: datetime | None = None) -> None:
-        """Let others have it, who are told at this time; upkeep tells them where nobody does."""
+        """Release the replay to other workers, who are told at `told_at`; if it is `None`, upkeep tells them."""
         await self._set(_ours(replay), {"leased_until": EPOCH, "told_at": told_at})
 
     async def leave(self, id: str, session: OwnSession) -> None:
-        """Take our session's name from a replay: whoever has that session next is not to be ended for it."""
+        """Remove this session's name from a replay, because the next user of the session must not be ended for it."""
         with translate_errors():
             await self._replays.update_one({"_id": id, "session": session.name}, {"$unset": {"session": ""}})
 
     async def note_fault(self, id: str) -> Replay | None:
-        """Count a fault of ours; `None` where it is over."""
+        """Count a fault of Carillon's; `None` if the replay is over."""
         with translate_errors():
             found = await self._replays.find_one_and_update(
                 {"_id": id, "state": _WORKED_ON}, {"$inc": {"faults": 1}}, return_document=ReturnDocument.AFTER
@@ -226,8 +223,8 @@ class BusReplays:
         return _codec.maybe(found)
 
     async def fail(self, id: str, reason: str, at: datetime) -> Replay | None:
-        """End one by faults of ours, whoever has it, and have what it has not brought told as lost; `None` where it is
-        over."""
+        """Fail a replay because of Carillon's faults, even a leased one, and report its missing events as lost; `None`
+        if it is over."""
         states = {"$in": sorted(state.value for state in sources(REPLAY_TRANSITIONS, ReplayState.FAILED))}
         fields = {"state": ReplayState.FAILED.value, "reason": reason, "ended_at": at}
 
@@ -247,18 +244,18 @@ class BusReplays:
         return await run_transaction(self._database, transact)
 
     async def find_untold(self, now: datetime, told_before: datetime, *, limit: int) -> Sequence[str]:
-        """The ids of some that nobody has, though there is something to do, and of which workers were told before then,
-        or not at all: those first that have waited for longest."""
+        """The ids of up to `limit` free replays with work, of which workers were told before `told_before` or never;
+        the longest waiting first."""
         with translate_errors():
             found = self._replays.find(_untold(now, told_before), {"_id": 1}).sort("leased_until", ASCENDING)
             return [document["_id"] async for document in found.limit(limit)]
 
     async def note_told(self, id: str, now: datetime, told_before: datetime) -> bool:
-        """Note that workers are told of one now; `False` where somebody has it, or has told."""
+        """Record that workers are told now; `False` if the replay is leased or was told."""
         return await self._set({"_id": id} | _untold(now, told_before), {"told_at": now}) is not None
 
     async def forget(self, before: datetime, limit: int) -> int:
-        """Forget some that ended before then; returns how many."""
+        """Delete up to `limit` replays ended before `before`; returns the number."""
         return await forget_some(self._replays, {"ended_at": {"$lt": before}}, limit)
 
     async def _set(self, query: Document, fields: Document) -> Replay | None:
@@ -275,8 +272,8 @@ async def move_replays(
     after: EventSubscription,
     session: AsyncClientSession,
 ) -> None:
-    """Do to the replays of a subscription what its change asks for, in the transaction of that: who is suspended waits
-    with one, which begins as they are resumed. The errors are the driver's."""
+    """Change the replays of a subscription in the transaction that changes it. A suspension stores a waiting replay,
+    which begins at the resumption. Raises the driver's errors."""
     if before.state is after.state:
         return
     replays = database[REPLAYS]

@@ -1,4 +1,4 @@
-"""Figures of what waits in queues and of what is due. Nothing is written here, and no event is read."""
+"""Figures of waiting and due events. They write nothing and read no event."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,18 +17,18 @@ _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follo
 
 
 def sum_of_chunks(query: Document) -> list[Document]:
-    """The pipeline that sums what waits in each queue."""
+    """The pipeline that sums the chunks of each queue."""
     summed = {"n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}, "bytes": {"$sum": "$bytes"}}
     return [{"$match": query}, {"$group": {"_id": "$queue"} | summed}]
 
 
 def backlog_of(summed: Document) -> Backlog:
-    """The backlog in a sum that `sum_of_chunks` has found."""
+    """The backlog of a result of `sum_of_chunks`."""
     return Backlog(summed["n"], summed["oldest"], summed["bytes"])
 
 
 class BusStandings:
-    """Figures of the collections of the bus. All raise `Unavailable`."""
+    """Figures of the collections of the bus."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._chunks = database[CHUNKS]
@@ -37,16 +37,16 @@ class BusStandings:
         self._occurrences = database["occurrences"]
 
     async def setup(self) -> None:
-        """Nothing: those who write make the indexes."""
+        """Nothing: the writers make the indexes."""
 
     async def read_uncut(self, queues: Sequence[str]) -> dict[str, Backlog]:
-        """The events that are in no delivery yet, of those of these queues that have some."""
+        """The uncut events of each queue that has some."""
         with translate_errors():
             found = await (await self._chunks.aggregate(sum_of_chunks({"queue": {"$in": list(queues)}}))).to_list()
         return {each["_id"]: backlog_of(each) for each in found}
 
     async def read_open(self, queues: Sequence[str]) -> dict[str, Backlog]:
-        """The events in open deliveries, of those of these queues that have some."""
+        """The events in open deliveries of each queue that has some."""
         pipeline: list[Document] = [
             {"$match": {"queue": {"$in": list(queues)}, "status": DeliveryStatus.OPEN.value}},
             {"$group": {"_id": "$queue", "n": {"$sum": "$count"}, "oldest": {"$min": "$first_at"}}},
@@ -61,7 +61,7 @@ class BusStandings:
         with translate_errors():
             gone = [each["_id"] for each in await self._gone.find().limit(_GONE_LEFT_OUT).to_list()]
         uncut: list[Document] = [
-            {"$match": {"queue": {"$gt": "", "$nin": gone}}},  # so that an index has all of it
+            {"$match": {"queue": {"$gt": "", "$nin": gone}}},  # so that an index covers the query
             {"$group": {"_id": None, "n": {"$sum": "$n"}, "oldest": {"$min": "$first_at"}}},
         ]
         cut: list[Document] = [
@@ -77,7 +77,8 @@ class BusStandings:
         return Backlog(sum(each["n"] for each in found), min(each["oldest"] for each in found))
 
     async def count_due_batches(self, until: datetime) -> int:
-        """How many batches are due by then, of all queues: of each as many as its events fill, the last one in part."""
+        """The number of batches due by `until`, of all queues: for each queue its events by full batches, the last one
+        in part."""
         pipeline: list[Document] = [
             {"$match": {"owner": _OF_THE_BUS, "fires_at": {"$lte": until}, "of.waiting": {"$gt": 0}}},
             {"$group": {"_id": None, "n": {"$sum": {"$ceil": {"$divide": ["$of.waiting", "$of.full"]}}}}},

@@ -39,16 +39,16 @@ log = structlog.get_logger(__name__)
 _codec = Codec(EventSubscription)
 _READ_AT_ONCE = 1_000
 _REMOVED = SubscriptionStatus.REMOVED.value
-_BEHIND_IDS = "g"  # ids are hex digits; the registry's lies behind them
+_BEHIND_IDS = "g"  # ids are hex digits; the registry's id follows them
 _PAGED_AT_ONCE = 200  # each has less than 200 kB
 _UNFOLDED = {"secrets": 0, "headers": 0, "contact": 0}
 _SHORT = _UNFOLDED | {"topics": 0, "filter": 0, "former": 0}
 
 
 class SubscriptionWrite(Struct, frozen=True):
-    """A subscription as it was read, `None` where there was nothing, not even what is left of a removed one; and as it
-    is to be. The namespace has at most `most` with it, if it is a new one, and these have at most `most_topics`
-    together, if it has more than before."""
+    """A subscription as it was read (`None` if there was no document, not even of a removed one) and as it is to be.
+    Limits of the namespace after the write: `most` subscriptions if it is new, `most_topics` topics if it has more than
+    before."""
 
     before: EventSubscription | None
     after: EventSubscription
@@ -57,27 +57,23 @@ class SubscriptionWrite(Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether the namespace has one more by it."""
         return self.before is None or self.before.state is SubscriptionStatus.REMOVED
 
     @property
     def has_more_topics(self) -> bool:
-        """Whether it has more topics than before."""
         return len(_topics_of(self.after)) > len(_topics_of(self.before))
 
     @property
     def new_topics(self) -> Sequence[str]:
-        """The topics that it did not have before."""
         return sorted(_topics_of(self.after) - _topics_of(self.before))
 
     @property
     def left_topics(self) -> Sequence[str]:
-        """The topics that it does not have any more."""
         return sorted(_topics_of(self.before) - _topics_of(self.after))
 
     @property
     def changes_wake_up(self) -> bool:
-        """Whether the wake-up of its queue, which it had before, has to follow."""
+        """Whether the existing wake-up of its queue has to follow."""
         before, after = self.before, self.after
         if before is None or before.queue != after.queue:
             return False
@@ -86,8 +82,8 @@ class SubscriptionWrite(Struct, frozen=True):
 
 
 class RegistryReading(Struct, frozen=True):
-    """The changes since the version that was asked for, as far as this version. `whole`: that is all there is, not
-    only what has changed."""
+    """The changes since the version asked for, up to `version`. `whole`: all subscriptions that collect, not only
+    changes."""
 
     version: int
     changed: Sequence[EventSubscription]
@@ -95,7 +91,7 @@ class RegistryReading(Struct, frozen=True):
 
 
 class UnreadableSubscriptions(Unavailable):
-    """Nobody here can read these documents, by their ids: a later version may have written them."""
+    """This version cannot read these documents: a later version may have written them."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         super().__init__(f"{len(ids)} subscriptions cannot be read, as a later version may have written them: {ids[0]}")
@@ -103,7 +99,7 @@ class UnreadableSubscriptions(Unavailable):
 
 
 class BusSubscriptions:
-    """The `bus_subscriptions` collection. All raise `Unavailable`."""
+    """The `bus_subscriptions` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -115,7 +111,6 @@ class BusSubscriptions:
         self._writer = RegistryWriter(database)
 
     async def setup(self) -> None:
-        """Make the indexes, and the registry."""
         await self._writer.setup()
         await self._subscriptions.create_index([("namespace", ASCENDING), ("key", ASCENDING)], sparse=True)
         await self._subscriptions.create_index([("topics", ASCENDING)], sparse=True)
@@ -125,54 +120,54 @@ class BusSubscriptions:
         await make_registry(self._database)
 
     async def get(self, id: str) -> EventSubscription | None:
-        """A subscription, or what is left of a removed one."""
+        """A subscription, or the remains of a removed one."""
         with translate_errors():
             return _codec.maybe(await self._subscriptions.find_one({"_id": id, "namespace": {"$exists": True}}))
 
     async def with_ids(self, ids: Sequence[str]) -> dict[str, EventSubscription]:
-        """Those of these that there are, by id, removed ones too."""
+        """The existing subscriptions, removed ones too, by id."""
         return {found.id: found for found in await self._read({"_id": {"$in": list(ids)}})}
 
     async def count_suspended(self) -> int:
-        """How many are suspended."""
         with translate_errors():
             return await self._subscriptions.count_documents({"state": SubscriptionStatus.SUSPENDED.value})
 
     async def page(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
-        """The next ones of all namespaces behind this id, by id; no removed ones. Fields that may be long are left out
-        (topics, filters, headers, secrets): they are to be looked at, not to be written."""
+        """The next subscriptions of all namespaces after the id `after`, without removed ones. Long fields (topics,
+        filters, headers, secrets) are left out, so the values must not be written."""
         return await self._page(_behind(after), "_id", limit, _SHORT)
 
     async def page_published(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
-        """The same of those that clients of Routemaster's API have, with their topics."""
+        """The same, only those of Routemaster's API, with their topics."""
         return await self._page(
             _behind(after) | {"key": PUBLISHED_KEY}, "_id", limit, _UNFOLDED | {"filter": 0, "former": 0}
         )
 
     async def page_signed(self, *, limit: int) -> Page[EventSubscription]:
-        """The first ones whose deliveries are signed, by id; no removed ones."""
+        """The first subscriptions with signed deliveries, by id, without removed ones."""
         return await self._page({"secrets.0": {"$exists": True}}, "_id", limit)
 
     async def page_of(self, namespace: str, *, after: str = "", limit: int) -> Page[EventSubscription]:
-        """The next ones of a namespace behind this key, by key; no removed ones."""
+        """The next subscriptions of a namespace after the key `after`, without removed ones."""
         return await self._page({"namespace": namespace, "key": {"$gt": after}}, "key", limit)
 
     async def count_of(self, namespace: str) -> int:
-        """How many a namespace has, without removed ones."""
+        """The number of a namespace's subscriptions, without removed ones."""
         with translate_errors():
             return await self._count(namespace)
 
     async def count_topics(self, namespace: str, *, but: str) -> int:
-        """How many topics the subscriptions of a namespace name together, but for this one and removed ones."""
+        """The number of topics in the subscriptions of a namespace, except those of the id `but` and of removed
+        ones."""
         with translate_errors():
             return await self._count_topics(namespace, but)
 
     async def read_since(self, version: int) -> RegistryReading:
-        """The changes since then; all that collects, where that cannot be told. Secrets are left out. Raises
-        `UnreadableSubscriptions` where some of it cannot be read: who leaves them out would keep their events back."""
+        """The changes since `version`; if that is too old, everything that collects. Secrets are left out. Raises
+        `UnreadableSubscriptions`, because a fan-out that skips a subscription would withhold its events."""
         now, forgotten = await read_registry(self._database)
         if version < forgotten:
-            # A state that only a later version knows may collect: it is read, and found unreadable.
+            # A state of a later version may collect: it is read, and found unreadable.
             others = sorted(state.value for state in SubscriptionStatus if state not in COLLECTING)
             collecting = {"state": {"$nin": others}, "generation": {"$exists": True}}
             return RegistryReading(now, await self._read_every(collecting), whole=True)
@@ -183,9 +178,9 @@ class BusSubscriptions:
         return RegistryReading(now, await self._read_every(newer))
 
     async def write(self, write: SubscriptionWrite, *, now: datetime) -> EventSubscription | None:
-        """Write a subscription, the topics that it has and that are missing, and what its queue needs, as one; `None`
-        where it is not as it was read, or too many would be there. Topics that it leaves go, where they are nobody's.
-        The queue's wake-up follows then, or later, by a note."""
+        """Write a subscription, its missing topics and its queue, in one transaction; `None` if it has changed or a
+        limit is exceeded. Topics that it leaves go if they have no owner and no subscription. The queue's wake-up
+        follows at once, or later by a note."""
 
         async def transact(session: AsyncClientSession) -> EventSubscription:
             return await self._write_in(session, write, now)
@@ -199,14 +194,14 @@ class BusSubscriptions:
         return after
 
     async def rouse(self, queue: str, waiting: int, now: datetime) -> bool:
-        """Have a queue looked at now in which so many events wait, and which nobody would look at. Its wake-up is made
-        anew where it is missing. Returns `False` where that is not so any more."""
+        """Make a queue with `waiting` events due now, because no worker would look at it. A missing wake-up is made
+        anew. `False` if that does not apply any more."""
         stands = await self.get(subscription_of(queue))
         if stands is None or stands.queue != queue or not stands.is_called:
             return False
 
         async def transact(session: AsyncClientSession) -> None:
-            # Written as well: whoever removes it now removes the wake-up too.
+            # The subscription is written as well: a concurrent removal then removes the wake-up too.
             version = await raise_version(self._database, session)
             if not await self._put(stands, replace(stands, version=version), session):
                 raise _Overtaken
@@ -220,7 +215,7 @@ class BusSubscriptions:
         return True
 
     async def forget_removed(self, before: datetime, limit: int, *, now: datetime) -> list[EventSubscription]:
-        """Forget what is left of some that were removed before then; returns these."""
+        """Delete the remains of up to `limit` subscriptions removed before `before`; returns them."""
         query = {"state": SubscriptionStatus.REMOVED.value, "updated_at": {"$lt": before}}
 
         async def transact(session: AsyncClientSession) -> list[EventSubscription]:
@@ -235,7 +230,8 @@ class BusSubscriptions:
         return await self._writer.write(transact, now=now)
 
     async def find_with_former(self, limit: int, *, after: str = "") -> list[EventSubscription]:
-        """The next ones behind this id that collect and have former choices; without topics, filters and secrets."""
+        """The next subscriptions after the id `after` that collect and have former choices; without topics, filters and
+        secrets."""
         query = {"former.ends.id": {"$exists": True}, "state": {"$in": sorted(state.value for state in COLLECTING)}}
         query |= {"_id": {"$gt": after}}
         with translate_errors():
@@ -243,8 +239,8 @@ class BusSubscriptions:
             return [_codec.value(document) for document in await cursor.sort("_id", ASCENDING).limit(limit).to_list()]
 
     async def forget_former(self, ids: Sequence[str], ends: Sequence[str], *, now: datetime) -> int:
-        """Forget the former choices of these subscriptions that hold up to these ends, by their ids, as one;
-        returns how many had some."""
+        """Delete the former choices of these subscriptions that end at `ends`, by their ids, in one transaction;
+        returns the number of subscriptions that had some."""
         pulled = {"former": {"ends.id": {"$in": list(ends)}}}
         query = {"_id": {"$in": list(ids)}, "former.ends.id": {"$in": list(ends)}}
 
@@ -255,7 +251,7 @@ class BusSubscriptions:
         return await self._writer.write(transact, now=now)
 
     async def follow_up(self, queue: str) -> None:
-        """Have the wake-up of a queue follow its subscription as it stands."""
+        """Update the wake-up of a queue from its stored subscription."""
         subscription = await self.get(subscription_of(queue))
         if subscription is None or subscription.queue != queue or subscription.state is SubscriptionStatus.REMOVED:
             await self._wake_ups.remove(queue)
@@ -263,11 +259,11 @@ class BusSubscriptions:
             await self._wake_ups.follow(subscription)
 
     async def end_overdue_writers(self, now: datetime) -> int:
-        """End what somebody has begun to change here and has not ended, as its process is gone; returns how many."""
+        """End the changes of dead processes; returns the number."""
         return await self._writer.end_overdue(now)
 
     async def _have_wake_up_follow(self, after: EventSubscription) -> None:
-        """A failure here is left to upkeep, by the note: the change is stored."""
+        """The change is stored, so a failure here is left to upkeep, by the note."""
         try:
             await self.follow_up(after.queue)
             with translate_errors():
@@ -307,7 +303,7 @@ class BusSubscriptions:
     async def _change_queue(
         self, before: EventSubscription | None, after: EventSubscription, session: AsyncClientSession
     ) -> None:
-        """Make a queue for it, note that its queue is gone, or have its receiver begin anew."""
+        """Make a queue, record its removal, or reset its receiver."""
         if before is None or before.queue != after.queue:
             await self._wake_ups.add(after.queue, after.max_events, after.updated_at, session)
             await self._cursors.add(after.queue, session)
@@ -337,7 +333,7 @@ class BusSubscriptions:
         )
 
     async def _is_beyond(self, write: SubscriptionWrite, session: AsyncClientSession) -> bool:
-        """Whether the namespace has more by this write than it may. A write that raised the version counts alone."""
+        """Whether the namespace exceeds its limits by this write. A write that raised the version counts alone."""
         namespace = write.after.namespace
         if write.most is not None and write.is_new and await self._count(namespace, session) > write.most:
             return True
@@ -370,7 +366,7 @@ class BusSubscriptions:
 
 
 def _read_for_fold(document: Document) -> EventSubscription | None:
-    """`None` where nobody here can read it. A removed one gets nothing, whatever its filter is."""
+    """`None` if this version cannot read it. A removed subscription gets nothing, whatever its filter is."""
     try:
         return _codec.value(document | {"filter": {}} if document.get("state") == _REMOVED else document)
     except msgspec.ValidationError:
@@ -392,4 +388,4 @@ def _note_id(after: EventSubscription) -> str:
 
 
 class _Overtaken(Exception):
-    """Ends a transaction whose subscription, or what its namespace has, has changed since it was read."""
+    """Aborts a transaction: the subscription or its namespace has changed since it was read."""

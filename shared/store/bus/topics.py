@@ -1,4 +1,4 @@
-"""Topics of the bus: who may publish on them, and how much was."""
+"""Topics of the bus: their owners, and the number of events published."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ _READ_AT_ONCE = 1_000
 
 
 class TopicSubscribed(Exception):
-    """Ends a transaction: so many subscriptions of others have the topic."""
+    """Aborts a deletion: other subscriptions use the topic."""
 
     def __init__(self, others: int) -> None:
         super().__init__(others)
@@ -30,8 +30,8 @@ class TopicSubscribed(Exception):
 
 
 class BusTopics:
-    """The `bus_topics` collection, the counts of `bus_topic_counts`, and in `bus_gone_topics` the ends of the log when
-    a topic was removed: subscribers to a new topic of its name get no event before these. All raise `Unavailable`."""
+    """The `bus_topics` collection, the counts of `bus_topic_counts`, and in `bus_gone_topics` the log's ends when a
+    topic was removed: subscribers to a new topic of that name get no event before them."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class BusTopics:
         self._writer = RegistryWriter(database)
 
     async def setup(self) -> None:
-        """Make the indexes, and the collections: a transaction on an older server cannot."""
+        """Make the indexes, and the collections: an older server cannot make one in a transaction."""
         await self._writer.setup()
         await make(self._topics)
         await self._gone.create_index([("at", ASCENDING)])
@@ -50,33 +50,31 @@ class BusTopics:
         await self._counts.create_index([("topic", ASCENDING)])
 
     async def get(self, name: str) -> Topic | None:
-        """A topic."""
         with translate_errors():
             return _codec.maybe(await self._topics.find_one({"_id": name}))
 
     async def with_names(self, names: Sequence[str]) -> dict[str, Topic]:
-        """Those of these that there are, by name."""
         with translate_errors():
             found = await self._topics.find({"_id": {"$in": list(names)}}, batch_size=_READ_AT_ONCE).to_list()
         return {topic.id: topic for topic in map(_codec.value, found)}
 
     async def page(self, *, after: str = "", limit: int) -> Page[Topic]:
-        """The next topics behind this name, by name."""
+        """The next topics after the name `after`, by name."""
         return await read_page(self._topics, {"_id": {"$gt": after}}, _codec.value, order=["_id"], limit=limit)
 
     async def add(self, topic: Topic) -> bool:
-        """Make a topic; `False` when it is there."""
+        """Make a topic; `False` if it exists."""
         return not await insert_new(self._topics, [_codec.document(topic)])
 
     async def claim(self, name: str, namespace: str) -> bool:
-        """Make a namespace the owner of a topic that nobody owns; `False` when somebody does, or it is gone."""
+        """Make a namespace the owner of a topic without an owner; `False` if it has one or is gone."""
         with translate_errors():
             moved = await self._topics.update_one({"_id": name, "owner": ""}, {"$set": {"owner": namespace}})
         return moved.matched_count == 1
 
     async def replace(self, before: Topic, after: Topic, *, now: datetime) -> bool:
-        """Change the owner, the description and the privacy of a topic; `False` when these are not as they were, or it
-        is gone. Raises `TopicSubscribed` where it is to be private and subscriptions of others have it."""
+        """Change the owner, description and privacy of a topic; `False` if they have changed or the topic is gone.
+        Raises `TopicSubscribed` if it becomes private and subscriptions of others use it."""
         private = {"$eq": True} if before.private else {"$ne": True}
         stands = {"_id": before.id, "owner": before.owner, "description": before.description, "private": private}
         change = {"$set": {"owner": after.owner, "description": after.description, "private": after.private}}
@@ -94,12 +92,11 @@ class BusTopics:
         return await self._writer.write(transact, now=now)
 
     async def count_owned(self, namespace: str) -> int:
-        """How many topics a namespace owns."""
         with translate_errors():
             return await self._topics.count_documents({"owner": namespace})
 
     async def read_counts(self, names: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-        """How many events were published on these topics, and their bytes, as far as they went to subscriptions."""
+        """The number and bytes of events on these topics that went to subscriptions."""
         pipeline: list[Document] = [
             {"$match": {"topic": {"$in": list(names)}}},
             {"$group": {"_id": "$topic", "n": {"$sum": "$n"}, "bytes": {"$sum": "$bytes"}}},
@@ -109,9 +106,9 @@ class BusTopics:
         return {document["_id"]: (document["n"], document["bytes"]) for document in found}
 
     async def remove(self, name: str, owner: str, ends: LogEnds, *, of_others: bool, now: datetime) -> bool:
-        """Remove a topic of this owner, its counts, and its name from every subscription, for events behind these ends
-        of the log, as one; `False` when it is not this owner's by now. Raises `TopicSubscribed` where subscriptions of
-        others have it, unless it goes from those `of_others` too."""
+        """Remove a topic of this owner, its counts, and its name from every subscription for events after `ends`, in
+        one transaction; `False` if the owner has changed. Raises `TopicSubscribed` if subscriptions of others use it,
+        unless `of_others`."""
         ends_document = to_builtins(ends)
 
         async def transact(session: AsyncClientSession) -> bool:
@@ -134,12 +131,11 @@ class BusTopics:
         return await self._writer.write(transact, now=now)
 
     async def read_gone(self, names: Sequence[str]) -> tuple[FormerChoice, ...]:
-        """See `read_gone_topics`."""
         with translate_errors():
             return await read_gone_topics(self._database, names)
 
     async def forget_gone(self, before: datetime, limit: int) -> int:
-        """Forget some topics that were removed before then; returns how many."""
+        """Delete up to `limit` topics removed before `before`; returns the number."""
         return await forget_some(self._gone, {"at": {"$lt": before}}, limit)
 
     async def _check_subscribers(self, name: str, owner: str, session: AsyncClientSession) -> None:
@@ -151,9 +147,8 @@ class BusTopics:
 async def add_missing_topics(
     database: AsyncDatabase[Document], names: Sequence[str], namespace: str, now: datetime, session: AsyncClientSession
 ) -> None:
-    """Make those that are missing, without an owner, in the transaction in which this namespace subscribes to them.
-    Raises the driver's errors, which belong to the transaction: another process may make one at the same time; and
-    `PrivateTopic` for another's."""
+    """Make missing topics without an owner, in the transaction of a subscription to them. Raises `PrivateTopic` for a
+    private topic of another namespace, and the driver's errors: another process may make one at the same time."""
     topics = database["bus_topics"]
     found = await topics.find({"_id": {"$in": list(names)}}, session=session).to_list()
     present = {document["_id"] for document in found}
@@ -167,8 +162,8 @@ async def add_missing_topics(
 async def read_gone_topics(
     database: AsyncDatabase[Document], names: Sequence[str], session: AsyncClientSession | None = None
 ) -> tuple[FormerChoice, ...]:
-    """The former choices of a subscription that has not had these topics before: nothing that the log had when they
-    were removed. Raises the driver's errors, which belong to the transaction, if there is one."""
+    """The former choices of a subscription that is new to these topics: it gets nothing that the log had when they were
+    removed. Raises the driver's errors."""
     found = await database[GONE_TOPICS].find({"_id": {"$in": list(names)}}, session=session).to_list()
     return tuple(
         FormerChoice(topics=(document["_id"],), filter=None, ends=convert(document["ends"], LogEnds))
@@ -179,8 +174,8 @@ async def read_gone_topics(
 async def forget_free_topics(
     database: AsyncDatabase[Document], names: Sequence[str], session: AsyncClientSession
 ) -> None:
-    """Forget those of these topics that no subscription has and nobody owns, in this transaction: only subscribing has
-    made them. Raises the driver's errors, which belong to the transaction."""
+    """Delete the topics that have no subscription and no owner, in this transaction, because only subscribing made
+    them. Raises the driver's errors."""
     nobodys = {"_id": {"$in": list(names)}, "owner": "", "description": ""}
     found = await database["bus_topics"].find(nobodys, {"_id": 1}, session=session).to_list() if names else []
     if not found:

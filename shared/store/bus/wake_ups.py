@@ -1,13 +1,12 @@
-"""Wake-ups: `shared/domain/bus/wake_ups.py` tells their life.
+"""Wake-ups: `shared/domain/bus/wake_ups.py` explains their life.
 
-They are documents of `occurrences`, which the clock claims like any other; what the bus needs besides is in the
-sub-document `of`. All that follows a claim matches (id, token), as it does there. One update writes to all that are in
-hand together, to each what is its own; who was touched is read by the fresh token.
+They are documents of `occurrences`, which the clock claims like any other; the sub-document `of` has the fields of the
+bus. Every write after a claim matches (id, token). One update writes to many wake-ups, to each a different value; a
+read by the fresh token finds the changed ones.
 
-None of it is part of a transaction but a new one's insert, and that of one which had gone missing: wakes write to these
-documents all the time, and would undo one transaction after the other. And who dies in a transaction keeps what it has
-touched: all writes that have one such document among theirs would wait. So the cursor alone decides who cuts and
-settles, and a wake-up follows its subscription once that is stored.
+Only the insert of a new or missing wake-up is part of a transaction. Wakes write to these documents all the time, so
+that other transactions would never end; and a process that dies in one would lock them for all writers. So the cursor
+alone decides about cuts and settlements, and a wake-up follows its subscription after that is stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ from shared.domain.clock.occurrences import Occurrence, series
 from shared.store.documents import BSON_TYPES, Codec, Document, of_same_place, translate_errors
 
 WAKES_AT_ONCE = 200
-"""How many one update should have at most: the server looks each document up in a list of all of them."""
+"""Recommended maximum for one update: the server compares each document with a list of all of them."""
 
 _ABSENT = ("token", "begun", "trace")
 _OF_THE_BUS = {"$gte": f"{QUEUE_OWNER}/", "$lt": f"{QUEUE_OWNER}0"}  # "0" follows "/"
@@ -45,8 +44,8 @@ _codec = Codec(Occurrence)
 
 
 class HandedWakeUp(Struct, frozen=True):
-    """A wake-up that somebody is to be told of, who takes it with this token. `slow` ones go apart; `deaths` counts the
-    workers in a row that died with it. Nobody is told yet of one that `has_to_part`."""
+    """A wake-up for a worker to take with `token`. `slow` ones go apart; `deaths` counts the workers in a row that died
+    with it. Workers are not yet told of one that `has_to_part`."""
 
     id: str
     token: str
@@ -56,8 +55,7 @@ class HandedWakeUp(Struct, frozen=True):
 
 
 class WakeUps:
-    """The wake-ups among `occurrences`, whose indexes the clock makes. All raise `Unavailable`, but for `add`: its
-    errors are the driver's, and belong to the transaction."""
+    """The wake-ups among `occurrences`, whose indexes the clock makes. `add` raises the driver's errors."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._wake_ups = database["occurrences"]
@@ -66,26 +64,25 @@ class WakeUps:
         """Nothing: the clock makes the indexes."""
 
     async def add(self, queue: str, full: int, now: datetime, session: AsyncClientSession) -> None:
-        """Store the wake-up of a queue that is new, in the transaction of its subscription."""
+        """Store the wake-up of a new queue, in the transaction of its subscription."""
         await self._wake_ups.insert_one(_document_of(queue, WakeUp(full=full), now), session=session)
 
     async def find_asleep(self, queues: Sequence[str]) -> set[str]:
-        """Those of these queues whom nobody will look at before they are told of something: they lie far ahead, or have
-        no wake-up."""
+        """The queues at which no worker looks before they get an event: their wake-ups are far ahead or missing."""
         awake = {"_id": {"$in": list(map(wake_up_id, queues))}, "visible_at": {"$lt": FAR_AHEAD}}
         with translate_errors():
             found = await self._wake_ups.find(awake, {"owner": 1}, batch_size=len(queues) + 1).to_list()
         return set(queues).difference(queue_of_owner(document["owner"]) for document in found)
 
     async def rouse(self, queue: str, wake_up: WakeUp, now: datetime, session: AsyncClientSession) -> None:
-        """Have one that is asleep looked at now, in a transaction. Raises `DuplicateKeyError` for one that is not."""
+        """Make a sleeping wake-up due now, in a transaction. Raises `DuplicateKeyError` if it is not asleep."""
         document = _document_of(queue, wake_up, now) | {"fires_at": now, "visible_at": now}
         asleep = {"_id": document["_id"], "visible_at": FAR_AHEAD, "of.stage": WakeStage.RESTING.value}
         await self._wake_ups.replace_one(asleep, document, upsert=True, session=session)
 
     async def follow(self, subscription: EventSubscription) -> None:
-        """Have it due as its subscription says, and looked at now where its receiver is called: whoever works on it
-        meanwhile looks once more. Safe to repeat: who has seen a later version is left as it is."""
+        """Update the wake-up from its subscription, and make it due now if the receiver is called: a worker that has it
+        looks once more. Safe to repeat: a wake-up of a later version stays as it is."""
         change: Document = {"of.full": subscription.max_events, "of.version": subscription.version}
         if subscription.is_called:
             change |= _looked_at(subscription.updated_at)
@@ -94,15 +91,15 @@ class WakeUps:
             await self._wake_ups.update_one({"_id": wake_up_id(subscription.queue)}, _where(is_news, change))
 
     async def remove(self, queue: str) -> None:
-        """Forget the wake-up of a queue, whoever works on it."""
+        """Delete the wake-up of a queue, even a taken one."""
         with translate_errors():
             await self._wake_ups.delete_one({"_id": wake_up_id(queue)})
 
     async def wake(
         self, wakes: Sequence[Wake], token: str, *, now: datetime, leased_until: datetime
     ) -> list[HandedWakeUp]:
-        """Tell queues, each once, what waits in them; returns those that are due by now: handed over with this fresh
-        token until then."""
+        """Add waiting events to queues, each once; returns the wake-ups that are due, handed over with `token` until
+        `leased_until`."""
         ids = [wake_up_id(wake.queue) for wake in wakes]
         added = {"$add": ["$of.waiting", of_same_place(ids, [wake.events for wake in wakes])]}
         asked = of_same_place(ids, [wake.due for wake in wakes])
@@ -124,8 +121,8 @@ class WakeUps:
         return await self._change_and_read_handover_fields(ids, change, token)
 
     async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, until: datetime) -> list[HandedWakeUp]:
-        """Hand over what the clock has claimed; returns what it still had. A wake-up whose worker never came back has
-        one more death."""
+        """Hand over claims of the clock; returns those that were still valid. A wake-up whose worker never came back
+        has one more death."""
         ids, is_ours = _ids_and_condition([(occurrence.id, occurrence.token) for occurrence in claimed])
         died = {"$add": ["$of.deaths", _if({"$eq": ["$of.stage", "busy"]}, 1, 0)]}
         change = {"of.deaths": died} | _handover_fields(token, until)
@@ -134,8 +131,8 @@ class WakeUps:
     async def hand_over_due(
         self, ids: Sequence[str], token: str, *, now: datetime, until: datetime
     ) -> tuple[list[HandedWakeUp], dict[str, datetime]]:
-        """Hand over those of these that rest and are due, but for what the clock has claimed and holds; returns them,
-        and when each of the others that rest is due."""
+        """Hand over the resting and due wake-ups, except those that the clock has claimed; returns them, and the due
+        times of the other resting ones."""
         is_due = _and(_IS_RESTING, {"$lte": ["$fires_at", now]})
         is_due = _and(is_due, {"$eq": [{"$ifNull": ["$token", ""]}, ""]})
         await self._change(ids, _where(is_due, _handover_fields(token, until)))
@@ -146,26 +143,26 @@ class WakeUps:
         return list(map(_read_handed, handed)), {each["_id"]: each["fires_at"] for each in free}
 
     async def hand_on(self, taken: Sequence[TakenWakeUp], token: str, *, until: datetime) -> list[HandedWakeUp]:
-        """Give these back for others, or ourselves, to take in their turn; returns what was still ours."""
+        """Return these wake-ups for any worker to take in their turn; returns those that were still owned."""
         ids, is_ours = _ids_and_condition([(wake_up.id, wake_up.token) for wake_up in taken])
         slow = of_same_place(ids, [wake_up.of.slow for wake_up in taken])
         change = {"of.slow": slow, "claims": 0} | _LAID_DOWN | _handover_fields(token, until)
         return await self._change_and_read_handover_fields(ids, _where(is_ours, change), token)
 
     async def put_back(self, handed: Sequence[HandedWakeUp], at: datetime) -> None:
-        """Have those that nobody could be told of come due then, unless somebody has taken them."""
+        """Make wake-ups due at `at` of which no worker could be told, unless they are taken."""
         ids, is_ours = _ids_and_condition([(wake_up.id, wake_up.token) for wake_up in handed])
         await self._change(ids, _where(is_ours, _put_back_at(at)))
 
     async def part(self, handed: Sequence[HandedWakeUp], moments: Sequence[datetime]) -> None:
-        """Have each of these rest until its moment, whatever it is told meanwhile."""
+        """Let each wake-up rest until its moment, whatever events come meanwhile."""
         ids, is_ours = _ids_and_condition([(wake_up.id, wake_up.token) for wake_up in handed])
         at = of_same_place(ids, moments)
         change = _put_back_at(at) | {"of.not_before": at, "of.parted": "$of.deaths", "claims": 0}
         await self._change(ids, _where(is_ours, change))
 
     async def put_off(self, taken: TakenWakeUp, at: datetime) -> None:
-        """Have one that failed by a fault of ours come due then and no earlier, unless it is somebody else's by now."""
+        """Make a wake-up due at `at` and no earlier after a fault of Carillon's, unless another worker has it."""
         ids, is_ours = _ids_and_condition([(taken.id, taken.token)])
         change = _put_back_at(at) | _LAID_DOWN | {"of.faults": taken.of.faults + 1, "of.not_before": at, "claims": 0}
         await self._change(ids, _where(is_ours, change))
@@ -173,8 +170,8 @@ class WakeUps:
     async def take(
         self, handed: Sequence[tuple[str, str]], token: str, *, until: datetime, sessions: Sequence[str] = ()
     ) -> dict[str, TakenWakeUp]:
-        """Take these, each (id, token), with one fresh token until then, to be written for in these sessions; returns
-        by id those that are ours now."""
+        """Take wake-ups, each (id, token), with a fresh token until `until`, for writes in these sessions; returns the
+        taken ones by id."""
         ids, is_ours = _ids_and_condition(handed)
         change = {
             "token": token,
@@ -187,8 +184,7 @@ class WakeUps:
         return {wake_up.id: wake_up for wake_up in await self._read(ids, token)}
 
     async def renew(self, taken: Sequence[TakenWakeUp], *, until: datetime) -> set[tuple[str, str]]:
-        """Have them leased until then; returns the claims that are still good. A wake-up may be among them by several
-        claims."""
+        """Extend the leases; returns the claims that are still valid. A wake-up may occur with several claims."""
         by_token = _by_token(taken)
         requests = [
             UpdateMany({"_id": {"$in": ids}, "token": token}, {"$set": {"visible_at": until}})
@@ -201,9 +197,8 @@ class WakeUps:
         return set(await self._find_ours(taken))
 
     async def rest(self, rests: Sequence[Rest]) -> dict[tuple[str, str], TakenWakeUp]:
-        """Lay these down, each unless somebody has told it of events since it was read; returns by their claims those
-        that were, as they are now: they are still ours and want another look, and so may those that are among these by
-        several claims. A wake-up in neither was lost."""
+        """Lay wake-ups down, unless they got events since they were read. Returns by claim those that did and are still
+        owned, as they are now; also, perhaps, those that occur with several claims. A wake-up in neither was lost."""
         ids, has_token = _ids_and_condition([(rest.taken.id, rest.taken.token) for rest in rests])
         as_read = {"$eq": ["$of.waiting", of_same_place(ids, [rest.taken.of.waiting for rest in rests])]}
         fires_at = of_same_place(ids, [rest.fires_at for rest in rests])
@@ -223,7 +218,7 @@ class WakeUps:
         return await self._find_ours([rest.taken for rest in rests])
 
     async def find_all(self, queues: Sequence[str]) -> list[WakeUp | None]:
-        """The wake-up of each of these queues, in their order; `None` where there is none."""
+        """The wake-up of each queue, in their order; `None` if it has none."""
         wanted = {"_id": {"$in": list(map(wake_up_id, queues))}}
         with translate_errors():
             found = await self._wake_ups.find(wanted, {"of": 1}, batch_size=len(queues) + 1).to_list()
@@ -231,7 +226,7 @@ class WakeUps:
         return [wake_ups.get(wake_up_id(queue)) for queue in queues]
 
     async def count_stages(self) -> dict[str, int]:
-        """How many have something to do, by their stage."""
+        """The number of wake-ups with work, by stage."""
         awake = {"owner": _OF_THE_BUS, "visible_at": {"$lt": FAR_AHEAD}}
         grouped = {"_id": "$of.stage", "n": {"$sum": 1}}
         with translate_errors():
@@ -239,7 +234,7 @@ class WakeUps:
         return {document["_id"]: document["n"] for document in found}
 
     async def let_all_go(self, now: datetime) -> None:
-        """Have whatever is in somebody's hands looked at now: nobody is at work."""
+        """Make every taken wake-up due now. The caller knows that no worker runs."""
         query = {"token": {"$gt": ""}, "owner": _OF_THE_BUS}
         change: list[Document] = [{"$set": {"visible_at": now, "fires_at": now}}, {"$unset": "token"}]
         with translate_errors():
@@ -272,7 +267,7 @@ class WakeUps:
 
 _READ = {"owner": 1, "token": 1, "of": 1}
 _IS_RESTING = {"$eq": ["$of.stage", WakeStage.RESTING.value]}
-# What is forgotten when somebody lays a wake-up down who was alive.
+# The fields that are reset if a live worker lays a wake-up down.
 _LAID_DOWN = {"of.deaths": 0, "of.parted": 0, "of.faults": 0, "of.sessions": [], "of.left": []}
 
 
@@ -312,7 +307,7 @@ def _of_document(wake_up: WakeUp) -> Document:
 
 
 def _ids_and_condition(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], Document]:
-    """The ids, and the expression that tells whether the document has its token."""
+    """The ids, and the expression for whether the document has its token."""
     ids = [id for id, _ in pairs]
     return ids, {"$eq": ["$token", of_same_place(ids, [token for _, token in pairs])]}
 
@@ -337,7 +332,7 @@ def _put_back_at(at: datetime | Document) -> Document:
 
 
 def _where(condition: Document, change: Document) -> list[Document]:
-    """The update that sets this where the condition holds, and changes nothing elsewhere. The condition is that of the
+    """The update that sets the fields if the condition holds, and changes nothing otherwise. The condition sees the
     document as it was, whichever field comes first."""
     return [{"$set": {name: _if(condition, value, f"${name}") for name, value in change.items()}}]
 

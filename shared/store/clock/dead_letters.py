@@ -1,4 +1,4 @@
-"""Dead letters: occurrences that were refused to the last attempt, until somebody decides about them."""
+"""Dead letters: occurrences whose last attempt was refused, until a user decides about them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,13 +21,12 @@ class DeadLetters:
         self._letters = database["dead_letters"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         for leading in ((), ("namespace",), ("namespace", "key"), ("namespace", "error")):
             await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
         await self._letters.create_index([("death", ASCENDING)], sparse=True)
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
-        """Insert them; an instant that has died again takes the place of its earlier letter."""
+        """Insert letters; a later death of the same instant replaces its earlier letter."""
         documents = [_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
         others = [
@@ -39,27 +38,27 @@ class DeadLetters:
                 await self._letters.bulk_write(others, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        """A dead letter of this namespace, or of any where that is empty."""
+        """A dead letter of this namespace, or of any namespace if that is empty."""
         with translate_errors():
             return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
 
     async def page(
         self, namespace: str, *, key: str = "", error: str = "", before: LetterPlace | None = None, limit: int
     ) -> Page[DeadLetter]:
-        """A namespace's dead letters behind this place, the newest first; of one key and one error, if these are given,
-        and of all namespaces for `""`."""
+        """A namespace's dead letters behind the place `before`, the newest first; of one `key` and `error` if given; of
+        all namespaces for `""`."""
         query = _chosen(namespace=namespace, key=key, error=error)
         place = None if before is None else (before.died_at, before.id)
         return await read_newest(self._read, query, "died_at", place, limit)
 
     async def count(self, namespace: str, *, key: str = "", error: str = "", before: datetime, most: int) -> int:
-        """How many of these died before then; `most` where there are more."""
+        """The number of these that died before `before`, up to `most`."""
         query = _chosen(namespace=namespace, key=key, error=error) | {"died_at": {"$lt": before}}
         with translate_errors():
             return await self._letters.count_documents(query, limit=most)
 
     async def count_errors(self, namespace: str, *, key: str = "", last: int) -> list[ErrorCount]:
-        """The errors that the last ones of these died of, the most frequent first."""
+        """The errors of the `last` newest letters, the most frequent first."""
         pipeline: list[Document] = [
             {"$match": _chosen(namespace=namespace, key=key)},
             {"$sort": {"died_at": DESCENDING, "_id": DESCENDING}},
@@ -72,12 +71,11 @@ class DeadLetters:
         return [ErrorCount(error=group.pop("_id"), **group) for group in groups]
 
     async def estimate_count(self) -> int:
-        """About how many there are."""
         with translate_errors():
             return await self._letters.estimated_document_count()
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Forget these, but not what has died again since; returns how many were there."""
+        """Delete these letters, but not those of a later death; returns the number."""
         if not letters:
             return 0
         with translate_errors():
@@ -91,8 +89,8 @@ class DeadLetters:
 
 
 def _removal(letters: Sequence[DeadLetter]) -> list[DeleteOne | DeleteMany]:
-    """The deletes of these deaths. Many go by one `DeleteMany` and the index of `death`, at a tenth of the cost. One by
-    itself, as most are, or of 0.1.0, goes by a `DeleteOne`, which the driver may repeat."""
+    """The deletes of these deaths. Many go by one `DeleteMany` and the index of `death`, at a tenth of the cost. A
+    single one, as most are, or one of version 0.1.0 goes by a `DeleteOne`, which the driver may repeat."""
     named = [letter.death for letter in letters if letter.death and len(letters) > 1]
     others = letters if not named else [letter for letter in letters if not letter.death]
     single = [DeleteOne({"_id": letter.id, **_death_of(letter)}) for letter in others]
@@ -100,7 +98,7 @@ def _removal(letters: Sequence[DeadLetter]) -> list[DeleteOne | DeleteMany]:
 
 
 def _another_death(letter: DeadLetter) -> Document:
-    """Not by its time, where it has a name: the database's clock may step back when another member takes over."""
+    """A named death is not compared by time: the database's clock may step back when another member takes over."""
     return {"death": {"$ne": letter.death}} if letter.death else {"died_at": {"$lt": letter.died_at}}
 
 
@@ -109,5 +107,5 @@ def _death_of(letter: DeadLetter) -> Document:
 
 
 def _chosen(**fields: str) -> Document:
-    """The query for these values; an empty one does not count."""
+    """The query for these values, without empty ones."""
     return {field: value for field, value in fields.items() if value}

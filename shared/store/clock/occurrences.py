@@ -1,11 +1,10 @@
-"""Occurrences, and the one claim protocol: `shared/domain/clock/occurrences.py` tells their life.
+"""Occurrences and the claim protocol: `shared/domain/clock/occurrences.py` explains their life.
 
-A slice (all of a shard that is visible up to a moment) is claimed by one update that marks it with a fresh token, and
-read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query. A pause
-leaves the token, so that what was being fired meanwhile is still completed, and nobody may make it visible again.
-
-Everything after a claim matches (id, token): whoever lost it changes nothing. Only `acquit` may still take
-back what its own `begin` has counted.
+A slice (the occurrences of a shard that are visible at a moment) is claimed by one update that writes a fresh token,
+and read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query. A pause
+leaves the token, so that a running attempt can still be completed; no process may make the occurrence visible again.
+Every write after a claim matches (id, token), so a process that lost its claim changes nothing. Only `acquit` may still
+take back the count of its own `begin`.
 """
 
 import secrets
@@ -31,7 +30,7 @@ _RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}},
 
 
 class Visible(Struct, frozen=True):
-    """The occurrences that became visible from `since` until `until`, but for the groups of owners in `without`."""
+    """The occurrences that became visible from `since` until `until`, except the groups of owners in `without`."""
 
     until: datetime
     since: datetime | None = None
@@ -39,15 +38,16 @@ class Visible(Struct, frozen=True):
 
 
 class Heads(Struct, frozen=True):
-    """The shards in which something is visible (`None`: there is much, so all of them), and since when."""
+    """The shards with visible occurrences (`None` if there are too many to list), and the time of the
+    oldest."""
 
     shards: tuple[int, ...] | None
     oldest: datetime
 
 
 class Retry(Struct, frozen=True):
-    """A claimed occurrence that is to fire (again) at a moment, after so many attempts. `made` tells whether an attempt
-    has ended by this."""
+    """A claimed occurrence that fires (again) at `fires_at`, after `attempts` attempts. `made`: an attempt has
+    ended."""
 
     occurrence: Occurrence
     fires_at: datetime
@@ -56,26 +56,25 @@ class Retry(Struct, frozen=True):
 
 
 class Occurrences:
-    """The `occurrences` collection, or another one whose documents are claimed alike."""
+    """The `occurrences` collection, or another one whose documents are claimed the same way."""
 
     def __init__(self, database: AsyncDatabase[Document], name: str = "occurrences") -> None:
         self._occurrences = database[name]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._occurrences.create_index([("visible_at", ASCENDING)])
         await self._occurrences.create_index([("shard", ASCENDING), ("visible_at", ASCENDING)])
         await self._occurrences.create_index([("token", ASCENDING), ("_id", ASCENDING)], sparse=True)
         await self._occurrences.create_index([("owner", ASCENDING), ("due", ASCENDING)])
 
     async def add(self, occurrences: Sequence[Occurrence]) -> None:
-        """Insert those that are not there. Ids are hashes: in their order, those of a page of the index go in together,
-        which halves what each costs among many."""
+        """Insert missing occurrences. Ids are hashes: in their order, those of one index page go in together, which
+        halves the cost of each."""
         ordered = sorted(occurrences, key=lambda occurrence: occurrence.id)
         await insert_new(self._occurrences, [_document(occurrence) for occurrence in ordered])
 
     async def heads(self, visible: Visible) -> Heads | None:
-        """The shards with visible occurrences; `None` for none. One query."""
+        """The shards with visible occurrences; `None` if there are none. One query."""
         with translate_errors():
             cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
             found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
@@ -85,7 +84,7 @@ class Occurrences:
         return Heads(shards, found[0]["visible_at"])
 
     async def claim(self, shard: int, token: str, visible: Visible, *, leased_until: datetime) -> int:
-        """Mark all of a shard that is visible with this fresh token; returns how many there are."""
+        """Mark the visible occurrences of a shard with a fresh token; returns the number."""
         with translate_errors():
             result = await self._occurrences.update_many(
                 {"shard": shard} | _query(visible),
@@ -94,10 +93,12 @@ class Occurrences:
         return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
-        """A token's claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
+        """The claims of a token, by id. Occurrences of a kind that only a later version knows are left to their
+        lease."""
         found: list[Occurrence] = []
         while len(found) < limit:
-            # Kinds are looked at here: for one more field, the embedded database would look through all occurrences.
+            # Kinds are filtered here: with another field in the query, the embedded database would scan all
+            # occurrences.
             claimed = self._occurrences.find({"token": token, "_id": {"$gt": after}}, batch_size=limit)
             with translate_errors():
                 documents = await claimed.sort("_id", ASCENDING).limit(limit).to_list()
@@ -108,7 +109,7 @@ class Occurrences:
         return found[:limit]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
-        """Those of these that are still there, under the same token and not held back by a pause. One query."""
+        """The claims that are still valid: the same token, and not held back by a pause. One query."""
         wanted = {occurrence.id: occurrence for occurrence in claimed}
         query = {"_id": {"$in": list(wanted)}}
         with translate_errors():
@@ -123,18 +124,17 @@ class Occurrences:
         ]
 
     async def find_claimed(self, ids: Sequence[str]) -> set[str]:
-        """Which of these are there and claimed, by whomever."""
+        """The occurrences that exist and are claimed, by any process."""
         query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
         with translate_errors():
             found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
         return {document["_id"] for document in found}
 
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
-        """Delete what has been dealt with."""
         await self._write([DeleteMany(query) for query in _claims(claimed)])
 
     async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
-        """Take each claimed document of a series to its next instant; one that is held back stays so."""
+        """Move each claimed document of a series to its next instant; a held-back one stays held back."""
         by_due: dict[datetime, list[Occurrence]] = {}
         for claimed, following in moves:
             by_due.setdefault(following.due, []).append(claimed)
@@ -147,7 +147,7 @@ class Occurrences:
         )
 
     async def retry(self, retries: Sequence[Retry]) -> None:
-        """Make claimed ones visible again, each at its moment, unless they are held back."""
+        """Make claimed occurrences visible again, each at its moment, unless they are held back."""
         alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
         for retry in retries:
             alike.setdefault((retry.fires_at, retry.attempts, retry.made), []).append(retry.occurrence)
@@ -160,20 +160,22 @@ class Occurrences:
         )
 
     async def release(self, claimed: Iterable[Occurrence]) -> None:
-        """Let others claim these, as if they had never been claimed."""
+        """Make these claimable again, as if they had never been claimed."""
         await self._write([UpdateMany(_not_held_back(query), _RELEASED) for query in _claims(claimed)])
 
     async def begin(self, suspect: Occurrence) -> bool:
-        """Store that an attempt of a claimed suspect begins; `False` when it is somebody else's, or held back."""
+        """Record that an attempt of a claimed suspect begins; `False` if the claim is lost or held back."""
         query = _not_held_back({"_id": suspect.id, "token": suspect.token})
         with translate_errors():
             result = await self._occurrences.update_one(query, {"$inc": {"begun": 1}})
         return result.matched_count == 1
 
     async def acquit(self, suspects: Iterable[Occurrence]) -> None:
-        """Forget what speaks against suspects that were claimed, as they were read before `begin`. Their leases stay.
-        The reply to `begin` may have come so late that others claim them by now: then the count that it left tells that
-        nobody has begun another attempt since."""
+        """Clear the suspicion of claimed suspects, as they were read before `begin`. Their leases stay.
+
+        The reply to `begin` may come so late that another process has claimed the suspect. The count that `begin` left
+        then shows that no other attempt has begun since.
+        """
         change = {"$set": {"claims": 0}, "$unset": {"begun": ""}}
         await self._write(
             [
@@ -183,18 +185,18 @@ class Occurrences:
         )
 
     async def release_rest(self, token: str, *, after: str) -> None:
-        """Release all that a token claims behind what was read of it, as `release` does."""
+        """Release the rest of a token's claims, after the id `after`, as `release` does."""
         with translate_errors():
             await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
 
     async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, leased_until: datetime) -> None:
-        """Have them claimed by another token until then, for somebody who is told it. That ends nothing: their claims
-        still count."""
+        """Give the claims another token until `leased_until`, for a process that is told it. Their count of claims
+        stays."""
         change = {"$set": {"visible_at": leased_until, "token": token}}
         await self._write([UpdateMany(_not_held_back(query), change) for query in _claims(claimed)])
 
     async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
-        """Claim one that was handed over: `None` when it is somebody else's, or was taken before."""
+        """Claim an occurrence that was handed over; `None` if another process has it or it was taken before."""
         query = _not_held_back({"_id": id, "token": token})
         change = {"$set": {"visible_at": leased_until, "token": fresh_token()}, "$inc": {"claims": 1}}
         with translate_errors():
@@ -202,24 +204,24 @@ class Occurrences:
         return None if found is None else _value(found)
 
     async def hold(self, owner: str, generation: str) -> None:
-        """Hold back all that an owner has of a generation, but for what is fired by hand."""
+        """Hold back an owner's occurrences of a generation, except those fired by hand."""
         query = {"owner": owner, "generation": generation, "kind": {"$ne": OccurrenceKind.ASKED.value}}
         with translate_errors():
             await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
-        """Hold back claimed ones whose owner was paused."""
+        """Hold back claimed occurrences of a paused owner."""
         change = {"$set": {"visible_at": HELD_BACK}}
         await self._write([UpdateMany(query, change) for query in _claims(claimed)])
 
     async def let_go(self, owner: str, generation: str) -> None:
-        """Make what an owner has held back of a generation visible at its own moment."""
+        """Make the held-back occurrences of an owner's generation visible at their own moments."""
         query = {"owner": owner, "generation": generation, "visible_at": HELD_BACK}
         with translate_errors():
             await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
 
     async def find_held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
-        """The next owners, behind that one, that have something held back in this shard, and its generations."""
+        """The next `limit` owners after `after` with held-back occurrences in this shard, and their generations."""
         query = {"shard": shard, "visible_at": HELD_BACK, "owner": {"$gt": after}}
         grouped = {"_id": "$owner", "generations": {"$addToSet": "$generation"}}
         with translate_errors():
@@ -231,15 +233,15 @@ class Occurrences:
     async def find_upcoming(
         self, owner: str, limit: int, *, generation: str = "", kind: OccurrenceKind | None = None
     ) -> list[Occurrence]:
-        """The next ones of an owner, by their instants; of one generation and kind, if they are given."""
+        """The next occurrences of an owner by instant; of one generation and kind, if given."""
         query = {"owner": owner} | ({"generation": generation} if generation else {}) | ({"kind": kind} if kind else {})
         with translate_errors():
             found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
     async def find_due(self, group: str, *, before: datetime, look_at: int, limit: int) -> list[Occurrence]:
-        """The first of what is visible before that moment, of the owners that this text begins: of the first `look_at`
-        occurrences of all, so that others' do not make the answer late."""
+        """The first occurrences visible before `before` whose owners begin with `group`, among the first `look_at` of
+        all owners: the limit keeps the answer fast."""
         pipeline: list[Document] = [
             {"$match": {"visible_at": {"$lt": before}}},
             {"$sort": {"visible_at": ASCENDING}},
@@ -251,31 +253,31 @@ class Occurrences:
             return [_value(document) async for document in await self._occurrences.aggregate(pipeline)]
 
     async def find_nth_visible(self, number: int, *, before: datetime) -> datetime | None:
-        """The moment of the occurrence that so many are visible before; `None` where fewer are by then."""
+        """The moment of the occurrence at position `number` of those visible before `before`; `None` if there are
+        fewer."""
         with translate_errors():
             found = self._occurrences.find({"visible_at": {"$lt": before}}, {"visible_at": 1, "_id": 0})
             there = await found.sort("visible_at", ASCENDING).skip(number).limit(1).to_list()
         return there[0]["visible_at"] if there else None
 
     async def with_any(self, owners: Sequence[str]) -> set[str]:
-        """Which of these owners have any occurrences."""
         with translate_errors():
             return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def remove(self, id: str) -> bool:
-        """Forget an occurrence, claimed or not; `False` when it is not there."""
+        """Delete an occurrence, claimed or not; `False` if it does not exist."""
         with translate_errors():
             return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
     async def remove_of(self, *owners: str, generation: str = "") -> None:
-        """Forget all that owners have, or all of one generation, claimed or not."""
+        """Delete the occurrences of owners, or of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
         with translate_errors():
             await self._occurrences.delete_many(query)
 
     async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
-        """Forget what lies ahead of these owners, each with its generation, and is of none of these generations, if no
-        schedule can come for it any more. The clock meets due ones by itself."""
+        """Delete future occurrences of these owners, each with its generation, that are of none of these generations,
+        if no schedule can be stored for them any more. The clock drops due ones by itself."""
         if not generations:
             return
         query: Document = {
@@ -288,13 +290,13 @@ class Occurrences:
             await self._occurrences.delete_many(query)
 
     async def remove_asked(self, owners: Sequence[str]) -> None:
-        """Forget what was fired by hand of these owners and is still pending."""
+        """Delete pending occurrences of these owners that were fired by hand."""
         query: Document = {"owner": {"$in": list(owners)}, "kind": OccurrenceKind.ASKED.value}
         with translate_errors():
             await self._occurrences.delete_many(query)
 
     async def count(self) -> int:
-        """About how many occurrences there are."""
+        """The approximate number of occurrences."""
         with translate_errors():
             return await self._occurrences.estimated_document_count()
 
@@ -305,12 +307,12 @@ class Occurrences:
 
 
 def fresh_token() -> str:
-    """A token that tells one claim from all others."""
+    """A token that is unique to one claim."""
     return secrets.token_hex(12)
 
 
 def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
-    """One query for each token. A few writes of many documents cost less than many writes of one, and each goes by an
+    """One query for each token: a few writes of many documents cost less than many writes of one, and each uses an
     index."""
     by_token: dict[str, list[str]] = {}
     for occurrence in claimed:
@@ -325,7 +327,7 @@ def _query(visible: Visible) -> Document:
 
 
 def _begins(group: str) -> Document:
-    """The owners that this text, which ends in a slash, begins."""
+    """The query for owners that begin with `group`, which ends in a slash."""
     return {"$gte": group, "$lt": group[:-1] + _BEHIND_SLASH}
 
 

@@ -1,11 +1,11 @@
 """Schedules: one document each, with the callback that all of its occurrences share.
 
-A list of up to 10,000 instants is a field of its own, so that whoever fires reads a schedule without it.
+A list of up to 10,000 instants is a field of its own, so that firing reads a schedule without it.
 
-A schedule with labels has them outside of its definition, too, each behind its namespace, and its key once more: a
-sparse index over both finds labels in the order of keys, and costs schedules without labels nothing. A release before
-this one writes neither field, and keeps old ones when it replaces a schedule: `setup` puts both right, until it has
-done so a week after its first time. No release before this one is left by then.
+A schedule with labels has them outside of its definition too, each after its namespace, and its key once more: a sparse
+index over both finds labels in the order of keys, and costs schedules without labels nothing. The previous release
+writes neither field, and keeps old ones when it replaces a schedule. `setup` corrects both, until a run a week after
+the first: by then no previous release is left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _MAY_HAVE_LABELS = {"$or": [{_LABELS: {"$exists": True}}, {"definition": {"$rege
 
 
 class Ending(Struct, frozen=True):
-    """The fields that the sweep needs of a schedule that may have ended."""
+    """The fields of a schedule that may have ended, for the sweep."""
 
     state: ScheduleState
     generation: str
@@ -56,7 +56,6 @@ class Schedules:
         self._meta = database["meta"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])
         await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
@@ -64,7 +63,7 @@ class Schedules:
         await self._copy_labels_for_a_week()
 
     async def _copy_labels_for_a_week(self) -> None:
-        """Copy labels unless that was done a week after the first time: it reads the whole collection."""
+        """Copy labels, unless a run a week after the first has done so: the copy reads the whole collection."""
         noted = await self._meta.find_one(_COPIES) or {}
         if noted.get("done"):
             return
@@ -75,7 +74,6 @@ class Schedules:
         await self._meta.update_one(_COPIES, {"$set": note}, upsert=True)
 
     async def _copy_labels(self) -> None:
-        """Give each schedule the labels of its definition."""
         fields = {"namespace": 1, "key": 1, "generation": 1, "definition": 1, _LABELS: 1}
         async for document in self._schedules.find(_MAY_HAVE_LABELS, fields, batch_size=_BATCH):
             definition = _definitions.decode(document["definition"])
@@ -86,19 +84,18 @@ class Schedules:
                 await self._schedules.update_one(same, change)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
-        """Insert those whose ids are free; the ids that others have taken."""
+        """Insert the schedules whose ids are free; returns the ids that are taken."""
         places = await insert_new(self._schedules, [_document(schedule) for schedule in schedules])
         taken = {schedules[place].id: schedules[place].generation for place in places}
         return taken.keys() - await self._find_own(taken)
 
     async def get(self, id: str) -> Schedule | None:
-        """The whole schedule."""
         with translate_errors():
             return _maybe(await self._schedules.find_one({"_id": id}))
 
     async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
-        """Those of these schedules that are there, by id, without their instants unless `whole`. One query; one round
-        trip as well if they are `small`: then the caller knows that all fit into a reply."""
+        """The existing schedules by id, without their instants unless `whole`. One query; one round trip if they are
+        `small`: the caller then knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
         with translate_errors():
             found = await self._schedules.find(
@@ -107,7 +104,7 @@ class Schedules:
         return {document["_id"]: _value(document) for document in found}
 
     async def find_active(self, ids: Sequence[str]) -> dict[str, str]:
-        """The generations of those of these schedules that fire, by id."""
+        """The generations of the active schedules, by id."""
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
         with translate_errors():
             found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
@@ -123,7 +120,7 @@ class Schedules:
         after: str = "",
         limit: int,
     ) -> Page[Schedule]:
-        """A caller's schedules by key, those behind the key `after` that have all these labels (`name:value`), without
+        """A namespace's schedules by key, after the key `after`, that have all these labels (`name:value`); without
         their instants."""
         field, query = _range_of(namespace, prefix, state, labels, after)
         return await read_page(
@@ -139,7 +136,7 @@ class Schedules:
         labels: Sequence[str] = (),
         most: int,
     ) -> int:
-        """How many of a caller's schedules these are; `most` where there are more."""
+        """The number of these schedules, up to `most`."""
         # All schedules of a namespace are one value of its index.
         is_whole = not (prefix or state or labels)
         query = {"namespace": namespace} if is_whole else _range_of(namespace, prefix, state, labels)[1]
@@ -147,13 +144,12 @@ class Schedules:
             return await self._schedules.count_documents(query, limit=most)
 
     async def count_pending(self, namespace: str) -> int:
-        """How many of a caller's schedules are not finished."""
         query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
         with translate_errors():
             return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
-        """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
+        """Replace the schedule with that generation; `False` if another process did so first. A pause stays."""
         change = _document(schedule)
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
@@ -167,8 +163,8 @@ class Schedules:
         return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
 
     async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
-        """Give the schedule this state; `None` where it has one that this does not follow. A schedule that has it
-        already stays as it is."""
+        """Give the schedule this state; `None` if its present state does not allow that. A schedule that has the state
+        stays as it is."""
         query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
         with translate_errors():
             found = await self._schedules.find_one_and_update(
@@ -177,42 +173,42 @@ class Schedules:
         return _maybe(found)
 
     async def adopt(self, schedule: Schedule, made_by: str) -> None:
-        """Note that this token wants the schedule's content too, unless another content has taken its place."""
+        """Record that this token wants the schedule's content too, unless the content was replaced."""
         query = {"_id": schedule.id, "generation": schedule.generation}
         with translate_errors():
             await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
 
     async def pause(self, ids: Sequence[str]) -> int:
-        """Pause those of these that are active; returns how many. Their occurrences are held back when they come
-        due."""
+        """Pause the active ones of these schedules; returns the number. Their occurrences are held back when they
+        become due."""
         query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
         change = {"$set": {"state": ScheduleState.PAUSED.value}}
         with translate_errors():
             return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
-        """Forget the schedule: what it was, `None` when there was none."""
+        """Delete the schedule; returns it as it was, `None` if there was none."""
         with translate_errors():
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
-        """Some of the schedules that the sweep was to look at before that moment, by id."""
+        """Up to `limit` schedules that the sweep has to look at before `before`, by id."""
         with translate_errors():
             cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
             found = await cursor.limit(limit).to_list()
         return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
-        """Have these, which `to_sweep` named, looked at again then."""
+        """Have the sweep look at schedules of `to_sweep` again, at `at`."""
         await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
-        """Finish these, which `to_sweep` named and of which nothing is left: active → finished."""
+        """Finish schedules of `to_sweep` that have nothing left: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
         await self._update_swept(ids, _may_become(ScheduleState.FINISHED), before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
-        """Have these recurrences swept, because nothing follows in them, where the generation is still the same."""
+        """Have the sweep look at ended recurrences at `at`, if the generation is unchanged."""
         updates = [
             UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
             for schedule in schedules
@@ -221,13 +217,13 @@ class Schedules:
             await self._schedules.bulk_write(updates, ordered=False)
 
     async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Some of the schedules that were finished before then."""
+        """Up to `limit` schedules finished before `before`."""
         with translate_errors():
             found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
             return [_value(document) async for document in found.limit(limit)]
 
     async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
-        """Keep those of these that are finished as long as if they had finished at that moment; returns how many."""
+        """Keep the finished ones of these schedules as if they had finished at `at`; returns the number."""
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
@@ -235,7 +231,7 @@ class Schedules:
             return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
-        """Forget those of these that were finished before then; returns how many."""
+        """Delete those of these schedules that finished before `before`; returns the number."""
         if not ids:
             return 0
         with translate_errors():
@@ -243,8 +239,8 @@ class Schedules:
         return result.deleted_count
 
     async def _find_own(self, generations: Mapping[str, str]) -> set[str]:
-        """The ids of those that are there with the generation that we gave them. The driver repeats a write whose reply
-        was lost. Not every server remembers the first: then the repeated one finds what that wrote in its way."""
+        """The ids stored with the generation of this process. The driver repeats a write whose reply was lost. Some
+        servers do not remember the first write, so the repeated one conflicts with it."""
         if not generations:
             return set()
         with translate_errors():
@@ -254,7 +250,7 @@ class Schedules:
         return {document["_id"] for document in found if document["generation"] == generations[document["_id"]]}
 
     async def _update_swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
-        # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.
+        # A schedule that was replaced meanwhile has an instant ahead, or no end.
         query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
         if ids:
             with translate_errors():
@@ -264,7 +260,7 @@ class Schedules:
 def _range_of(
     namespace: str, prefix: str, state: ScheduleState | None, labels: Sequence[str], after: str = ""
 ) -> tuple[str, Document]:
-    """The query for a caller's keys that begin so and stand behind `after`, and the field of their order."""
+    """The query for a namespace's keys with this prefix after `after`, and the field that orders them."""
     field, lead = "_id", schedule_id(namespace, "")
     equal: Document = {}
     if labels:
@@ -276,7 +272,7 @@ def _range_of(
         field, lead, equal = "key", "", {"namespace": namespace}
     if state is not None:
         equal["state"] = state.value
-    # Behind every key that begins so: keys are ASCII.
+    # After every key with this prefix: keys are ASCII.
     bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
     return field, equal | {field: bounds}
 

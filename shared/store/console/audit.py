@@ -1,4 +1,4 @@
-"""The acts, and who did them: one document an act. Nothing changes one but its end, and only time takes it away."""
+"""The audit: one document for each act, with its actor. Only the end of the act changes it, and only age deletes it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ from shared.store.documents import (
 
 _NOTHING: Fields = {}
 _codec = Codec(AuditRecord, json=("before", "after"))
-_BATCH = 200  # of 36 kilobytes each at most
+_BATCH = 200  # 36 kilobytes each at most
 
 
 class AuditLog:
@@ -30,29 +30,28 @@ class AuditLog:
         self._audit = database["audit"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         for field in ("act", "on.id", "on.app_id", "who.namespace"):
             await self._audit.create_index([(field, ASCENDING), ("_id", ASCENDING)])
         await self._audit.create_index([("at", ASCENDING)])
 
     async def begin(self, record: AuditRecord) -> None:
-        """Write an act down that is about to be done."""
+        """Record an act before it is done."""
         with translate_errors():
             await self._audit.insert_one(_codec.document(record))
 
     async def add_missing(self, records: Sequence[AuditRecord]) -> list[AuditRecord]:
-        """Write down those that are not there, whole as they are; returns these."""
+        """Insert missing records, complete as they are; returns these."""
         there = await insert_new(self._audit, [_codec.document(record) for record in records])
         return [record for position, record in enumerate(records) if position not in there]
 
     async def describe(self, record_id: str, *, reason: str, count: int, app_id: str, namespace: str) -> None:
-        """Note what only the body of a request told: why, how many things it is about, and whose these are."""
+        """Record the reason, the number of things and their owner, which only the body of the request contains."""
         told: Document = {"reason": reason, "count": count, "on.app_id": app_id, "on.namespace": namespace}
         with translate_errors():
             await self._audit.update_one({"_id": record_id}, {"$set": told})
 
     async def count(self, record_id: str, count: int) -> None:
-        """Note how many things were acted on in the end."""
+        """Record the final number of things."""
         with translate_errors():
             await self._audit.update_one({"_id": record_id}, {"$set": {"count": count}})
 
@@ -67,7 +66,7 @@ class AuditLog:
         before: Fields = _NOTHING,
         after: Fields = _NOTHING,
     ) -> None:
-        """Note how it ended, the id of what it made, the name of what it was done to, and what it changed."""
+        """Record the outcome, the id of the made thing (`made`), the name of the thing, and the changed fields."""
         fields: Document = {"outcome": outcome.value, "status": status}
         if before or after:
             fields |= {"before": json_text(before), "after": json_text(after)}
@@ -83,8 +82,8 @@ class AuditLog:
     async def page(
         self, *, act: str = "", on: str = "", by: str = "", app_id: str = "", before: str = "", limit: int
     ) -> Page[AuditRecord]:
-        """The records of this act, on the thing with this id, by this namespace, of this app, the newest first: those
-        before this id."""
+        """The records before the id `before`, the newest first: of this act, on the thing with this id, by this
+        namespace, of this app."""
         wanted = {"act": act, "on.id": on, "who.namespace": by, "on.app_id": app_id}
         query: Document = {field: value for field, value in wanted.items() if value}
         return await read_page(
@@ -98,5 +97,5 @@ class AuditLog:
         )
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some of what was done before then; returns how many."""
+        """Delete up to `limit` records before `before`; returns the number."""
         return await forget_some(self._audit, {"at": {"$lt": before}}, limit)

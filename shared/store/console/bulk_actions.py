@@ -1,5 +1,5 @@
-"""Bulk actions: one document each. A worker holds one by a token, for as long as its lease lasts; all that it writes
-is fenced by that token, so a late worker moves nothing."""
+"""Bulk actions: one document each. A worker holds one by a token while its lease lasts. Every write matches that token,
+so a late worker changes nothing."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,23 +23,21 @@ class BulkActions:
         self._actions = database["bulk_actions"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._actions.create_index([("open", ASCENDING), ("leased_until", ASCENDING)])
         await self._actions.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
         await self._actions.create_index([("namespace", ASCENDING), ("open", ASCENDING)])
         await self._actions.create_index([("ended_at", ASCENDING)])
 
     async def add(self, action: BulkAction) -> BulkAction:
-        """Store an action, unless it is there; returns what is."""
+        """Store an action, unless it exists; returns the stored one."""
         return _codec.value(await insert_once(self._actions, _codec.document(action)))
 
     async def get(self, id: str) -> BulkAction | None:
-        """The action with this id."""
         with translate_errors():
             return _codec.maybe(await self._actions.find_one({"_id": id}))
 
     async def page(self, namespace: str, *, before: str = "", limit: int) -> Page[BulkAction]:
-        """The actions that this namespace's caller made, or all for `""`, the newest first, behind this id."""
+        """The actions of this namespace's caller, or all for `""`, the newest first, before the id `before`."""
         query: Document = {"namespace": namespace} if namespace else {}
         query |= {"_id": {"$lt": before}} if before else {}
         return await read_page(
@@ -47,25 +45,25 @@ class BulkActions:
         )
 
     async def count_open(self, namespace: str, *, most: int) -> int:
-        """How many of this namespace are not over, as far as `most`."""
+        """The number of this namespace's open actions, up to `most`."""
         with translate_errors():
             return await self._actions.count_documents({"namespace": namespace, "open": True}, limit=most)
 
     async def list_open(self, namespace: str, *, limit: int) -> list[BulkAction]:
-        """Some of this namespace that are not over."""
+        """Up to `limit` open actions of this namespace."""
         query = {"namespace": namespace, "open": True}
         with translate_errors():
             return [_codec.value(each) for each in await self._actions.find(query).limit(limit).to_list()]
 
     async def take(self, id: str, token: str, *, now: datetime, leased_until: datetime) -> BulkAction | None:
-        """Hold an open action that nobody holds; `None` where somebody does, or it is over."""
+        """Hold an open action; `None` if it is held or over."""
         query = {"_id": id, "open": True, "leased_until": {"$lte": now}}
         return await self._set(query, {"state": BulkState.RUNNING.value, "token": token, "leased_until": leased_until})
 
     async def advance(
         self, action: BulkAction, tally: BulkTally, *, position: str, leased_until: datetime
     ) -> BulkAction | None:
-        """Count a page that is done, whatever state the action has by now; `None` where the hold is another's."""
+        """Count a finished page, whatever state the action has; `None` if another worker holds it."""
         failures = [{"id": failure.id, "reason": failure.reason} for failure in tally.failures]
         change: Document = {
             "$set": {"position": position, "leased_until": leased_until},
@@ -75,38 +73,37 @@ class BulkActions:
         return await self._update(_hold(action) | {"position": action.position}, change)
 
     async def end(self, action: BulkAction, to: BulkState, *, at: datetime, failure: str = "") -> BulkAction | None:
-        """End an action that is held; `None` where the hold is another's, or it is over."""
+        """End a held action; `None` if another worker holds it or it is over."""
         fields = {"state": to.value, "open": False, "ended_at": at, "failure": failure}
         states = {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
         return await self._set(_hold(action) | states, fields)
 
     async def fail(self, id: str, *, at: datetime, failure: str) -> BulkAction | None:
-        """End an action that somebody has begun, whoever holds it; `None` where it is over."""
+        """Fail a begun action, even if a worker holds it; `None` if it is over."""
         fields = {"state": BulkState.FAILED.value, "open": False, "ended_at": at, "failure": failure}
         return await self._set({"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, BulkState.FAILED))}}, fields)
 
     async def release(self, action: BulkAction) -> None:
-        """Let others hold it."""
         await self._set(_hold(action) | {"open": True}, {"leased_until": EPOCH})
 
     async def cancel(self, id: str, *, by: str, at: datetime) -> BulkAction | None:
-        """Cancel an open action; `None` where it is over, or not there. A worker's page in hand is still counted."""
+        """Cancel an open action; `None` if it is over or does not exist. A worker's present page is still counted."""
         fields = {"state": BulkState.CANCELLED.value, "open": False, "ended_at": at, "cancelled_by": by}
         return await self._set({"_id": id, "open": True}, fields)
 
     async def find_lost(self, *, before: datetime, limit: int) -> Sequence[str]:
-        """The ids of some open actions that nobody has held since then."""
+        """The ids of up to `limit` open actions whose lease ended before `before`."""
         with translate_errors():
             found = self._actions.find({"open": True, "leased_until": {"$lt": before}}, {"_id": 1})
             return [document["_id"] async for document in found.limit(limit)]
 
     async def await_turn(self, id: str, *, before: datetime, now: datetime) -> bool:
-        """Note that workers are told of an action now; `False` where somebody held it since, or has told."""
+        """Record that workers are told of an action now; `False` if a worker has held it since or was told."""
         query = {"_id": id, "open": True, "leased_until": {"$lt": before}}
         return await self._set(query, {"leased_until": now}) is not None
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some that ended before then; returns how many."""
+        """Delete up to `limit` actions ended before `before`; returns the number."""
         return await forget_some(self._actions, {"ended_at": {"$lt": before}}, limit)
 
     async def _set(self, query: Document, fields: Document) -> BulkAction | None:

@@ -1,4 +1,4 @@
-"""The jobs that a bulk action matches: open ones, which are few beside all that there ever were."""
+"""The open jobs that a bulk action matches: few beside all jobs."""
 
 from collections.abc import Set as AbstractSet
 
@@ -21,14 +21,14 @@ class BulkJobsOf:
         """Nothing to make: open jobs have their index."""
 
     async def count(self, statuses: AbstractSet[JobStatus], wanted: BulkFilter, *, most: int) -> int:
-        """How many jobs in these statuses match; `most` where there are more."""
+        """The number of matching jobs in these statuses, up to `most`."""
         with translate_errors():
             return await self._jobs.count_documents(_query(statuses, wanted), limit=most)
 
     async def keys(
         self, statuses: AbstractSet[JobStatus], wanted: BulkFilter, *, before: int, after: str = "", limit: int
     ) -> Page[str]:
-        """The keys of those that were made before then (ns), by id, those behind the key `after`."""
+        """The keys of matching jobs made before `before` (ns), by id, after the key `after`."""
         query = _query(statuses, wanted) | {"created_at": {"$lt": before}, "_id": {"$gt": split_key(after)[0]}}
         with translate_errors():
             found = self._jobs.find(query, KEY_FIELDS).sort("_id", ASCENDING).limit(limit + 1)

@@ -1,4 +1,4 @@
-"""Minutes: a document for each minute in which a process did something."""
+"""Minutes: a document for each minute with activity."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,27 +20,25 @@ class Minutes:
         self._minutes = database["minutes"]
 
     async def setup(self) -> None:
-        """Make the collection."""
         await make(self._minutes)
 
     async def add(self, at: datetime, counts: Counts) -> None:
-        """Add these counts to the minute that this moment lies in."""
+        """Add counts to the minute of `at`."""
         with translate_errors():
             await self._minutes.update_one({"_id": minute_id(at)}, {"$inc": dict(_paths(counts))}, upsert=True)
 
     async def since(self, at: datetime) -> Sequence[MinuteCounts]:
-        """The minutes from this moment's on in which something was done, the oldest first."""
+        """The minutes with activity from `at` on, the oldest first."""
         with translate_errors():
             found = self._minutes.find({"_id": {"$gte": minute_id(at)}}).sort("_id", ASCENDING).limit(MOST)
             return [_codec.value(document) async for document in found]
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some that are older than this moment's; returns how many."""
+        """Delete up to `limit` minutes before that of `before`; returns the number."""
         return await forget_some(self._minutes, {"_id": {"$lt": minute_id(before)}}, limit)
 
 
 def _paths(counts: Counts) -> list[tuple[str, Any]]:
-    """Each count by its path in the document."""
     nested = [
         (f"{field}.{key}", count) for field, value in counts.items() if not isinstance(value, int)
         for key, count in value.items()

@@ -1,6 +1,6 @@
-"""Which namespaces there are: those of users and tokens, and those whose owner is gone and that have schedules left.
+"""The existing namespaces: those of users and tokens, and those without an owner that still have schedules.
 
-There is no list of them. Each kind is read in its order from an index, so a page costs what a page has.
+There is no list of them. Each kind is read in order from an index, so the cost of a page depends on its size alone.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.accounts.callers import token_namespace, user_namespace
 from shared.store.documents import Document, Page, read_values, translate_errors
 
-_UNNAMED = ["", None]  # as the first release writes it, too
+_UNNAMED = ["", None]  # as the first release writes it too
 
 
 class NamespaceLists:
@@ -25,11 +25,10 @@ class NamespaceLists:
         self._schedules = database["schedules"]
 
     async def setup(self) -> None:
-        """Make the index of the tokens that own a namespace by their id."""
+        """Make the index of the tokens whose namespace is their id."""
         await self._tokens.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
 
     async def page(self, *, after: str = "", limit: int) -> Page[str]:
-        """The namespaces behind this one, in the order of their names."""
         found = {
             *await self._read(self._users, "email", {}, user_namespace(""), after, limit + 1),
             *await self._read(
@@ -43,7 +42,7 @@ class NamespaceLists:
         return page
 
     async def count_tokens(self, namespace: str, *, most: int) -> int:
-        """How many tokens share a namespace; `most` where there are more."""
+        """The number of tokens that share a namespace, up to `most`."""
         with translate_errors():
             named = await self._tokens.count_documents({"namespace": namespace}, limit=most)
             own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": {"$in": _UNNAMED}}
@@ -52,7 +51,7 @@ class NamespaceLists:
     async def _read(
         self, collection: AsyncCollection[Document], field: str, query: Document, prefix: str, after: str, limit: int
     ) -> Sequence[str]:
-        """The namespaces behind this one that are this prefix and what stands in a field."""
+        """The namespaces after `after` that consist of a prefix and a field's value."""
         if after > prefix and not after.startswith(prefix):
             return []
         behind: Any = {field: {"$gt": after.removeprefix(prefix) if after.startswith(prefix) else ""}}

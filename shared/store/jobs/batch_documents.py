@@ -1,4 +1,4 @@
-"""Batches as documents. Reasons and locales of receipts are lists of pairs there: their keys are data."""
+"""Batches as documents. Reasons and locales of receipts are lists of pairs, because their keys are data."""
 
 from typing import Any
 
@@ -11,26 +11,26 @@ END = "end"
 """The status of the entry that ends a plan."""
 
 RECEIPT_COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
-"""The counts of a receipt, which can be summed up over batches."""
+"""The counts of a receipt, which can be added up over batches."""
 
 
 def document_of(batch: Batch) -> Document:
-    """A batch as it is stored."""
+    """The document of a batch."""
     return _codec.document(batch) | {"receipt": receipt_document(batch.receipt)}
 
 
 def batch_of(document: Document) -> Batch:
-    """The batch that is stored so."""
+    """The batch of a document."""
     return _codec.value(document | {"receipt": receipt_of(document["receipt"])})
 
 
 def receipt_document(receipt: Receipt) -> Document:
-    """A receipt as it is stored."""
+    """The document of a receipt."""
     counts: Document = {count: getattr(receipt, count) for count in RECEIPT_COUNTS}
     return counts | {"reasons": list(receipt.reasons.items()), "locales": list(receipt.locales.items())}
 
 
 def receipt_of(document: Any) -> Receipt:
-    """The receipt that is stored so; one of an earlier version lacks some counts."""
+    """The receipt of a document; one of an earlier version lacks some counts."""
     counts = {count: document.get(count, 0) for count in RECEIPT_COUNTS}
     return Receipt(**counts, reasons=dict(document["reasons"]), locales=dict(document["locales"]))

@@ -1,4 +1,4 @@
-"""The sums of a job's batches, as they stand now."""
+"""The present sums of a job's batches."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -15,8 +15,8 @@ from shared.domain.jobs.totals import Totals
 from shared.store.documents import Document, Page, read_page, read_values, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
 
-_BATCH = 100  # of the devices that a list may name, or of forty reasons and locales
-_MANY = 1_000  # of what is counted alone; reading more in one go holds the loop
+_BATCH = 100  # with their lists of devices, or forty reasons and locales
+_MANY = 1_000  # without lists; a larger read would block the event loop
 _COUNTED = dict.fromkeys(
     ("ordinal", "status", "size", "settled", "receipt", "began_at", "taken_at", "changed_at"), 1
 ) | {"_id": 0}
@@ -27,27 +27,26 @@ class BatchSums:
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
-        # Else a batch that moves while they are summed may count twice. Lists are read for longer than a server keeps
-        # one moment.
+        # Otherwise a batch that moves during the sum may count twice. Reads of lists take longer than a server keeps
+        # a snapshot.
         self._at_one_moment = self._batches.with_options(read_concern=ReadConcern("snapshot"))
 
     async def setup(self) -> None:
-        """Make the index of failed batches, which are few, and that of what changed last."""
+        """Make the index of failed batches, which are few, and that of recent changes."""
         await self._batches.create_index([("failed_of", ASCENDING)], sparse=True)
         await self._batches.create_index([("job_id", ASCENDING), ("changed_at", ASCENDING)])
 
     async def page(self, job_id: str, *, status: BatchStatus | None = None, after: int = -1, limit: int) -> Page[Batch]:
-        """A job's batches in their order, behind this ordinal; in one status, if it is given."""
+        """A job's batches in order, after the ordinal `after`; of one status, if given."""
         wanted: Document = {"$ne": END} if status is None else {"$eq": status.value}
         query = {"job_id": job_id, "ordinal": {"$gt": after}, "status": wanted}
         return await read_page(self._batches, query, batch_of, order=("ordinal",), limit=limit, batch=_BATCH)
 
     async def job_ids(self, *, after: str, limit: int) -> list[str]:
-        """The jobs behind this one that have batches, in their order."""
         return await read_values(self._batches, "job_id", after=after, limit=limit)
 
     async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
-        """The sums over the batches of these jobs as they stand now, by job."""
+        """The present sums over the batches of these jobs, by job."""
         pipeline: list[Document] = [
             {"$match": {"job_id": {"$in": list(job_ids)}, "status": {"$ne": END}}},
             {
@@ -65,7 +64,6 @@ class BatchSums:
         return {group.pop("_id"): Totals(**group) for group in groups}
 
     async def counts(self, job_id: str) -> Counts:
-        """How many there are by now, settled and failed ones."""
         pipeline: list[Document] = [
             {"$match": {"job_id": job_id, "status": {"$ne": END}}},
             {
@@ -82,12 +80,11 @@ class BatchSums:
         return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
 
     async def has_failed(self, job_id: str) -> bool:
-        """Whether a batch of the job has failed."""
         with translate_errors():
             return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
 
     async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
-        """The outcomes of the job's settled batches, one at a time, in any order."""
+        """The outcomes of the job's settled batches, in any order."""
         query = {"job_id": job_id, "settled": True}
         shown = dict.fromkeys(("receipt", "began_at", "taken_at", "changed_at"), 1)
         with translate_errors():
@@ -95,20 +92,20 @@ class BatchSums:
                 yield Settled(receipt_of(document["receipt"]), _beginning_of(document), document.get("changed_at"))
 
     async def read_settled(self, job_id: str) -> AsyncIterator[Batch]:
-        """The job's settled batches, in their order."""
+        """The job's settled batches, in order."""
         with translate_errors():
             async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
                 yield batch_of(document)
 
     async def read_changed(self, job_id: str, since: datetime) -> AsyncIterator[tuple[int, BatchCounts]]:
-        """The counts of the job's batches that changed since then, by ordinal, in any order."""
+        """The counts of the job's batches changed since `since`, by ordinal, in any order."""
         query = {"job_id": job_id, "changed_at": {"$gte": since}}
         with translate_errors():
             async for document in self._batches.find(query, _COUNTED, batch_size=_MANY):
                 yield document["ordinal"], _counts_of(document)
 
     async def read_from(self, job_id: str, ordinal: int) -> AsyncIterator[tuple[int, BatchCounts]]:
-        """The counts of the job's batches from this one on, by ordinal, in their order."""
+        """The counts of the job's batches from `ordinal` on, by ordinal, in order."""
         query = {"job_id": job_id, "ordinal": {"$gte": ordinal}}
         with translate_errors():
             async for document in self._batches.find(query, _COUNTED, batch_size=_MANY).sort("ordinal", ASCENDING):

@@ -1,8 +1,5 @@
-"""Batches: one document each, insert-only and in order, and the end of the plan as the entry after the last of them.
-
-The end is an entry with the next ordinal, so of two planners that disagree one meets a duplicate key, whether it
-wants to add a batch or the end.
-"""
+"""Batches: one document each, insert-only and in order. The end of the plan is an entry with the next ordinal, so if
+two planners disagree, one of them gets a duplicate key, whether it adds a batch or the end."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -48,7 +45,6 @@ class Batches:
         self._batches = database["batches"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._batches.create_index([("job_id", ASCENDING), ("ordinal", ASCENDING)], unique=True)
         # Without the status: a batch that moves on while a server scans for heads must not move within the index.
         await self._batches.create_index(
@@ -56,22 +52,22 @@ class Batches:
         )
 
     async def add_page(self, batches: Sequence[Batch]) -> bool:
-        """Insert consecutive batches in order; `False` when another planner was there first: read `last` and go on."""
+        """Insert consecutive batches in order; `False` if another planner was first: read `last` and go on."""
         return await self._insert([document_of(batch) for batch in batches])
 
     async def add_end(self, job_id: str, ordinal: int) -> bool:
-        """Insert the end of the plan; `False` when that entry is taken."""
+        """Insert the end of the plan; `False` if the ordinal is taken."""
         entry = {"_id": batch_id(job_id, ordinal), "job_id": job_id, "ordinal": ordinal, "status": END}
         return await self._insert([entry])
 
     async def get(self, job_id: str, ordinal: int) -> Batch | None:
-        """The batch, if the plan has one there."""
+        """The batch; `None` if the plan has none there."""
         with translate_errors():
             document = await self._batches.find_one({"_id": batch_id(job_id, ordinal), "status": {"$ne": END}})
         return None if document is None else batch_of(document)
 
     async def last(self, job_id: str) -> Batch | PlanEnd | None:
-        """The last entry of the plan, `None` while there is none."""
+        """The last entry of the plan; `None` if it is empty."""
         with translate_errors():
             document = await self._batches.find_one({"job_id": job_id}, sort=[("ordinal", DESCENDING)])
         if document is None:
@@ -79,7 +75,7 @@ class Batches:
         return PlanEnd(document["ordinal"]) if document["status"] == END else batch_of(document)
 
     async def heads(self, job_id: str) -> list[Head]:
-        """The lowest unsettled batch of every chain that has one, in order."""
+        """The lowest unsettled batch of each chain, in order."""
         pipeline: list[Document] = [
             {"$match": {"job_id": job_id, "settled": False}},
             {"$group": {"_id": "$slot", "lowest": {"$min": {"ordinal": "$ordinal", "status": "$status"}}}},
@@ -89,18 +85,16 @@ class Batches:
         return sorted(Head(head["ordinal"], is_unfed(BatchStatus(head["status"]))) for head in lowest)
 
     async def find_settled(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
-        """Which of these batches are settled."""
         query = {"_id": {"$in": [batch_id(job_id, ordinal) for ordinal in ordinals]}, "settled": True}
         with translate_errors():
             return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
 
     async def has_unsettled(self, job_id: str) -> bool:
-        """Whether a batch of the job is still to be settled."""
         with translate_errors():
             return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
 
     async def find_on_their_way(self, job_id: str) -> dict[BatchStatus, list[Batch]]:
-        """The batches that are queued, and those that a lane owns."""
+        """The queued batches, and those that a lane owns."""
         found: dict[BatchStatus, list[Batch]] = {BatchStatus.QUEUED: [], BatchStatus.SENDING: []}
         query = {"job_id": job_id, "settled": False, "status": {"$in": sorted(found)}}
         with translate_errors():
@@ -110,21 +104,21 @@ class Batches:
         return found
 
     async def queue(self, job_id: str, ordinal: int) -> Batch | None:
-        """planned → queued with the next turn; `None` when it is not planned, or not there."""
+        """planned → queued with the next turn; `None` if it is not planned or does not exist."""
         query = {"_id": batch_id(job_id, ordinal)}
         return await self._move(query, BatchStatus.PLANNED, BatchStatus.QUEUED, raise_turn=True)
 
     async def requeue(self, batch: Batch) -> Batch | None:
-        """The same status with the next turn: its message is void from now on, and a new one is due."""
+        """The same status with the next turn: its present message becomes void, and a new one is due."""
         query = {"_id": batch.id, "status": batch.status.value, "turn": batch.turn, "owner": batch.owner}
         return await self._change(query, {}, raise_turn=True)
 
     async def put_back(self, batch: Batch) -> Batch | None:
-        """queued → planned, if it still has this turn."""
+        """queued → planned, if its turn is unchanged."""
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.PLANNED)
 
     async def take(self, batch: Batch, *, owner: str) -> Batch | None:
-        """queued → sending, owned by a lane; `None` when the turn has passed or another lane was first."""
+        """queued → sending, owned by a lane; `None` if the turn has passed or another lane was first."""
         change = {"owner": owner, "attempts": batch.attempts + 1}
         dated = ("taken_at", "changed_at") + (() if batch.receipt.recipients else ("began_at",))
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.SENDING, change, dated=dated)
@@ -135,7 +129,7 @@ class Batches:
         return await self._move(_of_this_take(batch), BatchStatus.SENDING, BatchStatus.QUEUED, change)
 
     async def advance(self, batch: Batch, part: BatchPart, *, halvings: int) -> Batch | None:
-        """sending → queued for a batch of which this part is out; the turn stays."""
+        """sending → queued for a batch after this part; the turn stays."""
         change = {
             "owner": "",
             "parts": part.number,
@@ -149,21 +143,22 @@ class Batches:
         return await self._move(_of_this_take(batch), BatchStatus.SENDING, BatchStatus.QUEUED, change)
 
     async def settle(self, batch: Batch, *, to: BatchStatus, receipt: Receipt) -> Batch | None:
-        """sending → sent or failed, if its owner is still the same."""
+        """sending → sent or failed, if its owner is unchanged."""
         change = _outcome(batch, to, receipt) | _holders(batch, receipt)
         return await self._move(_of_this_take(batch), BatchStatus.SENDING, to, change)
 
     async def fail(self, batch: Batch, *, receipt: Receipt) -> Batch | None:
-        """queued → failed, for a batch that cannot be sent, or not to its end."""
+        """queued → failed, for a batch that cannot be sent, or not completely."""
         change = _outcome(batch, BatchStatus.FAILED, receipt)
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.FAILED, change)
 
     async def drop(self, batch: Batch) -> Batch | None:
-        """queued → dropped, if it still has this turn."""
+        """queued → dropped, if its turn is unchanged."""
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.DROPPED, {"settled": True})
 
     async def drop_unsent(self, job_id: str, job_round: int = 0) -> int:
-        """Drop every batch of a job that was stopped in this round and that no lane owns, or has left; how many."""
+        """Drop the batches of a job, stopped in this round, that no lane owns or left with messages written ahead;
+        returns the number."""
         unsent = {
             "status": {"$in": sorted(sources(TRANSITIONS, BatchStatus.DROPPED))},
             "tally.sending": {"$not": {"$gt": 0}},
@@ -175,7 +170,6 @@ class Batches:
         return result.modified_count
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
-        """Forget the batches of these jobs."""
         for job_id in job_ids:
             await forget_all(self._batches, {"job_id": job_id})
 
@@ -216,23 +210,23 @@ class Batches:
 
 
 def _as_read(batch: Batch) -> Document:
-    """The batch in this turn, without another take since: after one, what was read of its recipients may be out."""
+    """The batch in this turn, without another take since: after one, the recipients that were read may be sent."""
     return {"_id": batch.id, "turn": batch.turn, "attempts": batch.attempts}
 
 
 def _of_this_take(batch: Batch) -> Document:
-    """The batch in this lane and this very take: a lane may take the parts of one batch one after the other."""
+    """The batch in this lane and take: a lane may take the parts of one batch one after the other."""
     return {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
 
 
 def _outcome(batch: Batch, status: BatchStatus, receipt: Receipt) -> Document:
-    """`failed_of` is there in failed batches alone, which are few: a sparse index finds them."""
+    """Only failed batches, which are few, have `failed_of`: a sparse index finds them."""
     outcome = {"receipt": receipt_document(receipt), "size": receipt.recipients, "settled": True}
     return outcome | ({"failed_of": batch.job_id} if is_failure(status) else {})
 
 
 def _holders(batch: Batch, receipt: Receipt) -> Document:
-    """The takes whose parts held users out, where this one did."""
+    """The takes that held users out, with this one if it did."""
     if receipt.held_out == batch.receipt.held_out:
         return {}
     return {"holders": [*batch.holders, batch.take]}

@@ -1,7 +1,6 @@
-"""Jobs that have nothing left to do: those that ended here, and those that ended elsewhere.
+"""Jobs with nothing left to do, which ended here or in another system.
 
-`kept_since` is there while a closed job has its batches, and `removing` once it is being deleted; sparse indexes find
-them.
+A closed job has `kept_since` while it has its batches, and `removing` during its deletion; sparse indexes find them.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,19 +25,18 @@ class ClosedJobs:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the indexes that retention uses."""
         await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
         await self._jobs.create_index([("removing", ASCENDING)], sparse=True)
         await self._jobs.create_index([(field, ASCENDING) for field in ("open", "changed_at", "created_at")])
 
     async def add(self, jobs: Sequence[Job]) -> set[int]:
-        """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
-        positions of the others. They have no batches, so `find_ended_before` never names them."""
+        """Insert jobs that ended in another system, with their feedback, if their ids are free; returns the positions
+        of the others. They have no batches, so `find_ended_before` never returns them."""
         return await insert_new(self._jobs, [document_of(job) | {"feedbacks": counts_of(job)} for job in jobs])
 
     async def replace(self, job: Job) -> bool:
-        """Let a closed job be this one; `False` when there is none. Feedback that is counted here stays: a count only
-        grows to what this job has."""
+        """Replace a closed job; `False` if there is none. Feedback counted here stays: a count only grows to that of
+        `job`."""
         fields = {name: value for name, value in document_of(job).items() if name not in {"_id", "feedbacks"}}
         grown = {f"feedbacks.{name}": count for name, count in counts_of(job).items()}
         change = {"$set": fields} | ({"$max": grown} if grown else {})
@@ -46,27 +44,28 @@ class ClosedJobs:
             return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
 
     async def find_of_app(self, app_id: str, *, limit: int) -> list[str]:
-        """The keys of some of an app's jobs with nothing left to do."""
+        """The keys of up to `limit` closed jobs of an app."""
         with translate_errors():
             found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
             return [key_of(document) async for document in found]
 
     async def find_ended_before(self, before: datetime, services: Collection[str], *, limit: int) -> list[str]:
-        """The keys of some jobs of these services that were closed before then (by the database's clock) and still have
-        their batches, the earliest first."""
+        """The keys of up to `limit` jobs of these services that were closed before `before` (the database's clock) and
+        have their batches, the earliest first."""
         query = {"kept_since": {"$lt": before}, "service": {"$in": list(services)}}
         with translate_errors():
             found = self._jobs.find(query, KEY_FIELDS).sort("kept_since", ASCENDING).limit(limit)
             return [key_of(document) async for document in found]
 
     async def note_batches_removed(self, job_ids: Sequence[str]) -> None:
-        """Note that these closed jobs have no batches any more: `find_ended_before` will not name them again."""
+        """Record that these closed jobs have no batches any more, so that `find_ended_before` does not return them
+        again."""
         with translate_errors():
             await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
 
     async def find_expired(self, before: datetime, *, without_groups: Sequence[str], limit: int) -> list[str]:
-        """The keys of some jobs that ended before then, are not being removed, and are in none of these groups. A job
-        that ended elsewhere counts by when it was made."""
+        """The keys of up to `limit` jobs that ended before `before`, are not being removed, and are in none of these
+        groups. A job that ended in another system counts by its creation."""
         ended = {"changed_at": {"$lt": before}}
         elsewhere = {"changed_at": None, "created_at": {"$lt": ns(before)}}
         keys: list[str] = []
@@ -79,30 +78,27 @@ class ClosedJobs:
         return keys
 
     async def begin_removal(self, job_key: str) -> bool:
-        """Note that the job is removed next, so that no retry takes it up again and no retention works at it; `False`
-        where it has not ended."""
+        """Mark an ended job for removal, which excludes retries and retention; `False` if it has not ended."""
         change = {"$set": {"removing": True}, "$unset": dict.fromkeys(_KEPT, "")}
         with translate_errors():
             return (await self._jobs.update_one(one_job(job_key) | {"open": False}, change)).matched_count == 1
 
     async def find_removing(self, services: Collection[str], *, limit: int) -> list[str]:
-        """The keys of some jobs of these services that are being removed."""
+        """The keys of up to `limit` jobs of these services that are being removed."""
         query = {"removing": True, "service": {"$in": list(services)}}
         with translate_errors():
             return [key_of(each) async for each in self._jobs.find(query, KEY_FIELDS).limit(limit)]
 
     async def find_removing_services(self) -> set[str]:
-        """The services of all jobs that are being removed."""
         with translate_errors():
             return set(await self._jobs.distinct("service", {"removing": True}))
 
     async def has_kept_in(self, group_id: str) -> bool:
-        """Whether a group has jobs that are not being removed."""
         with translate_errors():
             return await self._jobs.find_one({"group_id": group_id, "removing": None}, {"_id": 1}) is not None
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
-        """Which of these keys of file plans are those of a job, or of a group that has jobs."""
+        """The keys of file plans that belong to a job, or to a group with jobs."""
         ids = [split_key(plan_id)[0] for plan_id in plan_ids]
         shown = {"incarnation": 1, "group_id": 1}
         with translate_errors():
@@ -111,22 +107,21 @@ class ClosedJobs:
             return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of some jobs that were made before then; of how many."""
+        """Free the idempotency keys of up to `limit` jobs made before `before`; returns the number."""
         return await free_keys(self._jobs, before, limit)
 
     async def remove(self, job_ids: Sequence[str]) -> None:
-        """Forget those of these jobs that have nothing left to do."""
         with translate_errors():
             await self._jobs.delete_many(any_job(job_ids) | {"open": False})
 
     async def keep_rate(self, job_id: str, chart: Sequence[RatePoint]) -> None:
-        """Keep the chart of a job's rate, which is about to be closed. Readers of jobs do not see it."""
+        """Store the rate chart of a job before it is closed. Readers of jobs do not get it."""
         points = [[point.at, point.per_second] for point in chart]
         with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})
 
     async def get_rate(self, job_id: str) -> list[RatePoint]:
-        """The chart that was kept; empty for a job that was closed before there were any."""
+        """The stored chart; empty for a job that was closed by a version without charts."""
         with translate_errors():
             document = await self._jobs.find_one(one_job(job_id), {"rate_chart": 1}) or {}
         return [RatePoint(at, per_second) for at, per_second in document.get("rate_chart", ())]

@@ -1,4 +1,4 @@
-"""Groups of a localized push: one document each. The content that their jobs are made from is kept as JSON text."""
+"""Groups of a localized push: one document each. The content of their jobs is stored as JSON text."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -21,18 +21,13 @@ class Groups:
         self._groups = database["groups"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._groups.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
         await self._groups.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
         await self._groups.create_index([("unmade_since", ASCENDING)], sparse=True)
         await self._groups.create_index([("app_id", ASCENDING)])
 
     async def add(self, group: Group) -> None:
-        """Insert a group.
-
-        Raises:
-            Conflict: its id or its idempotency key is taken.
-        """
+        """Raise `Conflict` if the id or the idempotency key is taken."""
         document = _codec.document(group) | {"unmade_since": group.created_at}
         if group.idempotency is None:
             del document["idempotency"]
@@ -42,36 +37,31 @@ class Groups:
             await self._groups.insert_one(document)
 
     async def get(self, group_id: str) -> Group | None:
-        """The group, whatever its app."""
         with translate_errors():
             return _codec.maybe(await self._groups.find_one({"_id": group_id}))
 
     async def with_key(self, key: str) -> Group | None:
-        """The group that was made with this idempotency key."""
         with translate_errors():
             return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
     async def find_incomplete(self, before: datetime) -> AsyncIterator[Group]:
-        """The groups that were stored before then and still lack jobs, perhaps."""
+        """The groups stored before `before` that may lack jobs."""
         with translate_errors():
             async for document in self._groups.find({"unmade_since": {"$lt": ns(before)}}):
                 yield _codec.value(document)
 
     async def mark_complete(self, group_id: str) -> None:
-        """Note that all its jobs are stored."""
         with translate_errors():
             await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of some groups that were made before then; of how many."""
+        """Free the idempotency keys of up to `limit` groups made before `before`; returns the number."""
         return await free_keys(self._groups, before, limit)
 
     async def remove(self, group_id: str) -> None:
-        """Forget a group."""
         with translate_errors():
             await self._groups.delete_one({"_id": group_id})
 
     async def remove_of(self, app_id: str) -> None:
-        """Forget an app's groups."""
         with translate_errors():
             await self._groups.delete_many({"app_id": app_id})

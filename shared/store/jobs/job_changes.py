@@ -1,7 +1,5 @@
-"""Changes of a job's document, each a compare-and-set, with what they leave behind beside the fields: events, a mail
-that is due, a milestone that the audit is to be told of. So there is none of these without the change, and none is lost
-behind it.
-"""
+"""Changes of a job's document, each a compare-and-set that also stores their events, a due mail and a milestone for the
+audit: these exist exactly if the change does."""
 
 from collections.abc import Sequence
 
@@ -16,7 +14,7 @@ from shared.store.jobs.job_documents import job_of
 
 VIEW = {"plan.templates": 0}
 NOW = {"changed_at": True}
-_EVENTS = 100  # of a job that is paused and resumed all day, the last ones
+_EVENTS = 100  # the last ones of a job that is paused and resumed all day
 
 
 async def change_job(
@@ -30,7 +28,7 @@ async def change_job(
     mail: DueMail | None = None,
     milestone: Milestone | None = None,
 ) -> Job | None:
-    """The changed job; `None` where none matches. Fields that are `dated` get the database's time."""
+    """The changed job; `None` if none matches. Fields that are `dated` get the database's time."""
     change = _change(fields, dated, events, mail, milestone)
     with translate_errors():
         found = await jobs.find_one_and_update(query, change, projection=shown, return_document=ReturnDocument.AFTER)
@@ -40,8 +38,8 @@ async def change_job(
 async def change_unread_job(
     jobs: AsyncCollection[Document], query: Document, fields: Document, *, events: Sequence[Event]
 ) -> bool:
-    """As `change_job`, where nobody needs the job: `False` where none matches. For an answer MongoDB would copy the
-    whole document beside the change, with its copies of templates."""
+    """As `change_job`, without reading the job: `False` if none matches. For an answer MongoDB would copy the whole
+    document, with its copies of templates."""
     with translate_errors():
         changed = await jobs.update_one(query, _change(fields, NOW, events))
     return changed.matched_count == 1

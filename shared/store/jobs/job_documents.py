@@ -1,4 +1,4 @@
-"""How a job stands in its document."""
+"""The document of a job."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -16,23 +16,23 @@ _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"
 _templates = Codec(Template, json=("body", "defaults"))
 
 KEY_FIELDS = {"incarnation": 1}
-"""The fields that `key_of` needs of a document, besides the id."""
+"""The fields for `key_of`, besides the id."""
 
 
 STANDING_FIELDS = KEY_FIELDS | dict.fromkeys(
     ("status", "plan.end", "expires_at", "service", "credential_id", "reopening"), 1
 )
-"""The fields that `standing_of` needs of a document."""
+"""The fields for `standing_of`."""
 
 
 def one_job(job_id: str) -> Document:
-    """The query for the job that a key means; for a bare id, whichever job has it."""
+    """The query for the job of a key; for a bare id, the job that has it now."""
     plain, incarnation = split_key(job_id)
     return {"_id": plain, "incarnation": incarnation} if incarnation else {"_id": plain}
 
 
 def any_job(job_ids: Sequence[str]) -> Document:
-    """The query by which those change that these keys and bare ids mean, each as for `one_job`."""
+    """The query for updates of the jobs of these keys and bare ids, as for `one_job`."""
     queries = [one_job(job_id) for job_id in job_ids]
     bare = [query["_id"] for query in queries if len(query) == 1]
     return {"$or": [{"_id": {"$in": bare}}, *(query for query in queries if len(query) > 1)]}
@@ -41,8 +41,7 @@ def any_job(job_ids: Sequence[str]) -> Document:
 async def read_any_job(
     jobs: AsyncCollection[Document], job_ids: Sequence[str], shown: Document, **options: Any
 ) -> AsyncIterator[Document]:
-    """Read all that these keys and bare ids mean, each as for `one_job`. An index answers many ids in one go; so their
-    incarnations are compared here."""
+    """Read the jobs of these keys and bare ids, as for `one_job`. One query by id; incarnations are compared here."""
     wanted, ids = set(job_ids), [split_key(job_id)[0] for job_id in job_ids]
     async for document in jobs.find({"_id": {"$in": ids}}, shown, **options):
         if document["_id"] in wanted or key_of(document) in wanted:
@@ -50,12 +49,12 @@ async def read_any_job(
 
 
 def key_of(document: Document, id_field: str = "_id") -> str:
-    """The key of the job, or of what is named in this field."""
+    """The key of the job, or of the thing that `id_field` names."""
     return job_key(document[id_field], document.get("incarnation", ""))
 
 
 def document_of(job: Job) -> Document:
-    """A job that begins: nothing is counted of its feedback. It carries the trace of whoever asks for it."""
+    """The document of a new job, without feedback, with the trace of the present request."""
     document = _codec.document(job)
     document["place"] = place_of(document)
     document["trace"] = job.trace or current_trace()
@@ -73,7 +72,7 @@ def document_of(job: Job) -> Document:
 
 
 def job_of(document: Document) -> Job:
-    """The job, with the templates if these were read."""
+    """The job, with the templates if they were read."""
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
@@ -82,7 +81,7 @@ def job_of(document: Document) -> Job:
 
 
 def standing_of(document: Document) -> Standing:
-    """The little of a job that decides about its batches."""
+    """The fields of a job that decide about its batches."""
     return Standing(
         JobStatus(document["status"]),
         document["plan"]["end"],
@@ -94,22 +93,22 @@ def standing_of(document: Document) -> Standing:
 
 
 def place_of(document: Document) -> str:
-    """The job's place among all jobs by age: texts of one length for ages, then ids."""
+    """The job's place among all jobs by age, then id: the age has a fixed length, so texts sort like numbers."""
     return f"{document['created_at']:019}/{document['_id']}"
 
 
 def place_at(instant: datetime) -> str:
-    """The place at which the jobs begin that were made at this instant or later."""
+    """The place of the first job made at this instant or later."""
     return f"{ns(instant):019}"
 
 
 def place_of_job(job: Job) -> str:
-    """The job's place, as `place_of` its document says."""
+    """The job's place, as `place_of` its document."""
     return place_of({"_id": job.id, "created_at": job.created_at})
 
 
 def copies_of(templates: Sequence[Template]) -> list[Document]:
-    """A job's copies of its templates. Raises `Invalid` where they are too large together."""
+    """A job's copies of its templates. Raises `Invalid` if they are too large together."""
     copies = [_templates.document(template) for template in templates]
     check_copies(sum(len(copy[field].encode()) for copy in copies for field in _templates.json))
     return copies
@@ -121,10 +120,10 @@ def counts_of(job: Job) -> dict[str, int]:
 
 
 def escape_key(key: str) -> str:
-    """A feedback outcome as a field name: MongoDB gives dots, dollars and NUL a meaning of their own."""
+    """A feedback outcome as a field name: dots, dollars and NUL have a meaning in MongoDB."""
     return key.replace("%", "%25").replace(".", "%2E").replace("$", "%24").replace("\0", "%00")
 
 
 def unescape_key(key: str) -> str:
-    """The key that `escape_key` was given."""
+    """The inverse of `escape_key`."""
     return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")

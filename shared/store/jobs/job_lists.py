@@ -1,7 +1,7 @@
-"""Lists of jobs over many apps, the newest first, and what the overview shows of jobs.
+"""Lists of jobs over many apps, the newest first, and the overview's figures of jobs.
 
-A job's `place` says where it stands in them: its `created_at` and its id, in an order that is that of its text. So each
-list is one range of one index. A job that release 0.1.0 writes has no place: `place_missing` gives it one.
+A job's `place` is its `created_at` and id as text, in sort order, so each list is one range of one index. A job written
+by release 0.1.0 has no place: `place_missing` adds it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ COUNTED = 100_000
 """The number at which counting ends."""
 
 GROUPS_AT_ONCE = 50
-"""The most localized pushes on a page: each has a job for some forty zones."""
+"""Maximum localized pushes on a page: each has a job for some forty zones."""
 
 _LISTED = {"plan.templates": 0, "context": 0}
 _STEP = 1_000
@@ -35,8 +35,8 @@ _INDEXES = (
     ("app_id", "created_by", "place"),
 )
 _FAILED = {"failure": {"$gt": ""}}
-# The few with a failure, without those of their status that have none. The server takes such an index only for a query
-# that has the same condition.
+# The few jobs with a failure, without the others of their status. The server uses such an index only for a query
+# with the same condition.
 _INDEXES_OF_FAILED = (
     [("status", ASCENDING), ("place", DESCENDING)],
     [("app_id", ASCENDING), ("status", ASCENDING), ("place", DESCENDING)],
@@ -59,7 +59,7 @@ class JobLists:
             pass
 
     async def place_missing(self, limit: int) -> int:
-        """Give some jobs without a place theirs; returns how many."""
+        """Give up to `limit` jobs without a place theirs; returns the number."""
         with translate_errors():
             found = await self._jobs.find({"place": None}, {"created_at": 1}).limit(limit).to_list()
             if found:
@@ -72,8 +72,8 @@ class JobLists:
     async def page_of_app(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
     ) -> Page[Job]:
-        """An app's jobs by age, the oldest first, behind the position (`created_at`, id), without their contexts.
-        `template` is a job's names as they were given, joined by commas."""
+        """An app's jobs, the oldest first, after the position (`created_at`, id), without their contexts. `template` is
+        a job's template names as given, joined by commas."""
         query: Document = {"app_id": app_id}
         if template:
             query["template_names"] = template.split(",")
@@ -97,17 +97,16 @@ class JobLists:
         limit: int,
         grouped: bool = False,
     ) -> Page[Job]:
-        """The jobs of this app, or of all, in this status, with or without a failure, with exactly these names of
-        templates, by this maker, made from `since` on and before `until`, the newest first: those before this place.
-        Without their contexts. If `grouped`, one job of each localized push that has such, and of a page's
-        `GROUPS_AT_ONCE` pushes at most."""
+        """The jobs before the place `before`, the newest first, without their contexts: of this app, status, exact
+        template names and maker, with or without a failure, made from `since` on and before `until`. If `grouped`, one
+        job of each localized push, and at most `GROUPS_AT_ONCE` pushes."""
         templates = template.split(",") if template else ""
         creator = fold_email(by) if "@" in by else by  # people in any case, tokens by their exact names
         wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": creator}
         query: Document = {field: value for field, value in wanted.items() if value}
         if failed is not None:
             query |= _FAILED if failed else {"failure": {"$in": ["", None]}}
-        # What has no place yet is left out, rather than stand anywhere.
+        # Jobs without a place are left out.
         query["place"] = {"$gt": place_at(since) if since else ""}
         if ends := [end for end in (before, place_at(until) if until else "") if end]:
             query["place"]["$lt"] = min(ends)
@@ -118,12 +117,13 @@ class JobLists:
         )
 
     async def find_zones(self, group_ids: Sequence[str]) -> Sequence[Job]:
-        """All jobs of these groups, without their contexts."""
+        """The jobs of these groups, without their contexts."""
         with translate_errors():
             return [job_of(each) async for each in self._jobs.find({"group_id": {"$in": list(group_ids)}}, _LISTED)]
 
     async def _read_grouped(self, query: Document, before: str, limit: int) -> Page[Job]:
-        """The zones of a push are made at one instant, so only that of `before` may have some on an earlier page."""
+        """The zones of a push are made at one instant, so only the push at `before` may have zones on an earlier
+        page."""
         found: Page[Job] = Page()
         earlier = query | {"place": {"$gte": before, "$lt": f"{before.partition('/')[0]}0"}}
         with translate_errors():
@@ -142,7 +142,7 @@ class JobLists:
         return found
 
     async def count_open(self) -> Mapping[JobStatus, int]:
-        """How many jobs with something left to do are in each status, as far as `COUNTED`."""
+        """The number of open jobs in each status, up to `COUNTED`."""
         with translate_errors():
             return {
                 status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)

@@ -1,12 +1,12 @@
-"""Jobs: one document each. `open` ones are indexed; that is where upkeep looks. Those that wait for their start may be
-many, and none of them is read before it is due.
+"""Jobs: one document each. Upkeep finds `open` ones by an index. Jobs that wait for their start may be many, and are
+not read before they are due.
 
-A `job_id` is a job's id, whichever job has it now, or its key, which means that one job and no other that had its id
-before or has it since. Work in the background goes by keys.
+A `job_id` is either a job's id, for the job that has it now, or its key, for one job among all that ever had its id.
+Background work uses keys.
 
-A job's copies of its templates may be megabytes, and only whoever plans or renders it needs them: `get` and
-`begin_plan` answer with them, everything else without (`plan.templates` is empty). A context may have a megabyte: many
-jobs at once are read without (it is empty).
+A job's copies of its templates may be megabytes, and only planning and rendering need them: `get` and `begin_plan`
+return them, all other methods return an empty `plan.templates`. A context may have a megabyte: reads of many jobs leave
+it empty.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,6 @@ class Jobs:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._jobs.create_index([("app_id", ASCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)])
         await self._jobs.create_index([("open", ASCENDING), ("status", ASCENDING), ("starts_at", ASCENDING)])
         await self._jobs.create_index([("group_id", ASCENDING)])
@@ -53,41 +52,36 @@ class Jobs:
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
-        """Insert a job.
-
-        Raises:
-            Conflict: its id or its idempotency key is taken.
-        """
+        """Raise `Conflict` if the id or the idempotency key is taken."""
         with translate_errors(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(document_of(job))
 
     async def add_missing(self, jobs: Sequence[Job]) -> None:
-        """Insert those that are not there."""
+        """Insert missing jobs."""
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
-        """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
+        """The existing jobs of any app, by id; with their contexts only if asked for."""
         with translate_errors():
             found = read_any_job(self._jobs, job_ids, VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
-        """The whole job, whatever its app, with its copies of the templates."""
+        """The whole job of any app, with its copies of the templates."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
-        """The job, whatever its app."""
+        """The job, without templates."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
-        """The job that was made with this idempotency key."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 
     async def get_standing(self, job_id: str) -> Standing | None:
-        """The fields that decide about the job's batches, without its templates."""
+        """The fields that decide about the job's batches."""
         with translate_errors():
             document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
         return None if document is None else standing_of(document)
@@ -107,8 +101,9 @@ class Jobs:
         mail: DueMail | None = None,
         milestone: Milestone | None = None,
     ) -> Job | None:
-        """Give the job this status if its present one is among `only` and may be followed by it; `at` becomes
-        `updated_at` (ns). With `still_forgiven`, only if so many batches are forgiven: nobody has resumed it since."""
+        """Give the job this status if its present one is among `only` and allows it; `at` becomes `updated_at`
+        (ns). With `still_forgiven`, only if that many batches are forgiven, which means that the job was not
+        resumed since."""
         change: Document = {"status": to.value, "updated_at": at}
         change |= {"failure": failure} if failure else {}
         change |= {"completed_at": completed_at} if completed_at else {}
@@ -122,7 +117,7 @@ class Jobs:
     async def begin_plan(
         self, job_id: str, *, source: Source, templates: tuple[Template, ...], events: Sequence[Event] = ()
     ) -> Job | None:
-        """Fix what the plan is made of, once: the whole job; `None` when that was done before.
+        """Fix the source and templates of the plan, once: the whole job; `None` if that was done before.
 
         Raises:
             Invalid: the templates have grown too large since the job was made.
@@ -132,12 +127,12 @@ class Jobs:
         return await change_job(self._jobs, one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
 
     async def end_plan(self, job_id: str, *, end: int, unknown: int = 0, events: Sequence[Event] = ()) -> bool:
-        """Note that the plan has `end` batches, and found so many unknown users; `False` when that was noted before."""
+        """Record that the plan has `end` batches and `unknown` unknown users; `False` if it had ended before."""
         fixed = {"plan.end": end, "plan.unknown": unknown}
         return await change_unread_job(self._jobs, one_job(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
-        """Note that somebody works at the job's plan now."""
+        """Record that a planner works at the job's plan now."""
         with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
 
@@ -156,9 +151,9 @@ class Jobs:
         mail: DueMail | None = None,
         milestone: Milestone | None = None,
     ) -> Job | None:
-        """Write the final sums and close the job: a running one is completed at this time, with these events, this mail
-        and this milestone, and `expired` as its failure; a stopped one stays stopped; `failures` are events of either.
-        `None` when it was closed before, was taken up again since this `round`, or may not be closed now."""
+        """Write the final sums and close the job. A running job is completed at `completed_at`, with these events, mail
+        and milestone, and `expired` as its failure; a stopped one stays stopped. `failures` are events of either.
+        `None` if it was closed before, was reopened since `round`, or may not be closed now."""
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),

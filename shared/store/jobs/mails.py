@@ -1,8 +1,5 @@
-"""Mails that are due. Each stands in its job's document, put there by the move that it tells of; so there is no mail
-without the move, and none is lost behind it. `mail_since` is there while one is due.
-
-A `job_id` is a job's id or its key, as for `Jobs`.
-"""
+"""Due mails. The move of a job stores its mail in the job's document, so a mail exists exactly if its move does.
+`mail_since` exists while a mail is due. A `job_id` is a job's id or its key, as for `Jobs`."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -25,23 +22,22 @@ class Mails:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index."""
         await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
 
     async def find_waiting(self, before: datetime) -> AsyncIterator[str]:
-        """The keys of jobs with mails that were due, or queued the last time, before then."""
+        """The keys of jobs with mails that became due, or were last queued, before `before`."""
         with translate_errors():
             async for document in self._jobs.find({"mail_since": {"$lt": ns(before)}}, {"incarnation": 1}):
                 yield job_key(document["_id"], document.get("incarnation", ""))
 
     async def touch(self, job_id: str, at: datetime) -> None:
-        """Note that the job's mails were queued at this time."""
+        """Record that the job's mails were queued at `at`."""
         with translate_errors():
             waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
             await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
 
     async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
-        """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""
+        """Take the right to send a due mail; a job sends one mail at a time."""
         query = one_job(job_id) | {
             "mails": msgspec.to_builtins(mail),
             "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
@@ -52,13 +48,12 @@ class Mails:
         return result.modified_count == 1
 
     async def release(self, job_id: str, token: str) -> None:
-        """Give the lease back, so that another process can try."""
         with translate_errors():
             leased = one_job(job_id) | {"mail_lease.token": token}
             await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
     async def note_sent(self, job_id: str, mail: DueMail) -> None:
-        """Note that this mail need not be sent any more."""
+        """Record that the mail need not be sent any more."""
         with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
             await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

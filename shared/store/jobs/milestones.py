@@ -1,6 +1,5 @@
 """Milestones: moves of jobs that the audit and the bus do not have yet. The move stores its milestone in the job's
-document. `milestone_since` is there while a milestone is; a sparse index finds it.
-"""
+document. `milestone_since` exists while there is one; a sparse index finds it."""
 
 from collections.abc import Sequence
 
@@ -19,7 +18,8 @@ _SHOWN = KEY_FIELDS | dict.fromkeys(("app_id", "group_id", "name", "template_nam
 
 
 class JobMilestones(Struct, frozen=True):
-    """Those of one job that nobody has taken yet, and as they are `stored`: a later version may store more of each."""
+    """The milestones of one job that are not taken yet, and as they are `stored`: a later version may store more of
+    each."""
 
     id: str
     key: str
@@ -38,24 +38,22 @@ class Milestones:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index."""
         await self._jobs.create_index([("milestone_since", ASCENDING)], sparse=True)
 
     async def find(self, *, limit: int) -> list[JobMilestones]:
-        """Those of some jobs, the earliest first."""
+        """The milestones of up to `limit` jobs, the earliest first."""
         query = {"milestone_since": {"$gt": EPOCH}}
         with translate_errors():
             found = self._jobs.find(query, _SHOWN).sort("milestone_since", ASCENDING).limit(limit)
             return [_milestones_of(document) async for document in found]
 
     async def find_of(self, job_keys: Sequence[str]) -> list[JobMilestones]:
-        """Those of these jobs."""
         with translate_errors():
             found = [_milestones_of(document) async for document in read_any_job(self._jobs, job_keys, _SHOWN)]
         return [each for each in found if each.milestones]
 
     async def take(self, taken: Sequence[JobMilestones]) -> None:
-        """Note that these have been told. A job that has come to another one meanwhile keeps all."""
+        """Remove recorded milestones. A job with a new milestone since keeps all."""
         unset = {"$unset": {"milestones": "", "milestone_since": ""}}
         changes = [UpdateOne(one_job(each.key) | {"milestones": each.stored}, unset) for each in taken]
         if changes:

@@ -1,7 +1,5 @@
-"""Jobs with something left to do, as those see them who look for all of them.
-
-A job belongs to a shard by its incarnation, which is random. So the jobs of a shard are a range of an index.
-"""
+"""Open jobs, for searches over all of them. A job belongs to a shard by its incarnation, which is random, so the jobs
+of a shard are a range of an index."""
 
 from bisect import bisect_right
 from collections.abc import AsyncIterator
@@ -31,27 +29,25 @@ class OpenJobs:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the index of shards. It holds all that is read of it."""
+        """Make the index of shards, which covers all reads."""
         fields = ("open", "status", "incarnation", "_id")
         await self._jobs.create_index([(field, ASCENDING) for field in fields])
 
     async def has_open(self, app_id: str) -> bool:
-        """Whether an app has work that is not finished."""
         with translate_errors():
             return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
 
     async def has_open_in(self, group_id: str) -> bool:
-        """Whether a group has work that is not finished."""
         with translate_errors():
             return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
 
     async def open_keys(self) -> AsyncIterator[str]:
-        """The keys of all jobs with something left to do now: those that wait for their start are not among them."""
+        """The keys of all jobs with work now, without those that wait for their start."""
         async for key in self._keys({"open": True, "status": {"$in": _BEGUN}}):
             yield key
 
     async def find_shards(self, *, held: bool) -> set[int]:
-        """The shards that have such jobs, either held or unheld ones; all shards where there are many. One query."""
+        """The shards with held or unheld jobs; all shards if there are many jobs. One query."""
         query = {"open": True, "status": {"$in": _HELD if held else _UNHELD}}
         with translate_errors():
             found = await self._jobs.find(query, KEY_FIELDS | {"_id": 0}).limit(_MANY).to_list()
@@ -60,20 +56,18 @@ class OpenJobs:
         return {bisect_right(_BOUNDS, document.get("incarnation") or "") for document in found}
 
     async def keys_in(self, shard: int, *, held: bool) -> AsyncIterator[str]:
-        """The keys of these jobs of a shard."""
         query = {"open": True, "status": {"$in": _HELD if held else _UNHELD}, "incarnation": _range_of(shard)}
         async for key in self._keys(query):
             yield key
 
     async def overdue_keys(self, before: datetime) -> AsyncIterator[str]:
-        """The keys of jobs that still wait for a start that has passed by then."""
+        """The keys of jobs that still wait for a start before `before`."""
         query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": ns(before)}}
         async for key in self._keys(query):
             yield key
 
     async def withdraw(self, job_id: str) -> bool:
-        """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
-        such."""
+        """Delete a job whose plan has not begun, of which nothing can have been sent; `False` if there is none."""
         with translate_errors():
             result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1

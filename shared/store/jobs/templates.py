@@ -31,7 +31,7 @@ _codec = Codec(Template, json=("body", "defaults"))
 
 
 class Outline(NamedTuple):
-    """A template from outside: what it is found by, and the bytes of JSON of its body and defaults."""
+    """A template of a bulk import: its key, and the bytes of JSON of its body and defaults."""
 
     name: str
     locale: str
@@ -44,7 +44,7 @@ def _clash() -> Conflict:
 
 @contextmanager
 def _duplicates_told() -> Iterator[None]:
-    """An insert of many tells a duplicate key as a failed bulk."""
+    """An insert of many reports a duplicate key as a failed bulk."""
     try:
         with translate_errors(duplicate=_clash):
             yield
@@ -62,18 +62,13 @@ class Templates:
         self._templates = database["templates"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._templates.create_index(
             [("app_id", ASCENDING), ("name", ASCENDING), ("locale", ASCENDING)], unique=True
         )
         await self._templates.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, template: Template) -> None:
-        """Insert a template.
-
-        Raises:
-            Conflict: the app has one with this name and locale.
-        """
+        """Raise `Conflict` if the app has one with this name and locale."""
         with translate_errors(duplicate=_clash):
             await self._templates.insert_one(_codec.document(template))
 
@@ -81,7 +76,7 @@ class Templates:
         """Insert all of them or none, in one transaction.
 
         Raises:
-            Conflict: two of them, or one of them and one that is there, have the same name and locale.
+            Conflict: two of them, or one of them and a stored one, have the same name and locale.
         """
         documents = [_codec.document(template) for template in templates]
 
@@ -94,11 +89,10 @@ class Templates:
             await run_transaction(self._database, insert)
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
-        """Insert those whose ids, and names and locales in their apps, are free: the positions of the others."""
+        """Insert the templates whose ids and (app, name, locale) are free; returns the positions of the others."""
         return await insert_new(self._templates, [_codec.document(template) for template in templates])
 
     async def with_ids(self, template_ids: Sequence[str]) -> dict[str, Template]:
-        """Those of these templates that there are, by id."""
         return await with_ids(self._templates, _codec, template_ids)
 
     async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
@@ -109,7 +103,7 @@ class Templates:
         return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
-        """Put the new template in the place of the old one; `False` when that was changed meanwhile.
+        """Replace a template; `False` if it has changed since.
 
         Raises:
             Conflict: the app has another one with this name and locale.
@@ -117,7 +111,6 @@ class Templates:
         return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:
-        """The template, whatever its app."""
         with translate_errors():
             return _codec.maybe(await self._templates.find_one({"_id": template_id}))
 
@@ -127,18 +120,17 @@ class Templates:
         return await read_page(self._templates, query, _codec.value, order=("_id",), limit=limit)
 
     async def find_named(self, app_id: str, names: Sequence[str]) -> list[Template]:
-        """The app's templates with one of these names, in all locales."""
         cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}}, batch_size=BATCH)
         return [template async for template in _codec.values(cursor)]
 
     async def find_names(self, app_id: str) -> set[str]:
-        """The names of the app's first 1,000 templates, by which an unknown name is explained."""
+        """The names of the app's first 1,000 templates, to explain an unknown name."""
         with translate_errors():
             cursor = self._templates.find({"app_id": app_id}, {"_id": 0, "name": 1}, sort=[("name", ASCENDING)])
             return {document["name"] for document in await cursor.limit(_NAMES).to_list()}
 
     async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:
-        """The app's templates with one of these names, without what they say."""
+        """The app's templates with one of these names, without their contents."""
         size = {"$add": [{"$strLenBytes": "$body"}, {"$strLenBytes": "$defaults"}]}
         pipeline: list[Document] = [
             {"$match": {"app_id": app_id, "name": {"$in": list(names)}}},
@@ -151,7 +143,8 @@ class Templates:
         self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
         defaults: dict[str, Any] | None, at: int,
     ) -> Template | None:  # fmt: skip
-        """Replace what the template says, its defaults only where some are given; `None` when the app has none such.
+        """Replace the template's content, and its defaults unless they are `None`; `None` if the app has no such
+        template.
 
         Raises:
             Conflict: the app has another one with this name and locale.
@@ -167,11 +160,10 @@ class Templates:
             )
 
     async def remove(self, app_id: str, template_id: str) -> bool:
-        """Forget the template; `False` when the app has none such."""
+        """Delete the template; `False` if the app has none such."""
         with translate_errors():
             return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
-        """Forget an app's templates."""
         with translate_errors():
             await self._templates.delete_many({"app_id": app_id})

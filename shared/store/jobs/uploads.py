@@ -21,32 +21,29 @@ class FileUploads:
         self._uploads = database["uploads"]
 
     async def setup(self) -> None:
-        """Make the index."""
         await self._uploads.create_index([("changed_at", ASCENDING)])
 
     async def add(self, upload: FileUpload) -> FileUpload:
-        """Insert an upload; the one that is there, where somebody else was faster."""
+        """Insert an upload; returns the stored one if another process was first."""
         return _codec.value(await insert_once(self._uploads, _codec.document(upload)))
 
     async def get(self, key: str) -> FileUpload | None:
-        """The upload with this key, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._uploads.find_one({"_id": key}))
 
     async def note_part(self, upload: FileUpload, number: int, part: UploadedPart) -> bool:
-        """Note that this part is stored; `False` where the upload is completed or gone."""
+        """Record a stored part; `False` if the upload is completed or gone."""
         change = {"$set": {f"parts.{number}": msgspec.to_builtins(part)}, "$currentDate": _NOW}
         with translate_errors():
             return (await self._uploads.update_one(_open(upload), change)).matched_count == 1
 
     async def forget_parts(self, upload: FileUpload) -> None:
-        """Forget which parts are stored, unless the upload is completed or gone."""
+        """Clear the stored parts, unless the upload is completed or gone."""
         with translate_errors():
             await self._uploads.update_one(_open(upload), {"$set": {"parts": {}}, "$currentDate": _NOW})
 
     async def complete(self, upload: FileUpload) -> FileUpload | None:
-        """Note that these parts are joined, and no others; `None` where that is noted already, or the upload is
-        gone."""
+        """Record that exactly these parts are joined; `None` if that was done before, or the upload is gone."""
         joined = {"completed": True, "parts": msgspec.to_builtins(upload.parts)}
         change = {"$set": joined, "$currentDate": _NOW}
         with translate_errors():
@@ -54,25 +51,25 @@ class FileUploads:
         return _codec.maybe(found)
 
     async def find_unchanged(self, before: datetime, *, limit: int) -> Sequence[FileUpload]:
-        """Some uploads to which nothing was added since then, the oldest first."""
+        """Up to `limit` uploads unchanged since `before`, the oldest first."""
         with translate_errors():
             found = self._uploads.find({"changed_at": {"$lt": before}}).sort("changed_at", ASCENDING)
             return [_codec.value(document) for document in await found.limit(limit).to_list()]
 
     async def postpone(self, upload: FileUpload) -> None:
-        """Let the upload count as changed now, unless it was changed meanwhile."""
+        """Count the upload as changed now, unless it has changed since it was read."""
         with translate_errors():
             await self._uploads.update_one(_this_version(upload), {"$currentDate": _NOW})
 
     async def forget(self, upload: FileUpload) -> bool:
-        """Forget an upload, unless it was changed meanwhile."""
+        """Delete an upload, unless it has changed since it was read."""
         with translate_errors():
             result = await self._uploads.delete_one(_this_version(upload))
         return result.deleted_count == 1
 
 
 def _open(upload: FileUpload) -> Document:
-    """The query for an upload that is not completed. One that was begun anew under the same key has another token."""
+    """The query for an upload that is not completed. An upload that began anew under the same key has another token."""
     return {"_id": upload.id, "token": upload.token, "completed": False}
 
 

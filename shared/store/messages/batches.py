@@ -1,4 +1,4 @@
-"""The batches of messages: what may happen to them and to no other batch (`shared.domain.messages.batches`)."""
+"""The moves that only batches of messages have (`shared.domain.messages.batches`)."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,35 +14,35 @@ from shared.store.jobs.batch_documents import batch_of, receipt_document
 
 
 class MessageBatches:
-    """The batches of messages in the `batches` collection. All raise `Unavailable`."""
+    """The batches of messages in the `batches` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._batches = database["batches"]
 
     async def setup(self) -> None:
-        """Nothing to make: jobs have made the indexes."""
+        """Nothing to make: jobs make the indexes."""
 
     async def find_planned(self, job_id: str, *, since: int, now: datetime) -> Batch | None:
-        """The job's first batch, from this ordinal on, that waits in its plan and may be sent by now."""
+        """The job's first planned batch from the ordinal `since` on that may be sent at `now`."""
         query = _query_planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
         with translate_errors():
             found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
         return None if found is None else batch_of(found)
 
     async def put_back(self, batch: Batch, *, not_before: datetime | None = None) -> Batch | None:
-        """sending → planned, if its owner is still the same, to be sent from then on."""
+        """sending → planned, if its owner is unchanged; not sent before `not_before`."""
         change: Document = {"owner": ""} | ({} if not_before is None else {"not_before": not_before})
         unset = {"not_before": ""} if not_before is None else {}
         return await self._move(batch, BatchStatus.PLANNED, change, unset)
 
     async def bring_forward(self, job_id: str) -> None:
-        """Have no batch in the job's plan wait for its time."""
+        """Remove the waiting times of the job's planned batches."""
         waiting = _query_planned(job_id) | {"not_before": {"$exists": True}}
         with translate_errors():
             await self._batches.update_many(waiting, {"$unset": {"not_before": ""}})
 
     async def fit(self, batch: Batch, *, size: int, receipt: Receipt) -> Batch | None:
-        """Note that it has so many recipients, and what became of them so far, if its owner is still the same."""
+        """Store the number of recipients and the present receipt, if its owner is unchanged."""
         query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts}
         fields = {"size": size, "receipt": receipt_document(receipt)}
         change = {"$set": fields, "$currentDate": {"changed_at": True}}
@@ -53,8 +53,8 @@ class MessageBatches:
     async def settle(
         self, batch: Batch, *, to: BatchStatus, receipt: Receipt, size: int, tally: Mapping[str, int] | None = None
     ) -> Batch | None:
-        """sending → settled, with so many recipients, if its owner is still the same. A `tally` stands for entries that
-        are written nowhere."""
+        """sending → settled, with `size` recipients, if its owner is unchanged. A `tally` counts entries that are not
+        stored."""
         change: Document = {"receipt": receipt_document(receipt), "size": size, "settled": True, "owner": ""}
         change |= {"failed_of": batch.job_id} if is_failure(to) else {}
         change |= {f"tally.{name}": count for name, count in (tally or {}).items()}

@@ -1,6 +1,6 @@
-"""Credentials: one document each, with its pace and its places beside what people have chosen.
+"""Credentials: one document each, with the users' settings, the pace and the places.
 
-People change the one part, by compare-and-set on `version`; senders the other, several times a second, by
+Users change the settings, by compare-and-set on `version`; senders change pace and places several times a second, by
 compare-and-set on `pace.seq`. Neither writes a field of the other.
 """
 
@@ -36,18 +36,18 @@ class Credentials:
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._credentials = database["credentials"]
-        # A majority read lags behind: the compare-and-set that follows would be in vain. It decides by what is there.
+        # A majority read lags behind, so that the compare-and-set after it would fail. The compare-and-set sees the
+        # present values.
         self._traffic = self._credentials.with_options(read_concern=ReadConcern("local"))
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._credentials.create_index([("app_id", ASCENDING), ("name", ASCENDING)], unique=True)
         await self._credentials.create_index([("status", ASCENDING), ("_id", ASCENDING)])
         await self._credentials.create_index([("usable_by", ASCENDING), ("_id", ASCENDING)])
         await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
-        """Insert a credential that nobody sends by yet; `False` where it is there, by its id.
+        """Insert an unused credential; `False` if its id exists.
 
         Raises:
             Conflict: its app has one with this name.
@@ -60,23 +60,20 @@ class Credentials:
         return False
 
     async def get(self, credential_id: str) -> Credential | None:
-        """The credential with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._credentials.find_one({"_id": credential_id}, _WITHOUT_TRAFFIC))
 
     async def with_ids(self, credential_ids: Sequence[str]) -> dict[str, Credential]:
-        """Those of these that there are, by id."""
         with translate_errors():
             found = await self._credentials.find({"_id": {"$in": list(credential_ids)}}, _WITHOUT_TRAFFIC).to_list()
         return {credential.id: credential for credential in map(_codec.value, found)}
 
     async def find_named(self, app_id: str, name: str) -> Credential | None:
-        """The app's own credential with this name."""
         with translate_errors():
             return _codec.maybe(await self._credentials.find_one({"app_id": app_id, "name": name}, _WITHOUT_TRAFFIC))
 
     async def find_usable(self, app_id: str, name: str, *, limit: int) -> list[Credential]:
-        """Some with this name that the app may use, its own or others'."""
+        """Up to `limit` credentials with this name that the app may use, its own or others'."""
         query = {"usable_by": app_id, "name": name}
         with translate_errors():
             found = await self._credentials.find(query, _WITHOUT_TRAFFIC).limit(limit).to_list()
@@ -90,18 +87,18 @@ class Credentials:
         )
 
     async def find_own(self, app_id: str, *, limit: int) -> list[Credential]:
-        """Some that are the app's own."""
+        """Up to `limit` credentials of the app's own."""
         with translate_errors():
             found = await self._credentials.find({"app_id": app_id}, _WITHOUT_TRAFFIC).limit(limit).to_list()
         return [_codec.value(document) for document in found]
 
     async def count_of(self, app_id: str, *, most: int) -> int:
-        """How many credentials are the app's own, counted up to `most`."""
+        """The number of the app's own credentials, up to `most`."""
         with translate_errors():
             return await self._credentials.count_documents({"app_id": app_id}, limit=most)
 
     async def change(self, old: Credential, new: Credential) -> Credential | None:
-        """Put the new one in the place of the old; `None` when that was changed meanwhile, or is gone.
+        """Replace a credential; `None` if it has changed since or is gone.
 
         Raises:
             Conflict: its app has another one with this name.
@@ -113,9 +110,9 @@ class Credentials:
     async def move(
         self, credential_id: str, to: CredentialStatus, *, why: str, at: datetime, secret: str | None = None
     ) -> Credential | None:
-        """Give it this status, if the table has the move from where it stands; `None` if not. With `secret`, only while
-        this is its sealed secret: whoever was refused by an old one says nothing about the new one. A mail is due about
-        one that is rejected."""
+        """Give it this status; `None` if its present status does not allow that. With `secret`, only while this is
+        its sealed secret, because a refusal of an old secret says nothing about the new one. A rejection makes a
+        mail due."""
         before = sorted(status.value for status in sources(CREDENTIAL_TRANSITIONS, to))
         query: Document = {"_id": credential_id, "status": {"$in": before}}
         query |= {} if secret is None else {"secret": secret}
@@ -124,78 +121,73 @@ class Credentials:
         return await self._update(query, {"$set": change, "$inc": {"version": 1}})
 
     async def lease_mail(self, *, now: datetime, until: datetime) -> Credential | None:
-        """A credential of which a mail is due, for whoever sends it until then; others leave it alone meanwhile."""
+        """Lease a credential with a due mail until `until`."""
         return await self._update({"mail_due": {"$lte": now}}, {"$set": {"mail_due": until}})
 
     async def end_mail(self, credential_id: str, *, until: datetime) -> None:
-        """Note that the mail was sent which was leased so."""
         with translate_errors():
             await self._credentials.update_one({"_id": credential_id, "mail_due": until}, {"$unset": {"mail_due": ""}})
 
     async def find_sealed_otherwise(self, key: str, *, after: str = "", limit: int) -> list[Credential]:
-        """Some whose secrets were sealed under another key than this one, by their ids."""
+        """The credentials after `after` whose secrets were sealed with a key other than `key`, by id."""
         query = {"_id": {"$gt": after}} | _sealed_otherwise(key)
         found = self._credentials.find(query, _WITHOUT_TRAFFIC).sort([("_id", ASCENDING)]).limit(limit)
         return [credential async for credential in _codec.values(found)]
 
     async def count_sealed_otherwise(self, key: str) -> int:
-        """How many secrets were sealed under another key than this one."""
+        """The number of secrets sealed with a key other than `key`."""
         with translate_errors():
             return await self._credentials.count_documents(_sealed_otherwise(key))
 
     async def has_some(self) -> bool:
-        """Whether there is any."""
         with translate_errors():
             return await self._credentials.find_one({}, {"_id": 1}) is not None
 
     async def find_still(self, *, after: str = "", limit: int) -> list[Credential]:
-        """Some by which nothing is sent, by their ids."""
+        """The credentials after `after` that do not send, by id."""
         still = [status.value for status in CredentialStatus if not status.sends]
         query = {"_id": {"$gt": after}, "status": {"$in": still}}
         found = self._credentials.find(query, _WITHOUT_TRAFFIC).sort([("_id", ASCENDING)]).limit(limit)
         return [credential async for credential in _codec.values(found)]
 
     async def remove(self, credential_id: str) -> bool:
-        """Forget the credential; `False` when there is none."""
+        """Delete the credential; `False` if there is none."""
         with translate_errors():
             return (await self._credentials.delete_one({"_id": credential_id})).deleted_count == 1
 
     async def note_use(self, credential_id: str) -> bool:
-        """Note that something new refers to it, which is stored; `False` when it is gone."""
+        """Count a stored reference to it; `False` if it is gone."""
         with translate_errors():
             noted = await self._credentials.update_one({"_id": credential_id}, {"$inc": {"uses": 1}})
         return noted.matched_count == 1
 
     async def count_uses(self, credential_id: str) -> int:
-        """How often `note_use` was told of it."""
         with translate_errors():
             found = await self._credentials.find_one({"_id": credential_id}, {"uses": 1})
         uses: int = (found or {}).get("uses", 0)
         return uses
 
     async def remove_unused(self, credential_id: str, *, since: int) -> bool:
-        """Forget the credential unless somebody noted a use since there were so many; `False` when nothing was
-        forgotten."""
+        """Delete the credential if its uses are still `since`; `False` if it was not deleted."""
         unused: Document = {"uses": since} if since else {"uses": {"$in": [None, 0]}}
         with translate_errors():
             return (await self._credentials.delete_one({"_id": credential_id} | unused)).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
-        """Forget all that are the app's own."""
         while await forget_some(self._credentials, {"app_id": app_id}, _PAGE):
             pass
 
     async def get_traffic(self, credential_id: str) -> Traffic | None:
-        """The fields that grants go by, its status among them; `None` when it is gone."""
+        """The fields for grants, with its status; `None` if it is gone."""
         with translate_errors():
             found = await self._traffic.find_one({"_id": credential_id}, _OF_TRAFFIC)
-            if found is None:  # only a majority says that it is gone
+            if found is None:  # only a majority read proves that it is gone
                 found = await self._credentials.find_one({"_id": credential_id}, _OF_TRAFFIC)
         return None if found is None else msgspec.convert(found, Traffic)
 
     async def change_traffic(self, credential_id: str, seq: int, pace: Pace, places: Places) -> bool:
-        """Put pace and places in the place of those whose `seq` is this one; `False` when somebody else was faster, or
-        the credential is gone. The pace has another `seq`, or the next one to change it would not notice."""
+        """Replace pace and places if `pace.seq` is still `seq`; `False` if it has changed or the credential is gone.
+        The new pace needs another `seq`, which shows the change to the next writer."""
         assert pace.seq != seq
         traffic = {"pace": msgspec.to_builtins(pace), "places": msgspec.to_builtins(places)}
         with translate_errors():

@@ -1,7 +1,7 @@
-"""The jobs of credentials: which of them run, and in which order they come.
+"""The jobs of credentials: the running ones, and their order.
 
-`had` is what a job has had for its share (`shared.domain.messages.places`); a job that has had nothing yet has none.
-`resend` names the states of the messages that it sends, once it is taken up again.
+`had` is the job's used share (`shared.domain.messages.places`); a job that has not begun has none. `resend` names the
+states of the messages that a reopened job sends.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,7 +39,7 @@ _OF_RUNNING = KEY_FIELDS | {"created_at": 1, "options": 1, "had": 1}
 
 
 class RunningJob(Struct, frozen=True):
-    """A job that sends by a credential: `had` is `None` where it has not begun."""
+    """A job that sends by a credential; `had` is `None` if it has not begun."""
 
     key: str
     created_at: int
@@ -47,12 +47,11 @@ class RunningJob(Struct, frozen=True):
     had: float | None
 
     def rank(self, *, by_age: bool) -> Rank:
-        """Its place in the order of its credential's jobs."""
         return (0.0 if by_age else self.had or 0.0, self.created_at, self.key)
 
 
 class MessageSource(Struct, frozen=True):
-    """The origin of messages of a job; `locale` is the normal one of most of them."""
+    """The origin of messages of a job; `locale` is the normal form of that of most messages."""
 
     job_id: str
     template: str
@@ -60,33 +59,30 @@ class MessageSource(Struct, frozen=True):
 
 
 class MessageJobs:
-    """The jobs of credentials in the `jobs` collection. All raise `Unavailable`."""
+    """The jobs of credentials in the `jobs` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         order = [(field, ASCENDING) for field in ("credential_id", "open", "status", "counts_only", "created_at")]
         await self._jobs.create_index(order)
         await self._jobs.create_index([("incarnation", ASCENDING)])
 
     async def lists_of(self, incarnations: Collection[str]) -> dict[str, str]:
-        """The list of each of these incarnations that there is."""
         fields = {"_id": 0, "incarnation": 1, "options": 1}
         with translate_errors():
             found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
         return {job["incarnation"]: msgspec.json.decode(job["options"]).get("list", EVERYTHING) for job in found}
 
     async def sources_of(self, incarnations: Collection[str]) -> dict[str, MessageSource]:
-        """The job, the template and the locale of messages of each of these incarnations that there is."""
         fields = {"incarnation": 1, "template_names": 1, "options": 1}
         with translate_errors():
             found = await self._jobs.find({"incarnation": {"$in": sorted(incarnations)}}, fields).to_list()
         return {job["incarnation"]: _source_of(job) for job in found}
 
     async def get_subject(self, incarnation: str, locale: str) -> str:
-        """The subject of the template in this normal locale that the job copied, with its tags; `""` without one."""
+        """The template's subject in this normal locale, from the job's copy, with its tags; `""` without one."""
         with translate_errors():
             job = await self._jobs.find_one({"incarnation": incarnation}, {"plan.templates": 1})
         templates = () if job is None else job["plan"].get("templates", ())
@@ -95,59 +91,56 @@ class MessageJobs:
         return next((subject for subject in subjects if isinstance(subject, str)), "")
 
     async def count_under_way(self, app_id: str, *, most: int) -> int:
-        """How many jobs of the app send messages and have begun, running or held, at most so many."""
+        """The number of the app's message jobs that have begun, running or held, up to `most`."""
         begun = [JobStatus.RUNNING.value, JobStatus.PAUSED.value, JobStatus.TRIPPED.value]
         query = {"app_id": app_id, "status": {"$in": begun}, "credential_id": {"$gt": ""}}
         with translate_errors():
             return await self._jobs.count_documents(query, limit=most)
 
     async def find_running(self, credential_id: str, *, since: int = 0, limit: int) -> list[RunningJob]:
-        """The oldest of the jobs that run by this credential and send, of those created since then (ns)."""
+        """The oldest running jobs of this credential that send, created from `since` on (ns)."""
         return await self._find_running(credential_id, since=since, limit=limit, counts_only=False)
 
     async def find_dry_runs(self, credential_id: str, *, limit: int) -> list[RunningJob]:
-        """The oldest of those that run and call nobody."""
+        """The oldest running jobs that call no provider."""
         return await self._find_running(credential_id, since=0, limit=limit, counts_only=True)
 
     async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
-        """The oldest of the open jobs by this credential that send, whether they run or not."""
+        """The oldest open jobs of this credential that send, running or not."""
         with translate_errors():
             found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
             jobs = [job_of(document | {"context": "{}"}) async for document in found]
         return [_waiting_job(job) for job in jobs if not options_of(job).dry_run]
 
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
-        """The standings of those of these jobs that exist, by their keys."""
         with translate_errors():
             found = read_any_job(self._jobs, job_keys, STANDING_FIELDS)
             return {key_of(document): standing_of(document) async for document in found}
 
     async def has_open(self, credential_id: str) -> bool:
-        """Whether a job by this credential has something left to do."""
         with translate_errors():
             return await self._jobs.find_one(_open_of(credential_id), {"_id": 1}) is not None
 
     async def join(self, job_keys: Sequence[str], had: float) -> None:
-        """Note where those of these jobs begin that have had nothing yet."""
+        """Store the starting share `had` of those of these jobs that have not begun."""
         joins = [UpdateOne(one_job(key) | {"had": None}, {"$set": {"had": had}}) for key in job_keys]
         with translate_errors():
             await self._jobs.bulk_write(joins, ordered=False)
 
     async def count_share(self, job_key: str, had: float, *, at_least: float) -> None:
-        """Count what the job is given for its share, beside so much `at_least` that counts as had before."""
+        """Add `had` to the job's share, after raising it to `at_least`."""
         counted = {"$add": [{"$max": ["$had", at_least]}, had]}
         with translate_errors():
             await self._jobs.update_one(one_job(job_key), [{"$set": {"had": counted}}])
 
     async def get_resending(self, job_key: str) -> Resending:
-        """The messages that the job sends again, if it was taken up again."""
         with translate_errors():
             found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
         states: Sequence[str] = (found or {}).get("resend", ())
         return Resending((found or {}).get("round", 0), frozenset(map(MessageState, states)))
 
     async def get_forgiven(self, job_key: str) -> Bounces:
-        """The bounces that the job had when it was held for them last."""
+        """The bounces of the job when it was last held for them."""
         with translate_errors():
             found = await self._jobs.find_one(one_job(job_key), {"bounces": 1})
         return Bounces(**(found or {}).get("bounces", {}))
@@ -163,8 +156,8 @@ class MessageJobs:
         mail: DueMail | None,
         milestone: Milestone,
     ) -> Job | None:
-        """Hold a running job for its bounces, which are `forgiven` from then on; `None` where it does not run, or was
-        held for others since."""
+        """Hold a running job for its bounces, which are `forgiven` from then on; `None` if it does not run, or was held
+        for other bounces since."""
         running = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.TRIPPED))}}
         before = msgspec.structs.asdict(still_forgiven) if still_forgiven != Bounces() else None
         query = one_job(job_key) | running | {"bounces": before}

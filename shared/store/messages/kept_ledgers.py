@@ -1,14 +1,13 @@
-"""The parts of the ledger that are kept of jobs that have ended, and for how long.
+"""The kept ledger of ended jobs, and its fields in a job.
 
-    personal_since   from the job's end on, until its messages are redacted as far as its last batch; `redacted_to` is
-                     the first batch whose messages are not
-    ledger_since     from the job's end on, as long as it has its batches and messages
-    forgetting       these are being removed: nobody takes the job up again
-    tally            what is counted of those that are removed
+    personal_since   from the job's end until its messages are redacted; `redacted_to` is the first batch whose
+                     messages are not
+    ledger_since     from the job's end until its batches and messages are removed
+    forgetting       batches and messages are being removed: the job cannot be reopened
+    tally            the counts of removed batches
 
-A batch goes in one transaction with its messages, with what callbacks have told of them, and with the sum of all that,
-which the job keeps. So at any moment what is left and the job's tally add up, and a callback either counts before its
-message goes or finds none.
+One transaction removes a batch with its messages and callback counts, and adds its counts to the job. So the remaining
+counts and the job's tally always add up, and a callback either counts before its message goes or finds none.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ _WITHOUT = {"plan.templates": 0, "context": 0}
 
 
 class KeptJob(Struct, frozen=True):
-    """A job that has ended, since when, and how far its messages are redacted."""
+    """An ended job, the time of its end, and its first batch that is not redacted."""
 
     job: Job
     since: datetime
@@ -42,8 +41,7 @@ class KeptJob(Struct, frozen=True):
 
 
 class KeptLedgers:
-    """Jobs of messages that have ended, in `jobs`, with what belongs to them in `batches`, `messages` and `tallies`.
-    All raise `Unavailable`."""
+    """Ended jobs of messages in `jobs`, with their `batches`, `messages` and `tallies`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -53,23 +51,22 @@ class KeptLedgers:
         self._tallies = database["tallies"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         for field in ("personal_since", "ledger_since"):
             await self._jobs.create_index([(field, ASCENDING)], sparse=True)
 
     async def begin_keeping(self, job_key: str) -> None:
-        """Note that the job ends now. The process that closes it does so next."""
+        """Record the job's end. The process closes it next."""
         change = {"$currentDate": {"personal_since": True, "ledger_since": True}, "$set": {"redacted_to": 0}}
         with translate_errors():
             await self._jobs.update_one(one_job(job_key) | {"open": True}, change)
 
     async def find_unredacted(self, before: datetime, *, limit: int) -> list[KeptJob]:
-        """Some jobs that ended before then and whose messages are not redacted, the earliest first."""
+        """Up to `limit` jobs that ended before `before` and are not redacted, the earliest first."""
         return await self._find("personal_since", before, limit)
 
     async def note_redacted(self, kept: KeptJob, redacted_to: int) -> bool:
-        """Note that the messages are redacted of all batches before this one; `False` where the job has been taken up
-        again since it was read."""
+        """Record that all batches before `redacted_to` are redacted; `False` if the job was reopened since it was
+        read."""
         whole = redacted_to >= (kept.job.plan.end or 0)
         change: Document = {"$unset": {"personal_since": "", "redacted_to": ""}}
         query = one_job(kept.job.key) | {"open": False, "personal_since": kept.since}
@@ -78,12 +75,11 @@ class KeptLedgers:
         return noted.matched_count == 1
 
     async def find_old(self, before: datetime, *, limit: int) -> list[KeptJob]:
-        """Some jobs that ended before then and have their batches or some of them, the earliest first."""
+        """Up to `limit` jobs that ended before `before` and still have batches, the earliest first."""
         return await self._find("ledger_since", before, limit)
 
     async def begin_forgetting(self, kept: KeptJob, *, duplicates: int) -> bool:
-        """Note that the job's batches and messages are removed next; `False` where it has been taken up again since it
-        was read."""
+        """Mark the job's batches and messages for removal; `False` if it was reopened since it was read."""
         tally = {"planned": 0, "duplicates": duplicates, "steps": 0, "counts": {}}
         change = {"$set": {"forgetting": True, "tally": tally}}
         query = one_job(kept.job.key) | {"open": False, "ledger_since": kept.since, "tally": {"$exists": False}}
@@ -91,8 +87,8 @@ class KeptLedgers:
             return (await self._jobs.update_one(query, change)).matched_count == 1
 
     async def fold_some(self, job_key: str, *, rows: int) -> int:
-        """Remove the first batches of a job that is being forgotten, with their messages, and count them in the job:
-        one at least, and no more of them than have so many messages. Returns how many went."""
+        """Remove the first batches of a marked job with their messages, and add their counts to the job: at least one
+        batch, and no more than have `rows` messages. Returns the number of batches."""
         incarnation = split_key(job_key)[1]
 
         async def transact(session: AsyncClientSession) -> int:
@@ -111,7 +107,6 @@ class KeptLedgers:
         return await run_transaction(self._database, transact, seconds=_TRANSACTION_SECONDS)
 
     async def end_forgetting(self, job_key: str) -> None:
-        """Note that nothing is left of them."""
         with translate_errors():
             await self._jobs.update_one(
                 one_job(job_key) | {"forgetting": True},
@@ -119,8 +114,8 @@ class KeptLedgers:
             )
 
     async def remove_some(self, incarnation: str, *, limit: int) -> bool:
-        """Remove some messages of a job that is forgotten itself, and then what callbacks have told of them; `False`
-        once nothing is left."""
+        """Remove up to `limit` messages of a deleted job, and after them its callback counts; `False` if nothing is
+        left."""
         of_job = beginning_with(f"{incarnation}.")
         if await forget_some(self._messages, of_job, limit):
             return True
@@ -139,7 +134,7 @@ def _kept_job(document: Document, since: datetime) -> KeptJob:
 
 
 def _choose(batches: Sequence[Document], rows: int) -> list[Document]:
-    """The first of these that have so many rows together, and one in any case. The end of the plan has none."""
+    """The first batches with at most `rows` rows together, but at least one. The end of the plan has none."""
     chosen: list[Document] = []
     for batch in batches:
         rows -= batch.get("size", 0)
@@ -150,7 +145,7 @@ def _choose(batches: Sequence[Document], rows: int) -> list[Document]:
 
 
 def _bounds(incarnation: str, batches: Sequence[Document]) -> dict[str, str]:
-    """The ids of the entries of these consecutive batches, and of what is told of them."""
+    """The range of ids of entries and tallies of these consecutive batches."""
     first, last = batches[0]["ordinal"], batches[-1]["ordinal"]
     return {"$gte": batch_prefix(incarnation, first), "$lt": batch_prefix(incarnation, last + 1)}
 
@@ -163,6 +158,6 @@ def _increments(batches: Sequence[Document], heard: Sequence[dict[str, Any]]) ->
 
 
 def _repeats_of(batch: Document) -> int:
-    """The rows of a table that repeat one before them. Those of a file's ranges are bits, counted in its plan."""
+    """The rows of a table that repeat an earlier one. Repeats in a file's ranges are bits, counted in its plan."""
     repeated = (batch.get("range") or {}).get("repeated", ())
     return len(repeated) if isinstance(repeated, list) else 0

@@ -1,15 +1,15 @@
-"""The ledger of messages: an entry for each message that was ever sent, and tallies that are exact at any moment.
+"""The ledger of messages: an entry for each message, and tallies that are exact at any moment.
 
-Entries and tallies change in one transaction. There are two tallies for a batch, so that a worker never waits for a
-callback: the worker's stands in the batch itself and is fenced by the batch's owner, and that of callbacks in
-`tallies`. The true tally of the batch is their sum.
+Entries and tallies change in one transaction. A batch has two tallies, so that a worker never waits for a callback: the
+worker's is in the batch itself, fenced by the batch's owner, and that of callbacks is in `tallies`. Their sum is the
+true tally.
 
-A process that dies in a transaction leaves it open, and the server keeps what it has touched from others for up to a
-minute. So whoever sends a batch does all its writing in one session (`WritingSession`), whose id is the batch's owner:
-who finds the owner gone ends its session first (`end_session`).
+A process that dies in a transaction leaves it open, and the server locks the touched documents for up to a minute. So a
+worker writes for a batch in one session (`WritingSession`), whose id is the batch's owner: a worker that finds the
+owner dead ends its session first (`end_session`).
 
-Each change names the entry as it was read. One that has changed since is not touched, and neither is any other entry of
-the same write: whoever writes reads again and decides anew. So a write that may have happened is safe to repeat.
+Each change names the entry as it was read. If one entry has changed since, the whole write changes nothing: the worker
+reads again and decides anew. So a write with an unknown outcome is safe to repeat.
 """
 
 import asyncio
@@ -36,20 +36,19 @@ from shared.store.outbox import OUTBOX, prepare_for_outbox
 from shared.store.transactions import OwnSession, end_session, run_transaction
 
 WRITTEN_AT_ONCE = 200
-"""How many entries one write should have at most: the server works on them in one transaction."""
+"""Recommended maximum of entries in one write: the server handles them in one transaction."""
 
 Transact = Callable[[AsyncClientSession], Awaitable[None]]
 """Writes in the transaction of this session."""
 
-# The server looks each document up in a list of all of them: twice as many take more than twice as long.
+# The server compares each document with a list of all of them: twice as many take more than twice as long.
 _UPDATED_AT_ONCE = 100
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 _codec = Codec(Message)
 
 
 class EntryChange(Struct, frozen=True):
-    """One entry as it was read, `None` where there was none, and as it is to be; `between` are the entries of the steps
-    from one to the other."""
+    """An entry as it was read (`None` if there was none) and as it is to be; `between` are the intermediate steps."""
 
     before: Message | None
     after: Message
@@ -57,8 +56,7 @@ class EntryChange(Struct, frozen=True):
 
 
 class WritingSession:
-    """In which all writing for one batch is done, one write at a time; the batch was written for last at `wrote_at`, by
-    our own clock."""
+    """The session of all writes for one batch, one write at a time; `wrote_at` is the local time of the last write."""
 
     def __init__(self, own: OwnSession) -> None:
         self.own = own
@@ -66,7 +64,7 @@ class WritingSession:
         self.wrote_at = time.monotonic()
 
     def owner(self, turn: int) -> str:
-        """The owner of a batch that was taken with this turn, to be written for in this session."""
+        """The owner of a batch that was taken in this session with this turn."""
         return f"{self.own.name}/{turn}"
 
     async def __aenter__(self) -> Self:
@@ -78,15 +76,15 @@ class WritingSession:
 
 
 class WriteResult(Enum):
-    """How a write ended."""
+    """The outcome of a write."""
 
     DONE = "done"
     STALE = "stale"  # an entry has changed since it was read: nothing was written
-    LOST = "lost"  # the batch belongs to somebody else: nothing was written
+    LOST = "lost"  # another worker owns the batch: nothing was written
 
 
 class _NotWritten(Exception):
-    """Ends a transaction in which nothing may be written."""
+    """Aborts a transaction."""
 
     def __init__(self, result: WriteResult) -> None:
         super().__init__(result)
@@ -94,7 +92,7 @@ class _NotWritten(Exception):
 
 
 class MessageLedger:
-    """The `messages` collection, `tallies`, and the field `tally` of batches. All raise `Unavailable`."""
+    """The `messages` collection, `tallies`, and the field `tally` of batches."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -104,29 +102,26 @@ class MessageLedger:
         self._leases = database["send_leases"]
 
     async def setup(self) -> None:
-        """Make the indexes, and the collection without any: a transaction on an older server cannot."""
+        """Make the indexes, and the collection without any: an older server cannot make one in a transaction."""
         await self._messages.create_index([("app_id", ASCENDING), ("to", ASCENDING)])
         await self._messages.create_index([("ref", ASCENDING)], sparse=True)
         await make(self._tallies)
 
     async def get(self, message_id: str) -> Message | None:
-        """An entry."""
         with translate_errors():
             return _codec.maybe(await self._messages.find_one({"_id": message_id}))
 
     async def with_ids(self, message_ids: Sequence[str]) -> dict[str, Message]:
-        """The entries of these that there are, by id."""
         with translate_errors():
-            # They are small: not a few at a time, as large documents are read.
+            # Entries are small: one reply holds many, unlike large documents.
             found = await self._messages.find({"_id": {"$in": list(message_ids)}}).to_list()
         return {message.id: message for message in map(_codec.value, found)}
 
     async def with_refs(self, refs: Sequence[str]) -> dict[str, Message]:
-        """The entries that a provider calls so, by that name, as far as it calls no other one the same. The names are
-        those of one account."""
+        """The entries with these provider names, by name, if the name is unique. The names are those of one account."""
         wanted = set(refs)
         while wanted:
-            # A provider may call all of its messages the same: of these some are enough to see that.
+            # A provider may give all of its messages one name: a few of them are enough to see that.
             most = 2 * len(wanted)
             with translate_errors():
                 found = await self._messages.find({"ref": {"$in": sorted(wanted)}}).limit(most).to_list()
@@ -138,18 +133,16 @@ class MessageLedger:
         return {}
 
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
-        """The entries of a job's batch, by id."""
         with translate_errors():
             found = await self._messages.find(beginning_with(batch_prefix(incarnation, ordinal))).to_list()
         return {message.id: message for message in map(_codec.value, found)}
 
     def open_session(self) -> WritingSession:
-        """A session to write in."""
         return WritingSession(OwnSession(self._database))
 
     async def end_session(self, owner: str) -> None:
-        """End the session of an owner who is gone, and the transaction that may be open in it. One who is not gone
-        begins that anew, and finds the batch taken."""
+        """End the session of a dead owner and its open transaction. A live owner begins the transaction anew and finds
+        the batch taken."""
         if found := _SESSION_ID.match(owner):
             await end_session(self._database, found[0])
 
@@ -163,9 +156,9 @@ class MessageLedger:
         of_singles: bool = False,
         beside: Transact | None = None,
     ) -> WriteResult:
-        """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one. If
-        they are `of_singles`, they are single messages, whose lease has the id of their credential, and have no tally.
-        `beside` writes more in the same transaction."""
+        """Change entries of a batch of this owner, and its tally; in the owner's session, if it has one. With
+        `of_singles`, they are single messages, whose lease has the id of their credential, without a tally. `beside`
+        writes more in the same transaction."""
         owned = self._leases if of_singles else self._batches
         tally = {} if of_singles else add_tallies(difference(change.before, change.after) for change in changes)
         counted = _increments({"tally": tally, "receipt": _told_of(tally)})
@@ -191,7 +184,7 @@ class MessageLedger:
         return result
 
     async def fold(self, changes: Sequence[EntryChange], *, beside: Transact | None = None) -> WriteResult:
-        """Change entries by what callbacks tell, and their batches' tallies; `beside` writes more in the same
+        """Change entries by the reports of callbacks, and their batches' tallies; `beside` writes more in the same
         transaction."""
         tallies: dict[str, Counter[str]] = {}
         for change in changes:
@@ -203,7 +196,7 @@ class MessageLedger:
             await self._change(changes, events, session)
             if beside is not None:
                 await beside(session)
-            # Last, as other callbacks may wait for them.
+            # Last, because other callbacks may wait for these documents.
             for prefix, tally in sorted(tallies.items()):
                 if changed := _increments({"": add_tallies([tally])}):
                     await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
@@ -219,7 +212,7 @@ class MessageLedger:
     async def _change(
         self, changes: Sequence[EntryChange], events: Sequence[Document], session: AsyncClientSession
     ) -> None:
-        """Raises `_NotWritten` where an entry is not as it was read."""
+        """Raises `_NotWritten` if an entry has changed since it was read."""
         fresh = [_codec.document(change.after) for change in changes if change.before is None]
         known = [(change.before, change.after) for change in changes if change.before is not None]
         if fresh:
@@ -235,11 +228,11 @@ class MessageLedger:
             await self._database[OUTBOX].insert_many(events, session=session)
 
     async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
-        """Raises `_NotWritten` where an entry is not as it was read."""
+        """Raises `_NotWritten` if an entry has changed since it was read."""
         ids = [before.id for before, _ in known]
         is_as_read = {"$eq": ["$v", of_same_place(ids, [before.v for before, _ in known])]}
         after = of_same_place(ids, [_codec.document(after) for _, after in known])
-        # Ids alone choose the documents: beside other conditions the server may not go by them.
+        # Only ids choose the documents: with other conditions the server may not use their index.
         replaced = await self._messages.update_many(
             {"_id": {"$in": ids}}, [{"$replaceWith": {"$cond": [is_as_read, after, "$$ROOT"]}}], session=session
         )
@@ -255,18 +248,18 @@ class MessageLedger:
 
 
 def turn_of(owner: str) -> int | None:
-    """The turn with which this owner took its batch; `None` where that is not known."""
+    """The turn with which this owner took its batch; `None` if unknown."""
     turn = owner.partition("/")[2]
     return int(turn) if turn.isdigit() else None
 
 
 def _told_of(tally: Mapping[str, int]) -> dict[str, int]:
-    """The counts that a change adds to its batch's receipt, which tells how far the batch is before it is settled."""
+    """The change of the batch's receipt, which shows progress before the batch is settled."""
     receipt = receipt_of_states(tally, {})
     return {"sent": receipt.sent, "failed": receipt.failed, "skipped": receipt.skipped}
 
 
 def _increments(fields: Mapping[str, Mapping[str, int]]) -> Document:
-    """The change that adds these counts to fields of a document; `""` stands for the document itself."""
+    """The change that adds these counts to fields of a document; `""` is the document itself."""
     counts = {f"{field}.{name}".lstrip("."): count for field, told in fields.items() for name, count in told.items()}
     return {"$inc": counts} if any(counts.values()) else {}

@@ -1,4 +1,4 @@
-"""Reading the ledger by what people ask for: the messages of a job, of a recipient, or with a provider's id."""
+"""Reads of the ledger for users: the messages of a job, of a recipient, or with a provider's id."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -13,10 +13,10 @@ from shared.store.messages.sums import beginning_with
 
 _codec = Codec(Message)
 _BATCH = 1_000
-# What is as it is by default is not written into the document.
+# Default values are not stored in the document.
 _UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
-# The calls of a message change its own times. In their order a reader of pages would see some messages twice, and
-# others never. So a job's message was accepted with its job.
+# Calls of a message change its own times. In that order a reader of pages would see some messages twice, and
+# others never. So a job's message has the time of its job.
 _INCARNATION = {"$arrayElemAt": [{"$split": ["$_id", "."]}, 0]}
 _JOB: Document = {
     "from": "jobs",
@@ -30,26 +30,25 @@ _ACCEPTED = {"$ifNull": ["$single.created_at", {"$ifNull": [_MADE, EPOCH]}]}
 
 
 class Dated(Struct, frozen=True):
-    """A message, and when it or its job was accepted."""
+    """A message, and the time when it or its job was accepted."""
 
     message: Message
     at: datetime
 
 
 class LedgerLists:
-    """Reads the `messages` collection. All raise `Unavailable`."""
+    """Reads the `messages` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._messages = database["messages"]
 
     async def setup(self) -> None:
-        """Nothing to make: the ledger has made the indexes."""
+        """Nothing to make: the ledger makes the indexes."""
 
     async def page(
         self, incarnation: str, *, state: MessageState | None = None, after: str = "", limit: int
     ) -> Page[Message]:
-        """The messages of the job with this incarnation in the order of its audience, behind the one with the id
-        `after`; in one state, if it is given."""
+        """The messages of an incarnation in the order of its audience, after the id `after`; in one state, if given."""
         query = beginning_with(f"{incarnation}.")
         query["_id"]["$gt"] = max(after, query["_id"]["$gt"])
         query |= {} if state is None else {"state": {"$in": [state.value, *_UNWRITTEN[state]]}}
@@ -58,8 +57,7 @@ class LedgerLists:
     async def find_recipient(
         self, app_id: str, addresses: Collection[str], *, before: tuple[datetime, str] | None = None, limit: int
     ) -> Page[Dated]:
-        """The app's messages to one of these addresses, the newest first, behind the one at this instant with this
-        id."""
+        """The app's messages to one of these addresses, the newest first, behind the instant and id `before`."""
         pipeline: list[Document] = [
             {"$match": {"app_id": app_id, "to": {"$in": list(addresses)}}},
             {"$addFields": {"job": _INCARNATION}},
@@ -79,7 +77,7 @@ class LedgerLists:
         return page
 
     async def find_ref(self, app_id: str, ref: str) -> list[Message]:
-        """The app's messages that a provider calls so: one, unless it gave several one name."""
+        """The app's messages with this provider id: one, unless the provider used it twice."""
         with translate_errors():
             found = await self._messages.find({"ref": ref, "app_id": app_id}).limit(_BATCH).to_list()
         return [_codec.value(document) for document in found]

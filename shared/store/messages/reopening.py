@@ -1,4 +1,4 @@
-"""Taking jobs up again after their end, for messages that were not sent or did not arrive."""
+"""Reopening ended jobs, for messages that were not sent or did not arrive."""
 
 from collections.abc import Collection, Sequence
 
@@ -18,13 +18,13 @@ from shared.store.messages.sums import beginning_with
 _OF_ENTRIES = [f"$tally.{state.value}" for state in MessageState if state is not MessageState.UNSENT]
 _ENTRIES: Document = {"$add": [{"$ifNull": [count, 0]} for count in _OF_ENTRIES]}
 _SENT_TO_FEWER: Document = {"status": BatchStatus.FAILED.value, "$expr": {"$gt": ["$size", _ENTRIES]}}
-"""A batch that was given up, of which somebody has no entry."""
+"""A failed batch with fewer entries than recipients."""
 
 _ENDED = sorted(sources(MESSAGE_JOB_TRANSITIONS, JobStatus.RUNNING) & {JobStatus.COMPLETED, JobStatus.STOPPED})
 
 
 class Reopening:
-    """Jobs and batches that go back to where they are sent from. All raise `Unavailable`."""
+    """Jobs and batches that are sent again."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
@@ -32,13 +32,13 @@ class Reopening:
         self._tallies = database["tallies"]
 
     async def setup(self) -> None:
-        """Nothing to make: everything is found by the indexes of others."""
+        """Nothing to make: other collections' indexes suffice."""
 
     async def reopen_job(
         self, job: Job, states: Collection[MessageState], *, at: int, events: Sequence[Event] = ()
     ) -> Job | None:
-        """Let a job run again that has ended, to send its messages in these states; `None` where it has not ended, has
-        been taken up since it was read, or has forgotten its batches."""
+        """Reopen an ended job, to send its messages in these states; `None` if it has not ended, was reopened since it
+        was read, or has no batches any more."""
         query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False}
         query |= {"ledger_since": {"$type": "date"}, "forgetting": None}
         query["round"] = job.round or {"$in": [0, None]}
@@ -59,12 +59,12 @@ class Reopening:
         return await change_job(self._jobs, query, fields, events=events)
 
     async def reopen_batches(self, job: Job, states: Collection[MessageState]) -> None:
-        """Put the job's settled batches back into its plan that may have messages in these states."""
+        """Return the job's settled batches that may have messages in these states to its plan."""
         queries: list[Document] = [{f"tally.{state.value}": {"$gt": 0}} for state in sorted(states)]
         queries.append({"ordinal": {"$in": await self._find_by_callbacks(job, states)}})
         if MessageState.UNSENT in states:
             queries += [{"status": BatchStatus.DROPPED.value}, _SENT_TO_FEWER]
-        # Of this round they are back already: who goes on late with a retry finds nothing to do.
+        # Batches of this round are back already: a late retry finds nothing to do.
         earlier = {"$not": {"$gte": job.round}}
         settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}, "round": earlier}
         planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": "", "round": job.round}
@@ -73,14 +73,14 @@ class Reopening:
             await self._batches.update_many(settled | {"$or": queries}, change)
 
     async def end_reopening(self, job: Job) -> None:
-        """Note that all these batches are back in the plan."""
+        """Record that all these batches are back in the plan."""
         with translate_errors():
             await self._jobs.update_one(
                 one_job(job.key) | {"round": job.round, "reopening": True}, {"$set": {"reopening": False}}
             )
 
     async def _find_by_callbacks(self, job: Job, states: Collection[MessageState]) -> list[int]:
-        """The batches of which callbacks have brought messages into these states."""
+        """The batches with messages that callbacks have brought into these states."""
         wanted = {"$or": [{state.value: {"$gt": 0}} for state in sorted(states)]}
         with translate_errors():
             found = self._tallies.find(beginning_with(f"{job.incarnation}.") | wanted, {"_id": 1})

@@ -1,8 +1,8 @@
-"""How many single messages a namespace may still send now: the generic cell rate algorithm, in one update of one
-document, so that it is exact over all processes.
+"""The rate limit of a namespace's single messages: the generic cell rate algorithm in one update of one document, exact
+over all processes.
 
-`next_us` is when the last message that was let through would be due at the namespace's rate. It may lie ahead by the
-`burst`, and no further.
+`next_us` is the time at which the last granted message would be due at the namespace's rate. It may be ahead by at most
+the `burst`.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ _SECOND = 1_000_000
 
 
 class Granted(Struct, frozen=True):
-    """How many may go, and in how many seconds the next one may."""
+    """The granted number of messages, and the seconds until the next one."""
 
     count: int
     wait_seconds: float
@@ -32,16 +32,14 @@ class SendLimits:
         self._callers = database["callers"]
 
     async def setup(self) -> None:
-        """Make the collection."""
         await make(self._callers)
 
     async def take(self, namespace: str, count: int, *, rate: float, now: datetime) -> Granted:
-        """Let through up to `count` at this many a second, as many at once as a second has of them. Raises
-        `Unavailable`."""
+        """Grant up to `count` messages at `rate` a second; at most one second's worth at once."""
         interval = round(_SECOND / rate)
         burst = max(int(rate), 1) * interval
         at = int((now - EPOCH).total_seconds() * 1_000) * 1_000
-        # A clock that was ahead, and was put right, holds nobody back for longer.
+        # A corrected clock that was ahead delays no messages beyond the burst.
         free: Document = {"$min": [{"$max": [{"$ifNull": ["$next_us", 0]}, at]}, at + burst]}
         room: Document = {"$floor": {"$divide": [{"$subtract": [at + burst, free]}, interval]}}
         granted: Document = {"$max": [{"$min": [count, room]}, 0]}

@@ -1,7 +1,7 @@
-"""Contents of single messages, apart from the entries, which are read and written many at a time and must stay small.
+"""Contents of single messages, apart from the entries, which are read and written in bulk and must stay small.
 
-A content is stored before its entry, and removed once that is not pending any more. A content that a death leaves
-behind is found by its age (`find_old`).
+A content is stored before its entry, and removed after the entry is no longer pending. After a crash, `page` finds
+contents by age.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from shared.store.documents import Document, insert_new, make, translate_errors
 
 
 class StoredContent(Struct, frozen=True):
-    """The id of its message, and its size in bytes."""
+    """A message's id and the size of its content in bytes."""
 
     id: str
     size: int
@@ -28,11 +28,10 @@ class SingleContents:
         self._contents = database["single_contents"]
 
     async def setup(self) -> None:
-        """Make the collection."""
         await make(self._contents)
 
     async def add(self, contents: Mapping[str, str], *, at: datetime) -> None:
-        """Store what these messages say, as JSON, by their ids; what is there stays as it is."""
+        """Store contents as JSON, by message id; existing ones stay."""
         documents = [
             {"_id": message_id, "content": content, "size": len(content.encode()), "at": at}
             for message_id, content in contents.items()
@@ -40,7 +39,7 @@ class SingleContents:
         await insert_new(self._contents, documents)
 
     async def find(self, message_ids: Sequence[str], *, most_bytes: int) -> dict[str, str]:
-        """The contents of these messages, by their ids: the first of them, up to so many bytes, and one at least."""
+        """The contents of the first of these messages, up to `most_bytes` together but at least one, by id."""
         with translate_errors():
             sizes = {
                 document["_id"]: document["size"]
@@ -57,19 +56,17 @@ class SingleContents:
         return {document["_id"]: document["content"] for document in found}
 
     async def find_missing(self, message_ids: Collection[str]) -> set[str]:
-        """Those of these messages that say nothing."""
         with translate_errors():
             found = await self._contents.find({"_id": {"$in": sorted(message_ids)}}, {"_id": 1}).to_list()
         return {*message_ids} - {document["_id"] for document in found}
 
     async def remove(self, message_ids: Collection[str]) -> None:
-        """Forget what these say."""
         with translate_errors():
             await self._contents.delete_many({"_id": {"$in": sorted(message_ids)}})
 
     async def page(self, *, after: str, before: datetime, limit: int) -> tuple[list[str], str]:
-        """The ids of some that were stored before then, behind `after` in the order of ids, and where to go on; `""`
-        at the end."""
+        """The ids of contents stored before `before`, after the id `after`, and the id to continue after; `""` at the
+        end."""
         found = self._contents.find({"_id": {"$gt": after}}, {"at": 1}).sort([("_id", ASCENDING)]).limit(limit)
         with translate_errors():
             documents = await found.to_list()

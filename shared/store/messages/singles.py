@@ -1,6 +1,6 @@
-"""Single messages in the ledger: what waits to be sent, and who is at it (`shared.domain.messages.singles`).
+"""Single messages in the ledger: pending ones, and the owner of their lease (`shared.domain.messages.singles`).
 
-They change as all entries do, by `MessageLedger.write`, which the owner of the credential's lease alone can do.
+They change as all entries do, by `MessageLedger.write`, which requires the lease of the credential.
 """
 
 from collections.abc import Sequence
@@ -22,62 +22,62 @@ _CREDENTIAL, _NAMESPACE, _DUE = "pending.credential_id", "pending.namespace", "p
 
 
 class SingleMessages:
-    """The single messages in `messages`, and the collection `send_leases`. All raise `Unavailable`."""
+    """The single messages in `messages`, and the collection `send_leases`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._messages = database["messages"]
         self._leases = database["send_leases"]
 
     async def setup(self) -> None:
-        """Make the indexes: what does not wait is in none of them."""
+        """Make the indexes, which contain only pending messages."""
         await self._messages.create_index([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)], sparse=True)
         await self._messages.create_index([(_NAMESPACE, ASCENDING), (_DUE, ASCENDING)], sparse=True)
         await make(self._leases)
 
     async def add(self, messages: Sequence[Message]) -> set[str]:
-        """Store these; returns the ids of those that are there, which stay as they are."""
+        """Store messages; returns the ids of existing ones, which stay as they are."""
         positions = await insert_new(self._messages, [_codec.document(message) for message in messages])
         return {messages[position].id for position in positions}
 
     async def find_due(self, credential_id: str, *, now: datetime, limit: int) -> list[Message]:
-        """Some that are to be looked at by now, the first due first."""
+        """Messages due at `now`, the first due first."""
         query = {_CREDENTIAL: credential_id, _DUE: {"$lte": now}}
         found = self._messages.find(query).sort([(_CREDENTIAL, ASCENDING), (_DUE, ASCENDING)]).limit(limit)
         with translate_errors():
             return [_codec.value(document) for document in await found.to_list()]
 
     async def has_pending(self, credential_id: str, *, app_id: str = "") -> bool:
-        """Whether some are still to be sent by it; of this app, where one is given."""
+        """Whether messages of the credential are pending; of this app, if given."""
         query = {_CREDENTIAL: credential_id} | ({"app_id": app_id} if app_id else {})
         with translate_errors():
             return await self._messages.find_one(query, {"_id": 1}) is not None
 
     async def has_due_at(self, credential_id: str, due: datetime) -> bool:
-        """Whether some are to be looked at then."""
+        """Whether messages are due at exactly that time."""
         with translate_errors():
             return await self._messages.find_one({_CREDENTIAL: credential_id, _DUE: due}, {"_id": 1}) is not None
 
     async def withdraw(self, message_ids: Sequence[str]) -> None:
-        """Forget those of these that nobody has called, nor is about to."""
+        """Delete the messages that no worker has called or is about to call."""
         uncalled = {"_id": {"$in": list(message_ids)}, "attempt": {"$in": [None, 0]}}
         with translate_errors():
             await self._messages.delete_many(uncalled)
 
     async def find_waiting(self, *, since: datetime, after: str = "") -> str | None:
-        """The first credential behind `after` that has messages which have been due since then."""
+        """The first credential after `after` with messages due since `since`."""
         query = {_CREDENTIAL: {"$gt": after}, _DUE: {"$lte": since}}
         with translate_errors():
             found = await self._messages.find_one(query, {_CREDENTIAL: 1}, sort=[(_CREDENTIAL, ASCENDING)])
         return None if found is None else found["pending"]["credential_id"]
 
     async def count_due(self, namespace: str, *, now: datetime, most: int) -> int:
-        """How many wait that this namespace has asked for and that are due by now, counted up to `most`."""
+        """The number of the namespace's messages due at `now`, up to `most`."""
         with translate_errors():
             return await self._messages.count_documents({_NAMESPACE: namespace, _DUE: {"$lte": now}}, limit=most)
 
     async def want(self, credential_id: str) -> SendLease:
-        """Raise the lease's `wanted`; the lease. Raises `Unavailable` soon if a transaction of its owner keeps it: by
-        the next try the owner may be silent, and its session can be ended."""
+        """Raise the lease's `wanted`; returns the lease. Gives up early if a transaction of the owner locks it: before
+        the next try the owner may be silent, so that its session can be ended."""
         with translate_errors(), pymongo.timeout(_WANTED_WITHIN_SECONDS):
             document: Any = await self._leases.find_one_and_update(
                 {"_id": credential_id},
@@ -88,24 +88,23 @@ class SingleMessages:
         return _leases.value(document)
 
     async def get_lease(self, credential_id: str) -> SendLease | None:
-        """The lease, if anybody ever wanted it."""
+        """The lease; `None` if no process ever wanted it."""
         with translate_errors():
             return _leases.maybe(await self._leases.find_one({"_id": credential_id}))
 
     async def take(self, lease: SendLease, *, owner: str) -> bool:
-        """Give the lease to this owner; `False` where somebody else was faster."""
+        """Give the lease to this owner; `False` if another process was first."""
         return await self._give({"_id": lease.id, "owner": lease.owner or None}, owner)
 
     async def release(self, lease: SendLease, *, owner: str) -> bool:
-        """Let go of the lease; `False` where it is another's, or where `wanted` was raised since it was read."""
+        """Release the lease; `False` if another owner has it, or `wanted` was raised since it was read."""
         return await self._give({"_id": lease.id, "owner": owner, "wanted": lease.wanted}, "")
 
     async def resign(self, credential_id: str, *, owner: str) -> None:
-        """Let go of the lease, though messages may be left."""
+        """Release the lease, though messages may be left."""
         await self._give({"_id": credential_id, "owner": owner}, "")
 
     async def forget(self, credential_id: str) -> None:
-        """Forget the lease of a credential that is gone."""
         with translate_errors():
             await self._leases.delete_one({"_id": credential_id})
 

@@ -1,6 +1,6 @@
 """The counts of a job's messages in the ledger, at one moment.
 
-Batches have counts of their own. The reports of callbacks are counted apart (`tallies`), and the counts of removed
+Batches have counts of their own. Reports of callbacks are counted separately (`tallies`), and the counts of removed
 batches are in their job (`tally`): each step of a removal moves counts there in one transaction, and raises `steps`.
 """
 
@@ -27,7 +27,7 @@ _COUNTED: Document = {
 
 
 class MessageSums:
-    """Reads `batches`, `tallies`, and the field `tally` of jobs. All raise `Unavailable`."""
+    """Reads `batches`, `tallies`, and the field `tally` of jobs."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._jobs = database["jobs"]
@@ -35,21 +35,22 @@ class MessageSums:
         self._tallies = database["tallies"]
 
     async def setup(self) -> None:
-        """Nothing to make: jobs and the ledger have made the indexes."""
+        """Nothing to make: jobs and the ledger make the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
-        """The messages of a job, all at one moment; without its duplicates as long as it has its batches. A job that is
-        being deleted has no messages."""
+        """The messages of a job at one moment; without its duplicates while it has its batches. A job that is being
+        deleted has no messages."""
         while True:
             before, found, after = await self._read(job_key)
             if after and after.get("removing"):
                 return MessageCounts()
-            # Not every server reads several collections at one moment: if the looks differ, counts have moved.
+            # Some servers have no snapshot of several collections: if the two reads of the job differ, counts have
+            # moved.
             if _steps_of(before) == _steps_of(after):
                 return _add_up(found, after or {})
 
     async def _read(self, job_key: str) -> tuple[Document | None, list[Document], Document | None]:
-        """The documents that count, between two looks at the job; `None` for a job that is gone."""
+        """The counted documents between two reads of the job; `None` for a deleted job."""
         look = {"_id": 0, "tally": 1, "round": 1, "removing": 1}
         heard = beginning_with(f"{split_key(job_key)[1]}.")
         with translate_errors():
@@ -63,11 +64,10 @@ class MessageSums:
         return before, [*batches, *({"tally": tally} for tally in told)], after
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
-        """How many messages of these jobs nobody has called."""
         return sum((await self.count_unsent_of(job_keys)).values())
 
     async def count_unsent_of(self, job_keys: Sequence[str]) -> dict[str, int]:
-        """How many messages of each of these jobs nobody has called. Callbacks only move what was called."""
+        """The number of uncalled messages of each job. Callbacks only move called ones."""
         if not job_keys:
             return {}
         states = [{"$ifNull": [f"$tally.{state}", 0]} for state in counted_states()]
@@ -81,7 +81,7 @@ class MessageSums:
 
 
 def _steps_of(look: Document | None) -> tuple[int, int] | None:
-    # A job that is deleted takes no steps. It goes after its batches.
+    # A deletion takes no steps. It deletes the job after its batches.
     return None if look is None else (look.get("tally", _NOTHING_KEPT)["steps"], look.get("round", 0))
 
 
@@ -96,12 +96,12 @@ def _add_up(found: Sequence[Document], look: Document) -> MessageCounts:
 
 
 def beginning_with(prefix: str) -> Document:
-    """The query for ids that begin so, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
+    """The query for ids with this prefix, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
     return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
 
 
 def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
-    """The counts of a tally as it is stored, by their whole names."""
+    """The counts of a stored tally, by their full names."""
     counts: dict[str, int] = {}
     for name, value in tally.items():
         if isinstance(value, dict):

@@ -1,8 +1,7 @@
-"""Suppressions: one document for each recipient and list, under an id that is made of both.
+"""Suppressions: one document for each recipient and list, under an id made of both.
 
-So the same suppression is never there twice, whoever adds it how often, and a batch's recipients are looked up by their
-ids alone. A bar takes the place of an unsubscription, never the other way round, as
-`shared.domain.messages.suppressions` tells.
+So a repeated suppression is stored once, and a batch's recipients are looked up by id alone. A bar replaces an
+unsubscription, never the other way round (`shared.domain.messages.suppressions`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +22,7 @@ from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors, with_ids
 
 LOOKED_UP_AT_ONCE = 1_000
-"""How many addresses one look-up should have at most."""
+"""Recommended maximum of addresses in one look-up."""
 
 _codec = Codec(Suppression)
 _PAGE = 1_000
@@ -34,19 +33,18 @@ _UNSUBSCRIBED = SuppressionCause.UNSUBSCRIBE.value
 
 
 class Suppressions:
-    """The `suppressions` collection. All raise `Unavailable`."""
+    """The `suppressions` collection."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._suppressions = database["suppressions"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._suppressions.create_index(_BY_ID)
         await self._suppressions.create_index(_BY_ADDRESS)
 
     async def add(self, suppressions: Sequence[Suppression]) -> set[int]:
         """Insert the new ones; returns the positions of the others. A bar replaces an unsubscription, and an
-        unsubscription is noted in a bar."""
+        unsubscription is recorded in a bar."""
         known = await self._read_states([each.id for each in suppressions])
         new = [position for position, each in enumerate(suppressions) if each.id not in known]
         taken = await insert_new(self._suppressions, [_codec.document(suppressions[position]) for position in new])
@@ -60,13 +58,13 @@ class Suppressions:
         return there | late
 
     async def _read_states(self, ids: Sequence[str]) -> dict[str, Document]:
-        """The fields of these suppressions that decide whether another one changes them, by id."""
+        """The fields that decide whether a suppression changes the stored one, by id."""
         with translate_errors():
             found = await self._suppressions.find({"_id": {"$in": list(ids)}}, _STATE).to_list() if ids else []
         return {document["_id"]: document for document in found}
 
     async def add_in(self, session: AsyncClientSession, suppressions: Sequence[Suppression]) -> None:
-        """Add these as `add` does, in the session's transaction, which alone decides whether they are there."""
+        """Add suppressions as `add` does, in the session's transaction."""
         changes: list[UpdateOne] = []
         for suppression in suppressions:
             document = _codec.document(suppression)
@@ -77,20 +75,18 @@ class Suppressions:
             await self._suppressions.bulk_write(changes, ordered=True, session=session)
 
     async def get(self, app_id: str, suppression_id: str) -> Suppression | None:
-        """The app's suppression with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._suppressions.find_one({"_id": suppression_id, "app_id": app_id}))
 
     async def with_ids(self, suppression_ids: Sequence[str]) -> dict[str, Suppression]:
-        """Those of these that there are, by id."""
         with translate_errors():
             return await with_ids(self._suppressions, _codec, suppression_ids)
 
     async def find(
         self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
     ) -> dict[str, Suppression]:
-        """The suppressions that decide whether these addresses (in their normal form) get a message of this list, by
-        address. Makes one query."""
+        """The suppressions that decide whether these addresses (in normal form) get a message of this list, by address.
+        One query."""
         lists = {EVERYTHING, list_name}
         ids = {suppression_id(app_id, channel, address, name): address for address in addresses for name in lists}
         query = {"_id": {"$in": list(ids)}}
@@ -105,13 +101,13 @@ class Suppressions:
     async def page(
         self, app_id: str, *, addresses: Collection[str] = (), after: str = "", limit: int
     ) -> Page[Suppression]:
-        """The app's suppressions whose ids follow `after`, in the order of their ids; with `addresses` (in their normal
-        form) only those of these, by all channels and of all lists."""
+        """The app's suppressions whose ids follow `after`, by id; with `addresses` (in normal form) only theirs, of all
+        channels and lists."""
         query: Document = {"app_id": app_id}
         hashes = sorted({hash_address(app_id, address) for address in addresses})
         query |= {"address_hash": {"$in": hashes}} if hashes else {}
         query |= {"_id": {"$gt": after}}
-        # Without it the database may follow the order, and look at each suppression of the app.
+        # Without it the database may use the order's index, and scan every suppression of the app.
         hint = _BY_ADDRESS if hashes else _BY_ID
         return await read_page(
             self._suppressions, query, _codec.value, order=("_id",), limit=limit, batch=_PAGE, hint=hint
@@ -119,7 +115,7 @@ class Suppressions:
 
     async def remove(self, app_id: str, suppression_id: str) -> Suppression | None:
         """Delete the app's suppression; returns it as it was, `None` if there is none. If it is a bar and the recipient
-        has unsubscribed too, the unsubscription stays."""
+        has also unsubscribed, the unsubscription stays."""
         while found := await self.get(app_id, suppression_id):
             as_read = {"_id": found.id, "cause": found.cause.value, "unsubscribed_at": found.unsubscribed_at}
             with translate_errors():
@@ -133,7 +129,7 @@ class Suppressions:
         return None
 
     async def resubscribe(self, suppression_id: str) -> None:
-        """Forget that the recipient has unsubscribed. A bar stays."""
+        """Delete the recipient's unsubscription. A bar stays."""
         with translate_errors():
             await self._suppressions.delete_one({"_id": suppression_id, "cause": _UNSUBSCRIBED})
             await self._suppressions.update_one(
@@ -141,7 +137,7 @@ class Suppressions:
             )
 
     async def find_app(self, *, after: str = "") -> str | None:
-        """The id of the next app that has suppressions, behind `after` in the order of ids."""
+        """The next app with suppressions, after the id `after`."""
         with translate_errors():
             found = await self._suppressions.find_one(
                 {"app_id": {"$gt": after}}, {"app_id": 1}, sort=[("app_id", ASCENDING), ("_id", ASCENDING)]
@@ -149,17 +145,16 @@ class Suppressions:
         return None if found is None else str(found["app_id"])
 
     async def remove_some_of(self, app_id: str, *, limit: int) -> int:
-        """Forget some of an app; returns how many."""
+        """Delete up to `limit` of an app's suppressions; returns the number."""
         return await forget_some(self._suppressions, {"app_id": app_id}, limit)
 
     async def remove_of(self, app_id: str) -> None:
-        """Forget all of an app."""
         while await self.remove_some_of(app_id, limit=_PAGE):
             pass
 
 
 def _is_stronger(suppression: Suppression, known: Mapping[str, Document]) -> bool:
-    """Whether `_strengthen` changes the known one."""
+    """Whether `_strengthen` changes the stored suppression."""
     present = known[suppression.id]
     if suppression.is_bar:
         return bool(present["cause"] == _UNSUBSCRIBED)
@@ -167,7 +162,7 @@ def _is_stronger(suppression: Suppression, known: Mapping[str, Document]) -> boo
 
 
 def _strengthen(suppression: Suppression) -> UpdateOne:
-    """The id alone chooses the document: beside other conditions the server may not go by it."""
+    """Only the id chooses the document: with other conditions the server may not use its index."""
     if not suppression.is_bar:
         first = {"$ifNull": ["$unsubscribed_at", suppression.unsubscribed_at]}
         return UpdateOne({"_id": suppression.id}, [{"$set": {"unsubscribed_at": first}}])

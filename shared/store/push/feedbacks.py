@@ -1,4 +1,4 @@
-"""Feedback: how far each partition is counted, and the counts on the jobs, moved together or not at all."""
+"""Feedback: one transaction moves a partition's counted position and adds the counts to the jobs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ _MAX_OUTCOMES = 100
 
 
 class Feedbacks:
-    """The `feedback_positions` collection, one document a partition, and the field `feedbacks` of jobs."""
+    """The `feedback_positions` collection, one document for each partition, and the field `feedbacks` of jobs."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
         self._database = database
@@ -30,11 +30,12 @@ class Feedbacks:
         self._jobs = database["jobs"]
 
     async def setup(self) -> None:
-        """Make the collection: a transaction on an older server cannot. Everything is found by `_id`."""
+        """Make the collection: an older server cannot make one in a transaction. Every query is by `_id`."""
         await self._positions.update_one({"_id": ""}, {"$setOnInsert": {"position": 0}}, upsert=True)
 
     async def positions(self, partitions: Sequence[str]) -> dict[str, Position]:
-        """Up to where each partition is counted; one that never was is missing. Older versions stored no log."""
+        """The counted position of each partition; a partition without counts is missing. Older versions stored no
+        log."""
         with translate_errors():
             found = self._positions.find({"_id": {"$in": list(partitions)}})
             return {document["_id"]: _position(document) async for document in found}
@@ -48,13 +49,11 @@ class Feedbacks:
         *,
         max_outcomes: int = _MAX_OUTCOMES,
     ) -> bool:
-        """Move the partition's position from `start` to `end` and add the counts to their jobs, as one.
+        """Move the partition's position from `start` to `end` and add the counts to their jobs, in one transaction.
 
-        `False` when the position is not `start`: what was counted belongs to somebody else, and nothing has changed.
-        Unknown jobs are ignored. A job has at most `max_outcomes` different outcomes, and `other` for the rest.
-
-        Raises:
-            Unavailable: the server is away. Whether the counts are stored shows at the next try, which is safe.
+        `False` if the position is not `start`: another process has counted these records, and nothing has changed.
+        Unknown jobs are ignored. A job has at most `max_outcomes` different outcomes, and `other` for the rest. If
+        `Unavailable` is raised, the counts may be stored: the next try, which is safe, shows that.
         """
 
         async def transaction(session: AsyncClientSession) -> bool:
@@ -66,26 +65,26 @@ class Feedbacks:
         try:
             return await run_transaction(self._database, transaction, seconds=_TRANSACTION_SECONDS)
         except DuplicateKeyError:
-            return False  # somebody else stored the partition's first step
+            return False  # another process stored the partition's first step
         except Unavailable:
-            # Nobody but this step, or the same step of somebody else, leads from `start` to `end`.
+            # Only this step, or the same one of another process, leads from `start` to `end`.
             with pymongo.timeout(_LOOK_SECONDS):
                 if (await self.positions([partition])).get(partition) == end:
                     return True
             raise
 
     async def _move(self, partition: str, start: Position, end: Position, session: AsyncClientSession) -> bool:
-        """Whether the position was `start`. A missing document stands for the very beginning."""
+        """Whether the position was `start`. A missing document is the very beginning."""
         if start == Position() and await self._positions.find_one({"_id": partition}, session=session) is None:
             await self._positions.insert_one({"_id": partition, **_fields(end)}, session=session)
             return True
-        # A field that is missing equals null.
+        # A missing field equals null.
         stood = {"_id": partition, "position": start.offset, "log": start.log or None}
         moved = await self._positions.update_one(stood, {"$set": _fields(end)}, session=session)
         return moved.matched_count == 1
 
     async def _add(self, jobs: Mapping[str, Mapping[str, int]], most: int, session: AsyncClientSession) -> None:
-        """Reading the outcomes that a job has inside the transaction is what makes their limit hold."""
+        """The limit holds because the transaction reads the job's present outcomes."""
         cursor = self._jobs.find({"_id": {"$in": list(jobs)}}, {"feedbacks": 1}, session=session)
         present = sorted([document async for document in cursor], key=lambda document: str(document["_id"]))
         changes = [

@@ -1,7 +1,7 @@
-"""The users whom control groups hold out, batch by batch, until their job's file of them is written.
+"""The users that control groups hold out, batch by batch, until the job's file of them is written.
 
-A batch may be tried more than once, and its table change in between. So what each take holds out has a document of its
-own, which is written before the lane takes the batch. The batch names the takes that count.
+A batch may be tried more than once, and its table may change in between. So each take has a document of its own,
+written before the lane takes the batch. The batch names the takes that count.
 """
 
 from collections.abc import Sequence
@@ -21,30 +21,28 @@ class HeldOut:
         self._held_out = database["held_out"]
 
     async def setup(self) -> None:
-        """Make the indexes."""
         await self._held_out.create_index([("job_id", ASCENDING)])
 
     async def put(self, batch: Batch, users: Sequence[str], *, owner: str) -> None:
-        """Note whom this lane holds out, should it take the batch."""
+        """Store the users that this lane holds out, before it takes the batch."""
         key = _key(batch.id, replace(batch, owner=owner).take)
         with translate_errors():
             await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
 
     async def read(self, batch: Batch) -> list[str]:
-        """Whom the takes that sent the batch held out."""
-        # A batch of the first version names none: its last owner sent it.
+        """The users held out by the takes that sent the batch."""
+        # A batch of the first version names no takes: its last owner sent it.
         keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]
         with translate_errors():
             found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
             return [user async for document in found for user in document["users"]]
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
-        """Forget whom these jobs held out."""
         for job_id in job_ids:
             await forget_all(self._held_out, {"job_id": job_id})
 
     async def job_ids(self, *, after: str, limit: int) -> list[str]:
-        """The jobs behind this one that hold users out, in their order."""
+        """The jobs after `after` that hold users out, in order."""
         return await read_values(self._held_out, "job_id", after=after, limit=limit)
 
 
