@@ -24,6 +24,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the names of contexts."""
     from services.cli.contexts import read_contexts
     from shared.runtime.masking import without_secrets
 
