@@ -30,7 +30,7 @@ from shared.runtime.settings import BlobSettings, Settings, TlsSettings
 from shared.store import Store
 from shared.stream import Stream
 
-if TYPE_CHECKING:  # imported by whoever is the first to ask for one
+if TYPE_CHECKING:  # imported on first use
     from shared.audience import Audience
     from shared.blobs.files import FolderBlobs
     from shared.providers import ProviderKind

@@ -44,7 +44,7 @@ def of(look: "Callable[[Session, str], Names]") -> Complete:
         session = Session(read_common_options(ctx), patient=False)
         try:
             return _offer(look(session, incomplete), incomplete)
-        except Exception:  # noqa: BLE001 - a message would stand in the line that is being typed
+        except Exception:  # noqa: BLE001 - a message would appear in the line that is being typed
             return []
 
     return complete

@@ -64,7 +64,7 @@ def token_of(deployment: KnownDeployment) -> str:
     if deployment.token or not deployment.token_command:
         return deployment.token
     try:
-        printed = subprocess.run(  # noqa: S602 - its owner's own words, from a file that nobody else may write
+        printed = subprocess.run(  # noqa: S602 - the owner's words, from a file that no other user may write
             deployment.token_command,
             shell=True,
             stdout=subprocess.PIPE,

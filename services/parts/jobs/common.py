@@ -47,7 +47,7 @@ class JobsPart(Part):
 
     @cached_property
     def removal(self) -> JobRemoval:
-        from services.parts.console.common import ConsolePart  # which stands upon this part
+        from services.parts.console.common import ConsolePart  # it depends on this part
 
         tell = self.parts.of(ConsolePart).system_records.tell_of_jobs
         kept_days = self.settings.scheduler.job_retention_days

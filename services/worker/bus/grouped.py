@@ -72,7 +72,7 @@ class GroupedCall(Generic[Asked, Answered]):
             return await self._work(asked)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever it is about
+        except Exception as error:  # noqa: BLE001 - it is raised for its own item
             return [error] if len(asked) == 1 else [await self._answer_one(one) for one in asked]
 
     async def _answer_one(self, asked: Asked) -> Answered | Exception:
@@ -80,7 +80,7 @@ class GroupedCall(Generic[Asked, Answered]):
             return (await self._work([asked]))[0]
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever it is about
+        except Exception as error:  # noqa: BLE001 - it is raised for its own item
             return error
 
 

@@ -34,7 +34,7 @@ class LockedQueues:
         write_some: Callable[[Sequence[Write], float], Awaitable[CursorWrites]],
     ) -> Sequence[bool | Exception]:
         """Write these by `write_some`, which also takes a patience in seconds. Answers for each whether it was written,
-        or `Unavailable` if its queue is locked. Of several writes for one queue only the first is made: two runs have
+        or `Unavailable` if its queue is locked. If one queue has several writes, only the first is made: two runs have
         met, and one of them has lost the queue."""
         queues = list(map(queue_of, writes))
         firsts = [queues.index(queue) == place for place, queue in enumerate(queues)]

@@ -55,7 +55,7 @@ class QueueSettling:
             cursor, one = bury(cursor, delivery, self._held.active, DeathReason.AGE, now)
             settled.append(one)
         if settled and not await self._write(cursor, settled):
-            await self._held.renew()  # it is ours still: the cursor has moved, and is read again
+            await self._held.renew()  # still held: the cursor has moved, and is read again
             return
         for one in settled:
             count_settled(self._held.active, one)

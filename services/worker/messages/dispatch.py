@@ -64,11 +64,11 @@ class DispatchEnd(Enum):
 
     DONE = "done"
     STOPPED = "stopped"
-    LATER = "later"  # nothing is granted for so long that somebody else may have our place meanwhile
+    LATER = "later"  # nothing is granted for long: another holder may have the place meanwhile
     YIELDED = "yielded"
     FORBIDDEN = "forbidden"  # the account has lost its place, or sends nothing now
     REJECTED = "rejected"  # the provider refused the account's login
-    TAKEN = "taken"  # somebody else has the batch
+    TAKEN = "taken"  # another worker has the batch
 
 
 class Dispatch:
@@ -400,7 +400,7 @@ class Dispatch:
             elif self._writer.is_to_be_sent(note.prepared):
                 back.append(note.prepared)
             else:
-                self._uncalled -= 1  # a callback has told what became of it, or somebody has cancelled it
+                self._uncalled -= 1  # a callback has reported its result, or a caller has cancelled it
                 self._held.discard(note.prepared.message.id)
         self._pending.extendleft(reversed(back))
         self._wake_all()

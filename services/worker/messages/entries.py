@@ -78,8 +78,8 @@ class Purpose(Enum):
     AHEAD = "ahead"  # it is called soon
     BACK = "back"  # it was to be called, and was not
     ANSWER = "answer"  # it was called, and this came of it
-    LATER = "later"  # nobody is to look at it before then
-    RECOVER = "recover"  # somebody was to call it, and is gone
+    LATER = "later"  # it is not looked at before then
+    RECOVER = "recover"  # a dead worker was going to call it
 
 
 class Note(Struct):
@@ -215,7 +215,7 @@ class EntryWriter:
         return changes
 
     def _entry_after(self, note: Note) -> Message | None:
-        """The entry to write; `None` if nothing is to be written."""
+        """The entry to write; `None` if nothing has to be written."""
         message = note.prepared.message
         match note.purpose:
             case Purpose.AHEAD:

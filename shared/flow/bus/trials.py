@@ -1,4 +1,4 @@
-"""Trying a receiver: one call now, made like a delivery, of which nothing is stored."""
+"""Trying a receiver: one call now, made like a delivery; nothing is stored."""
 
 import secrets
 from collections import Counter

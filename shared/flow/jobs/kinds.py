@@ -29,7 +29,7 @@ class JobKind(ABC):
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
 
-    feeder: BatchFeeder | None = None  # where batches stand in chains, these feed themselves
+    feeder: BatchFeeder | None = None  # batches in chains feed themselves
 
     keeps_batches = False
     """Whether the kind removes the batches of closed jobs by itself."""

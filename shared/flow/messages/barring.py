@@ -1,4 +1,4 @@
-"""Bars: recipients whom a message must not reach, and answers that suppress a recipient."""
+"""Bars: recipients that a message must not reach, and answers that suppress a recipient."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime

@@ -66,7 +66,7 @@ class MessageFigures:
         rate = _rate_of(traffic, now)
         running = await self._store.message_jobs.find_running(job.credential_id, limit=_JOBS_LOOKED_AT)
         others = [one for one in running if one.key != job.key]
-        if traffic.order is SendOrder.SHARES:  # nobody goes first: all send at a time, each at its share of the rate
+        if traffic.order is SendOrder.SHARES:  # all send at a time, each at its share of the rate
             part = share_of(options_of(job).share, {one.key: one.share for one in others})
             return Ahead(rate=rate * part)
         older = [one.key for one in others if (one.created_at, one.key) < (job.created_at, job.key)]

@@ -57,8 +57,8 @@ class ReceiptOutcome(StrEnum):
 
     STORED = "stored"
     UNCHANGED = "unchanged"  # known already, or overtaken
-    EARLY = "early"  # of a message that nobody knows: the provider is to come again
-    SKIPPED = "skipped"  # of a message that nobody knows, and too old to wait for it
+    EARLY = "early"  # of an unknown message: the provider has to repeat it
+    SKIPPED = "skipped"  # of an unknown message, and too old to wait for it
     TEST = "test"  # of the test message of a credential, which has no entry
 
 
@@ -160,7 +160,7 @@ class Receipts:
                 counts[unknown] += 1
             elif isinstance(address, Malformed):
                 counts[ReceiptOutcome.SKIPPED] += 1
-            else:  # a message that is forgotten was of a list that nobody knows any more
+            else:  # the list of a removed message is unknown
                 counts[ReceiptOutcome.STORED] += 1
                 of_list = entry if each.cause is SuppressionCause.UNSUBSCRIBE else None
                 suppressions.append(
