@@ -1,4 +1,4 @@
-"""The assembly of each process. The parts bring its components (`services.parts`)."""
+"""The assembly of each process from the components of its parts (`services.parts`)."""
 
 import os
 import socket
@@ -45,11 +45,10 @@ def components(process: str, parts: Parts) -> list[Component]:
 
 
 async def set_up(parts: Parts) -> None:
-    """Make indexes, queues, policies, topics and the bucket of an S3 server of one's own, idempotently.
+    """Make indexes, queues, policies, topics, and the bucket of a private S3 server. Safe to repeat.
 
     Raises:
-        Unavailable: a server is away.
-        TooOld: a later release has shut this one out of the database.
+        TooOld: a later release has locked this one out of the database.
     """
     capabilities, queues = parts.capabilities, _queues(parts)
     if (stamp := await capabilities.store.schema.read()) is not None:
@@ -70,30 +69,30 @@ async def _make_bucket(blobs: Blobs) -> None:
 
 
 async def verify(parts: Parts) -> None:
-    """Raise `Unavailable` unless `set_up` has been done, on servers whose promises we know."""
+    """Raise `Unavailable` unless `set_up` has been done, on servers with the required guarantees."""
     await parts.capabilities.broker.verify(_queues(parts))
     await parts.capabilities.stream.verify(parts.stream_topics)
 
 
 async def find_faults(parts: Parts) -> list[str]:
-    """A sentence for each thing that an operator should put right. Raises `Unavailable`."""
+    """A sentence for each thing that an operator should correct."""
     return [sentence for part in parts for sentence in await part.find_faults()]
 
 
 async def take_up(parts: Parts) -> None:
-    """Find all unfinished work at once (`Part.take_up`). Raises `Unavailable`."""
+    """Find all unfinished work at once (`Part.take_up`)."""
     for part in parts:
         await part.take_up()
 
 
 def connections_closer(capabilities: Capabilities) -> Component:
-    """The component that closes the connections when all others have stopped."""
+    """The component that closes connections after all others have stopped."""
     return Closing("connections", capabilities.close)
 
 
 def tracers(capabilities: Capabilities) -> list[Component]:
-    """Switches tracing on, if the settings say so: the component that sends the last spans at the end. Raises `Invalid`
-    where the extra is not installed."""
+    """Switch tracing on if the settings say so; the component sends the last spans at the end. Raises `Invalid` if the
+    extra is not installed."""
     resource = {
         "service.namespace": "carillon",
         "service.name": f"carillon-{capabilities.service}",
@@ -105,7 +104,7 @@ def tracers(capabilities: Capabilities) -> list[Component]:
 
 
 def watch(processes: Sequence[str], parts: Parts, health: ProcessHealth) -> None:
-    """Make readiness depend on what these processes can do nothing without, and look at what they use besides."""
+    """Add the servers of these processes to `/readyz`: those on which readiness depends, and the others."""
     for process in processes:
         for part in parts:
             for name, check in part.checks(process).items():
@@ -119,7 +118,7 @@ def _queues(parts: Parts) -> tuple[str, ...]:
 
 
 def build_api(parts: Parts) -> "Application":
-    """The API as an ASGI application. Raises `Invalid` for settings that it cannot be built by."""
+    """The API as an ASGI application. Raises `Invalid` for unusable settings."""
     from services.api.app import create
     from services.api.http.acts import Acts
     from services.api.http.health import HealthResource
@@ -137,7 +136,7 @@ def build_api(parts: Parts) -> "Application":
 
 
 class _ApiServer(HttpServer):
-    """The API, which tells this process where it listens, so that callbacks do not call it."""
+    """The API, which tells this process its port, so that callbacks do not call it."""
 
     def __init__(self, application: "Application", capabilities: Capabilities) -> None:
         settings = capabilities.settings.api

@@ -1,8 +1,8 @@
-"""The only place that opens connections, and closes them: from settings to the capabilities that parts are built on.
+"""Connections: the only module that opens and closes them, from settings to the capabilities of parts.
 
-The scheme of each URL picks the implementation, so that any mixture works; only the one that is picked is imported,
-since each brings a driver. Everything opens lazily: a server that is away when a process starts shows in `/readyz` and
-is used as soon as it is there.
+The scheme of each URL picks the implementation, so any mixture works. Only picked implementations are imported, because
+each brings a driver. Everything opens lazily: a server that is away at the start shows in `/readyz` and is used as soon
+as it is there.
 """
 
 import os
@@ -30,14 +30,14 @@ from shared.runtime.settings import BlobSettings, Settings, TlsSettings
 from shared.store import Store
 from shared.stream import Stream
 
-if TYPE_CHECKING:  # imported by whoever is the first to ask for one
+if TYPE_CHECKING:  # imported on first use
     from shared.audience import Audience
     from shared.blobs.files import FolderBlobs
     from shared.providers import ProviderKind
     from shared.secrets import KeyRing
 
-# A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
-# The doctor tells what a server says, and not that it waited in vain.
+# A caller of the API needs a quick 503; background work waits rather than be done again. The doctor reports a server's
+# answer, not a wait in vain.
 _PATIENCE_OF = {"api": 5.0, "doctor": 4.0}
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
@@ -57,10 +57,10 @@ _CLOSED = (
 
 
 class Capabilities:
-    """The capabilities of one process, each opened when it is first asked for: what no part needs is not even loaded.
+    """The capabilities of one process, each opened and imported on first use.
 
-    `service` names the connections. A capability that is `given` takes the place of the one that would be opened. To
-    ask for a capability raises `Invalid` where its URL cannot be read.
+    `service` names the connections. A capability that is `given` is used instead of opening one. Raises `Invalid` on
+    use if a URL cannot be read.
     """
 
     def __init__(self, settings: Settings, *, service: str, **given: Any) -> None:
@@ -102,7 +102,7 @@ class Capabilities:
 
     @cached_property
     def uploads(self) -> Uploads | None:
-        """The folder that takes uploads; `None` where the server of the blobs takes them itself."""
+        """The folder for uploads; `None` if the blob server takes them itself."""
         return self._folder
 
     @cached_property
@@ -115,22 +115,21 @@ class Capabilities:
 
     @cached_property
     def provider_outgoing(self) -> Outgoing:
-        """Calls providers, by connections of its own, so that no callback waits for one of them."""
+        """Calls of providers, with connections of their own, so that no callback waits for a provider."""
         return measure_calls(LateOutgoing(self._load_provider_outgoing), "providers")
 
     @cached_property
     def bus_outgoing(self) -> Outgoing:
-        """Calls the receivers of the bus, by connections of its own, so that no callback waits for one of them."""
+        """Calls of receivers of the bus, with connections of their own, so that no callback waits for a receiver."""
         return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
 
     @cached_property
     def slow_bus_outgoing(self) -> Outgoing:
-        """The same for those that are slow or fail, whose names may be as slow: its own lookups."""
+        """The same for slow or failing receivers, with lookups of their own, because their names may be slow too."""
         return measure_calls(LateOutgoing(self._load_bus_outgoing), "receivers")
 
     @cached_property
     def provider_kinds(self) -> "Mapping[str, ProviderKind]":
-        """Every kind of provider by its name."""
         from shared.providers import ProviderRules
         from shared.providers.kinds import kinds_of
 
@@ -145,14 +144,14 @@ class Capabilities:
 
     @cached_property
     def key_ring(self) -> "KeyRing":
-        """The keys of the secrets of credentials."""
+        """The keys that seal the secrets of credentials."""
         from shared.secrets import KeyRing, read_keys
 
         return KeyRing(read_keys(self.settings.providers.secret_keys))
 
     @cached_property
     def own_api(self) -> OwnApi:
-        """The address of our own API, which our calls must not reach."""
+        """The address of this deployment's API, which outgoing calls must not reach."""
         chosen = self.settings.api
         return OwnApi(chosen.host, chosen.port, public_url=chosen.public_url)
 
@@ -170,7 +169,7 @@ class Capabilities:
         return SystemClock()
 
     async def close(self) -> None:
-        """Close every connection that is open, the store last, even where one of them fails to."""
+        """Close all open connections, the store last, even if one of them fails to close."""
         async with AsyncExitStack() as closing:
             for name in _CLOSED:
                 if name in vars(self):
@@ -217,7 +216,7 @@ class Capabilities:
 
     @cached_property
     def _folder(self) -> "FolderBlobs | None":
-        """The folder of the blobs, where they lie in one."""
+        """The folder of the blobs, if their URL names one."""
         if _scheme(self.settings.blobs.url, field="blobs.url") != "file":
             return None
         from shared.blobs.files import FolderBlobs
@@ -331,7 +330,7 @@ def _mail(capabilities: Capabilities) -> Mail:
 
 
 class _Post:
-    """Lends our HTTP client to a mail service that is called by HTTP."""
+    """Lends Carillon's HTTP client to a mail service with an HTTP API."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing

@@ -1,4 +1,4 @@
-"""A process that serves: one service, or several in one; and what `carillon init` makes for them all."""
+"""A process that serves one service or several, and `carillon init`, which prepares the servers."""
 
 from collections.abc import Collection, Sequence
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 async def serve(settings: Settings, services: Sequence[str], *, name: str) -> int:
-    """Run services until a signal ends them; returns the exit code. `name` stands in every line of the log."""
+    """Run services until a signal ends them; returns the exit code. Every line of the log contains `name`."""
     logs.set_up(settings.logs, service=name)
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
@@ -46,7 +46,7 @@ def check_ports(settings: Settings, names: Collection[str]) -> None:
 
 
 def build(capabilities: Capabilities, services: Sequence[str], known: health.ProcessHealth) -> list[Component]:
-    """The process's components in the order of their start. Raises `Invalid` for settings that cannot be used."""
+    """The process's components in the order of their start. Raises `Invalid` for unusable settings."""
     parts = Parts(capabilities, services)
     assembly.watch(services, parts, known)
     components: list[Component] = [
@@ -65,7 +65,7 @@ def build(capabilities: Capabilities, services: Sequence[str], known: health.Pro
 
 
 async def set_up(settings: Settings) -> int:
-    """Make what is missing, and tell what an operator should put right."""
+    """Make what is missing, and print what an operator should correct."""
     capabilities = Capabilities(settings, service="init")
     try:
         parts = Parts(capabilities, ["worker"])  # the queues are those of its stages

@@ -1,5 +1,5 @@
-"""The machinery of imports: how each thing is judged, brought and told.
+"""Imports: how each thing is judged, brought and reported.
 
-`kinds` says what a kind of things has to offer, `carry` brings them page by page, `verdicts` decides, `report` tells,
-and `command` is the command line.
+`kinds` declares the interface of a kind of things, `carry` brings them page by page, `verdicts` decides, `report`
+reports, and `command` is the command line.
 """

@@ -1,7 +1,7 @@
-"""Bringing one kind of things, page by page: each page is read, judged, written and noted before the next is asked for.
+"""Bringing one kind of things page by page: each page is read, judged, written and noted before the next one.
 
-A thing is noted after it was written. An import that is killed in between leaves things without a note; the next one
-finds them equal and notes them.
+A thing is noted after it was written. If an import is killed in between, the next one finds the things equal and notes
+them.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _HERE_AS_THERE = (Fate.BROUGHT, Fate.UPDATED, Fate.AS_BEFORE)
 
 
 class Carrier(Generic[R, T]):
-    """Brings the things of one kind. A dry run judges alike and writes nothing."""
+    """Brings the things of one kind. A dry run judges in the same way and writes nothing."""
 
     def __init__(self, kind: ImportedKind[R, T], imports: Imports, tally: ImportTally, *, dry_run: bool) -> None:
         self._kind = kind
@@ -44,7 +44,7 @@ class Carrier(Generic[R, T]):
         """Bring all rows of these pages.
 
         Raises:
-            Unavailable: a server is away. Things that were brought until then stay.
+            Unavailable: a server is away. Things brought before stay.
         """
         done = 0
         async for rows in pages:
@@ -72,7 +72,7 @@ class Carrier(Generic[R, T]):
         return verdicts
 
     def _read(self, rows: Sequence[R], noted: Mapping[str, str]) -> tuple[Verdicts, dict[str, T]]:
-        """The verdicts that need no look at what is here, and the values of the other rows."""
+        """Verdicts that need no look at things here, and the values of the other rows."""
         verdicts: Verdicts = {}
         there: dict[str, T] = {}
         for row in rows:
@@ -93,7 +93,7 @@ class Carrier(Generic[R, T]):
         return self._kind.verdict_if_new(there) if judged is BROUGHT else judged
 
     async def _write(self, there: Mapping[str, T], here: Mapping[str, T], verdicts: Verdicts) -> Verdicts:
-        """Add and replace what the verdicts say; returns the verdicts that turned out otherwise."""
+        """Add and replace by the verdicts; returns those that turned out otherwise."""
         otherwise = _skip(await self._kind.add(_with(Fate.BROUGHT, there, verdicts)))
         for value in _with(Fate.UPDATED, there, verdicts):
             try:

@@ -21,12 +21,11 @@ _report = click.option(
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of every import."""
     return _dry_run(_strict(_report(command)))
 
 
 def import_group(settings_of: Read, run_async: Run) -> click.Group:
-    """The group of commands; the command line that it belongs to reads the settings and runs the work."""
+    """The group of commands; its command line reads the settings and runs the work."""
 
     @click.group("import", short_help="Bring over what another system has.")
     def group() -> None:

@@ -1,4 +1,4 @@
-"""Kinds of things that can be brought: each offers how its things are read, found here, and written."""
+"""Kinds of things to import: each can read its things, find them here, and write them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -12,56 +12,56 @@ R_contra = TypeVar("R_contra", bound=Identified, contravariant=True)
 T = TypeVar("T", bound=Identified)
 
 Reasons = dict[str, str]
-"""Why things cannot be added, by id."""
+"""Reasons why things cannot be added, by id."""
 
 
 class ImportedKind(Protocol[R_contra, T]):
-    """One kind of things to bring. `name` is what the source calls its table or list."""
+    """One kind of things to import. `name` is the source's table or list."""
 
     name: str
 
     def label(self, row: R_contra) -> str:
-        """The name for people of the thing in this row."""
+        """The display name of the thing in this row."""
 
     def shown_id(self, row: R_contra) -> str:
-        """By what the thing in this row can be told apart from others of its label."""
+        """Distinguishes the thing in this row from others with the same label."""
 
     def read(self, row: R_contra) -> T:
-        """The row's value. Raises `Refused` where it cannot come."""
+        """The row's value. Raises `Refused` if it cannot be imported."""
 
     def digest(self, value: T) -> str:
-        """The digest of the value: a later version has another one."""
+        """Differs for a later version of the value."""
 
     def note(self, value: T) -> str:
-        """The note that is kept of a value once it is here as it is there."""
+        """The note that is stored once the value here equals that of the source."""
 
     def verdict_if_new(self, value: T) -> ImportVerdict:
-        """The verdict on one that is new here."""
+        """The verdict on a thing that is new here."""
 
     def verdict_if_started(self, row: R_contra) -> ImportVerdict:
-        """The verdict on one that was brought to start here."""
+        """The verdict on a job that was imported to start here."""
 
     def behind(self, here: T, there: T) -> bool:
-        """Whether one with the same digest still lacks something."""
+        """Whether the thing here still lacks something despite the same digest."""
 
     async def here(self, ids: Sequence[str]) -> dict[str, T]:
-        """Those of these things that are here, by id."""
+        """The existing things among these, by id."""
 
     async def find_refused(self, new: Sequence[T]) -> Reasons:
-        """Which of these, whose ids are free, cannot be added."""
+        """The new things that cannot be added although their ids are free."""
 
     async def add(self, new: Sequence[T]) -> Reasons:
-        """Insert these; tells which were not, because they were taken meanwhile or are too many."""
+        """Insert things; returns those that were not, because their id was taken meanwhile or there are too many."""
 
     async def replace(self, here: T, there: T) -> bool:
-        """Update one; `False` when it was changed meanwhile. Raises `Refused` where it stays as it is here."""
+        """Update a thing; `False` if it was changed meanwhile. Raises `Refused` if it has to stay."""
 
     def remember(self, present: Iterable[T]) -> None:
-        """Remember that these are here now, or would be after a dry run."""
+        """Remember things that exist here now, or would after a dry run."""
 
 
 class PlainKind(Generic[R_contra, T]):
-    """The base of most kinds. The fields that are `left_out` say nothing of what a thing is."""
+    """The base of most kinds. The digest ignores the fields in `left_out`."""
 
     left_out: tuple[str, ...] = ()
 
@@ -85,5 +85,5 @@ class PlainKind(Generic[R_contra, T]):
 
 
 def taken_meanwhile(ids: Iterable[str]) -> Reasons:
-    """That these were taken here since they were looked for."""
+    """The reason for things that were taken here since they were looked up."""
     return dict.fromkeys(ids, "its id or name was taken here during the import: import again")

@@ -1,5 +1,5 @@
-"""How an import that runs is shown: moving bars on a terminal, a line for each table elsewhere. Both on stderr, so that
-stdout has the report alone."""
+"""The progress of an import: moving bars on a terminal, a line for each table elsewhere. Both go to stderr, so that
+stdout has only the report."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class ImportDisplay(Protocol):
-    """Shows how far the import is."""
+    """Shows the progress of an import."""
 
     def show(self, table: str, done: int) -> None:
-        """Show that so many rows of this table are done."""
+        """Show that `done` rows of this table are done."""
 
 
 class ImportLines:

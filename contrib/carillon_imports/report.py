@@ -1,5 +1,4 @@
-"""The report of an import. It is counted while the import runs and told at the end; on request each thing gets a line
-of JSON."""
+"""The report of an import: counted while it runs and printed at the end; on request each thing gets a line of JSON."""
 
 import json
 from collections import Counter
@@ -21,7 +20,7 @@ _TITLES = {
 
 
 class Thing(Struct, frozen=True):
-    """One row: its table, its id, and what people call it."""
+    """One row: its table, its id and its display name."""
 
     table: str
     id: str
@@ -38,7 +37,6 @@ class ImportTally:
         self._examples: dict[tuple[Fate, str, str], list[Thing]] = {}
 
     def add(self, thing: Thing, verdict: ImportVerdict) -> None:
-        """Count one thing."""
         self._counts[thing.table, verdict.fate] += 1
         if verdict.fate is not Fate.AS_BEFORE and self._record is not None:
             line = {"table": thing.table, "id": thing.id, "name": thing.name, "outcome": verdict.fate.value}
@@ -51,11 +49,11 @@ class ImportTally:
                 examples.append(thing)
 
     def count(self, fate: Fate, table: str = "") -> int:
-        """How many things of one table, or of all, had this fate."""
+        """The number of things of one table, or of all, with this fate."""
         return sum(count for (name, which), count in self._counts.items() if which is fate and table in {"", name})
 
     def text(self, tables: Sequence[str]) -> str:
-        """The table of counts, and what was not brought, by reason."""
+        """The table of counts, and the things that were not imported, by reason."""
         return "\n".join([*self._table(tables), *(line for fate in _TITLES for line in self._reason_lines(fate))])
 
     def _key(self, thing: Thing, verdict: ImportVerdict) -> tuple[Fate, str, str]:
@@ -84,5 +82,5 @@ class ImportTally:
 
 
 def printable(text: str) -> str:
-    """The text without what would move a terminal's cursor."""
+    """Replace characters that would move a terminal's cursor."""
     return "".join(character if character.isprintable() else "?" for character in text)

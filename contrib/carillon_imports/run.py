@@ -1,4 +1,4 @@
-"""An import as a command: what it opens, and what it tells at the end."""
+"""An import as a command: it opens capabilities, imports, and prints the report."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TextIO
@@ -17,7 +17,7 @@ from shared.runtime.settings import Settings
 
 
 class ImportOptions(Struct, frozen=True, kw_only=True):
-    """The options of every import. `record` takes a line of JSON for each thing that was not as before; `strict`:
+    """The options of every import. `record` gets a line of JSON for each thing that was not as before; with `strict`,
     nothing may be skipped."""
 
     dry_run: bool = False
@@ -26,17 +26,14 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
 
 
 Bring = Callable[[Capabilities], Awaitable[ImportTally]]
-"""Imports into what these capabilities lead to."""
+"""Imports with these capabilities."""
 
 
 async def import_and_tell(
     settings: Settings, bring: Bring, options: ImportOptions, *, source: str, tables: Sequence[str]
 ) -> int:
-    """Import, and print what became of the things in these tables of `source`, a URL; returns the exit code.
-
-    Raises:
-        Refused: something was skipped, and that must not be.
-    """
+    """Import, and print the report about these tables of `source`, a URL; returns the exit code. Raises `Refused` if
+    something was skipped despite `strict`."""
     logs.set_up(settings.logs, service="import")
     capabilities = connections.Capabilities(settings, service="import")
     try:

@@ -1,13 +1,13 @@
-"""Verdicts on the things of a source. The thing as it is here decides, and the note that was made when it came. Pure.
+"""Verdicts on the things of a source, by the thing here and the note of its import. Pure.
 
-here      noted    then
-nothing   nothing  it is brought
-nothing   a note   it was deleted here: it does not come back
-the same  any      nothing to do
-another   nothing  it is somebody else's: skipped
-another   as here  nobody has changed it here: it is updated
-another   as there it was changed here only: nothing to do
-another   another  it was changed here and there: what is here stays
+here       noted      then
+nothing    nothing    it is imported
+nothing    a note     it was deleted here: it does not come back
+the same   any        nothing to do
+another    nothing    another thing has its name or id: skipped
+another    as here    it was not changed here: it is updated
+another    as there   it was changed here only: nothing to do
+another    another    it was changed here and there: it stays as here
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 STARTS_HERE = "starts here"
-"""The note of a job that was brought to start here: from then on it is Carillon's, whatever becomes of it there."""
+"""The note of a job that was imported to start here: from then on it belongs to Carillon."""
 
 
 class Fate(StrEnum):
@@ -32,7 +32,7 @@ class Fate(StrEnum):
 
 
 class ImportVerdict(Struct, frozen=True):
-    """The fate of a thing, and the reason where people should know why or have something to do."""
+    """The fate of a thing, with a reason if people should know it or have to act."""
 
     fate: Fate
     reason: str = ""
@@ -52,16 +52,16 @@ NOT_OURS = ImportVerdict(Fate.SKIPPED, "another one of this name or id is here a
 
 
 def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
-    """The digest of a thing: a later version has another one. Empty fields do not count, so a field that a later
-    release adds changes nothing."""
+    """The digest of a thing, which differs for a later version. Empty fields do not count, so a new field of a later
+    release changes nothing."""
     fields: dict[str, Any] = msgspec.to_builtins(value)
     present = {name: field for name, field in fields.items() if field and name not in without}
     return hashlib.sha256(msgspec.json.encode(present, order="deterministic")).hexdigest()
 
 
 def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> ImportVerdict:
-    """Decide by the digests of the thing as it is there, as it is here, and as it came. `behind` tells of a thing that
-    has the same digest as there and still lacks something."""
+    """Decide by the digests of the thing at the source, here, and as imported. `behind`: it has the digest of the
+    source and still lacks something."""
     if here is None:
         return BROUGHT if noted is None else DELETED_HERE
     if here == there:

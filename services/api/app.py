@@ -76,6 +76,6 @@ def create(
 
 
 def _refuse_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[bytes]:
-    """Marathon's and Routemaster's published routes answer 404 to a method that they do not know."""
+    """Marathon's and Routemaster's published routes answer 404 to an unknown method."""
     is_published = bool(shown_by(request) or OF_MARATHON.fullmatch(without_slash(request.scope["path"])))
     return errors.refuse(request, NotFoundException() if is_published else error)

@@ -1,4 +1,4 @@
-"""The apps and the roles that somebody is given, for users and tokens alike."""
+"""The options for apps and roles of users and tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _OPTIONS = (
 
 
 def access_options(function: Function) -> Function:
-    """Give a verb the options of what somebody may do; it passes them on to `access_body`."""
+    """Add the options for rights to a verb, which passes them on to `access_body`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -32,7 +32,7 @@ def access_options(function: Function) -> Function:
 def access_body(
     session: Session, *, is_admin: bool, apps: Sequence[str], roles: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """The part of a request's body that says what somebody may do."""
+    """The part of a request's body with the rights."""
     allowed = [find_app(session, app) for app in apps]
     given = {_scope(session, scope): role for scope, role in roles}
     return {"isAdmin": is_admin, "allowedApps": allowed, "roles": given}

@@ -1,5 +1,5 @@
-"""The API as the verbs ask it: by a path, for JSON as it is. So what a newer API adds is shown too, and `--json` prints
-what was answered. Attempts, errors, idempotency keys, pages and uploads are the client's."""
+"""The API as the verbs use it: by path, with JSON as it is. So fields of a newer API are shown too, and `--json` prints
+the answer. Attempts, errors, idempotency keys, pages and uploads are the client's."""
 
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Self
@@ -54,8 +54,8 @@ class _Routes(Resource[Sync]):
 
 
 class Api:
-    """A deployment's API, until it is closed. Its errors are the client's: `CarillonError`, and `ValueError` for what
-    cannot be asked."""
+    """A deployment's API, until it is closed. It raises the client's errors: `CarillonError`, and `ValueError` for an
+    impossible request."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -66,8 +66,8 @@ class Api:
 
     @classmethod
     def connect(cls, url: str, *, token: str, user: str, reason: str, agent: str, patient: bool) -> Self:
-        """The API at this URL. The `reason` stands in the audit beside all that is done; who is not `patient` asks
-        once, and not for long."""
+        """The API at this URL. The audit shows `reason` beside every act; without `patient` a request is made once,
+        with a short timeout."""
         headers = {
             "Authorization": f"Bearer {token}" if token else "",
             "x-forwarded-email": user if not token else "",
@@ -85,41 +85,39 @@ class Api:
         return cls(transport)
 
     def close(self) -> None:
-        """Close the connections."""
         run(self._transport.close())
 
     def get(self, *path: str, **query: Any) -> Any:
-        """The answer to a GET of the path. Empty values of the query are left out."""
+        """The answer to a GET. Empty values of the query are left out."""
         return self._send("GET", path, query)
 
     def header(self, name: str, *path: str, **query: Any) -> str:
-        """A header of the answer to a GET of the path, `""` without it."""
+        """A header of the answer to a GET; `""` without it."""
         answer = self._routes.ask("GET", path_of(*path), _query(query), b"", frozenset(), False)
         return answer.headers.get(name, "")
 
     def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[Json]:
-        """The items of a list, page by page, at most so many."""
+        """The items of a list, page by page, at most `limit`."""
         return self._routes.list(path_of(*path), _query(query), limit or None)
 
     def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
-        """The answer to a POST. One that is sent `once` is not sent again where it may have arrived."""
+        """The answer to a POST. With `once` it is not repeated if it may have arrived."""
         return self._send("POST", path, query, body, once=once)
 
     def end(self, *path: str, **query: Any) -> Any:
-        """The answer to a POST after which the thing is gone: where an attempt before may have arrived, that it is not
-        there any more is success."""
+        """The answer to a POST that removes a thing: if an earlier attempt may have arrived, a missing thing is
+        success."""
         return self._send("POST", path, query, done_before=_GONE)
 
     def put(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
-        """The answer to a PUT; `once` as of a POST."""
+        """The answer to a PUT; `once` as for a POST."""
         return self._send("PUT", path, query, body, once=once)
 
     def delete(self, *path: str, **query: Any) -> None:
-        """Delete what is at the path."""
         self._send("DELETE", path, query, done_before=_GONE)
 
     def redact(self, app_id: str, recipient: str) -> Json:
-        """Have the messages to a recipient forget it."""
+        """Redact the messages to a recipient."""
         redacted: Json = self._send("DELETE", ("apps", app_id, "recipients"), {"address": recipient})
         return redacted
 

@@ -12,12 +12,12 @@ def describe_answer(attempt: Json) -> str:
 
 
 def describe_last_answer(item: Json) -> str:
-    """The answer to the last call for a delivery or a dead letter, if there was one."""
+    """The answer to the last call of a delivery or a dead letter, if any."""
     return describe_answer(item["attempts"][-1]) if item["attempts"] else ""
 
 
 def describe_sent(out: Output, item: Json) -> list[tuple[str, Any]]:
-    """The fields of a delivery or a dead letter: its instants as this person reads them, its calls in words."""
+    """The fields of a delivery or a dead letter: instants in the reader's zone, calls in words."""
     told = {name: out.when(each) if each and name.endswith("_at") else each for name, each in item.items()}
     calls = [f"{out.when(each['at'])}, {each['ms']:,} ms: {describe_answer(each)}" for each in item["attempts"]]
     return list((told | {"attempts": calls}).items())

@@ -1,4 +1,4 @@
-"""Completion with the names that the API knows. It is quick or silent: no answer within a second is no completion."""
+"""Completion with names from the API. Without an answer within a second there is no completion."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 MOST = 50
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._~:@+][A-Za-z0-9._~:@+-]*")
-"""A name that a shell takes as a word only, and this program as no option: bash inserts it as it is."""
+"""A name that a shell takes as one word, and this program as no option: bash inserts it as it is."""
 
 Names = Iterable[tuple[str, str]]
-"""Names, each with a word about it."""
+"""Names, each with a description."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The contexts' names."""
+    """Complete the names of contexts."""
     from services.cli.contexts import read_contexts
     from shared.runtime.masking import without_secrets
 
@@ -36,7 +36,7 @@ def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[Com
 
 
 def of(look: "Callable[[Session, str], Names]") -> Complete:
-    """Complete by asking the API: `look` gives names, each with a word about it."""
+    """Complete with names from the API, each with a description."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from services.cli.session import Session, read_common_options
@@ -44,14 +44,14 @@ def of(look: "Callable[[Session, str], Names]") -> Complete:
         session = Session(read_common_options(ctx), patient=False)
         try:
             return _offer(look(session, incomplete), incomplete)
-        except Exception:  # noqa: BLE001 - a message would stand in the line that is being typed
+        except Exception:  # noqa: BLE001 - a message would appear in the line that is being typed
             return []
 
     return complete
 
 
 def _offer(names: Names, incomplete: str) -> list[CompletionItem]:
-    """Those of the names that begin so. One that a shell may take for more than a word is left out."""
+    """The names with this beginning, except those that a shell may take for more than a word."""
     found = {name: word for name, word in names if name.startswith(incomplete) and _SAFE_NAME.fullmatch(name)}
     return [CompletionItem(name, help=visible(word)) for name, word in list(found.items())[:MOST]]
 

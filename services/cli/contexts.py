@@ -1,4 +1,4 @@
-"""The deployments that a person works with, in `contexts.toml`, which nobody else may read."""
+"""The deployments that a person works with, in `contexts.toml`, which only the owner may read."""
 
 import os
 import stat
@@ -17,11 +17,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class KnownDeployment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The address of a deployment, the caller to ask it as, and the app that is meant where none is named.
-
-    A `token`, or a `token_command` that prints one, is a service's; `user` is a person's e-mail address, which a
-    trusted proxy vouches for.
-    """
+    """The address of a deployment, the caller, and the default app."""
 
     url: str
     token: str = ""
@@ -31,25 +27,21 @@ class KnownDeployment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class ContextsFile(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """The file: the contexts by name, and the one that is used where nothing else is said."""
+    """The file: the contexts by name, and the current one."""
 
     current: str = ""
     contexts: dict[str, KnownDeployment] = {}
 
 
 def contexts_path() -> Path:
-    """The path of the file, whether or not there is one."""
+    """The path of the file, which may not exist."""
     home = os.environ.get("XDG_CONFIG_HOME") or ""
     folder = Path(home) if Path(home).is_absolute() else Path.home() / ".config"
     return folder / "carillon" / FILE
 
 
 def read_contexts() -> ContextsFile:
-    """The contexts; none where there is no file.
-
-    Raises:
-        Failure: others may read the file, or it cannot be understood.
-    """
+    """The contexts; none if there is no file."""
     path = contexts_path()
     try:
         with path.open("rb") as file:
@@ -65,7 +57,7 @@ def read_contexts() -> ContextsFile:
 
 
 def write_contexts(contexts: ContextsFile) -> None:
-    """Replace the file, in one step."""
+    """Replace the file atomically."""
     path = contexts_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{os.getpid()}")
@@ -85,7 +77,7 @@ def _check_private(path: Path, found: os.stat_result) -> None:
 
 
 def _toml(contexts: ContextsFile) -> str:
-    """As TOML, which `tomllib` only reads."""
+    """As TOML: `tomllib` only reads."""
     lines = [f"current = {_quote(contexts.current)}\n"] if contexts.current else []
     for name, deployment in contexts.contexts.items():
         lines.append(f"[contexts.{_quote(name)}]")
@@ -95,5 +87,5 @@ def _toml(contexts: ContextsFile) -> str:
 
 
 def _quote(text: str) -> str:
-    """A JSON string is a TOML string, but for DEL."""
+    """A JSON string is a TOML string, except for DEL."""
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Copies of deliveries for a program that listens somewhere else: each is one POST, whose answer changes nothing."""
+"""Copies of deliveries for a listening program: each is one POST, whose answer changes nothing."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from services.cli.output.text import visible
 from shared.outgoing.signing import check_secret, webhook_headers
 
 SECONDS = 60.0
-"""Long enough for somebody who looks at each step of the program."""
+"""Long enough for a developer who steps through the program."""
 
 _ALWAYS = {"Content-Type": "application/json", "User-Agent": "Carillon", "carillon-copy": "true"}
 
@@ -30,7 +30,7 @@ class CopyAnswer(Struct, frozen=True):
 
 
 class CopyTarget:
-    """The receiver of copies, with the secret by which they are signed, if there is one."""
+    """The receiver of copies, and the secret that signs them, if any."""
 
     def __init__(self, client: httpx.Client, url: str, secret: str) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class CopyTarget:
         self._secrets = (secret,) if secret else ()
 
     def post(self, delivery: WholeBusDelivery) -> CopyAnswer:
-        """Post a copy of what the subscription's receiver gets, byte for byte, and tell what came of it."""
+        """Post a copy of a delivery, byte for byte as the receiver gets it."""
         body = b"[" + b",".join(map(bytes, delivery.events)) + b"]"
         at, began = datetime.now(UTC), time.monotonic()
         try:
@@ -58,12 +58,7 @@ class CopyTarget:
 
 @contextmanager
 def open_target(url: str, secret: str) -> Iterator[CopyTarget]:
-    """Somewhere to post copies to. No proxy stands between.
-
-    Raises:
-        UsageError: this is no URL of HTTP.
-        Invalid: this is no secret.
-    """
+    """A receiver of copies. No proxy is used."""
     check_target(url)
     if secret:
         check_secret(secret, "--secret-file")
@@ -72,7 +67,7 @@ def open_target(url: str, secret: str) -> Iterator[CopyTarget]:
 
 
 def check_target(url: str) -> None:
-    """Raise `UsageError` unless something can be posted to this."""
+    """Raise `UsageError` unless this URL can be posted to."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and _is_plain(url)

@@ -1,4 +1,4 @@
-"""The exit codes, and what of them an error of the client becomes."""
+"""The exit codes, and how errors of the client map to them."""
 
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """How a command ended. Scripts may rely on the numbers."""
+    """The exit codes. Scripts may rely on the numbers."""
 
     DONE = 0
     FAILED = 1
@@ -42,7 +42,7 @@ MEANINGS: dict[Exit, str] = {
 
 
 class Failure(click.ClickException):
-    """An end with a code of its own: a sentence, and what to do next."""
+    """A failure with an exit code: a sentence, and advice."""
 
     def __init__(self, code: Exit, sentence: str, advice: str = "") -> None:
         super().__init__(f"{sentence}\n{advice}" if advice else sentence)
@@ -50,7 +50,7 @@ class Failure(click.ClickException):
 
 
 def failure_of(error: "CarillonError") -> Failure:
-    """The failure that shows an error of the client to the person at the terminal."""
+    """The failure that shows an error of the client."""
     from carillon import errors
     from services.cli.output.text import visible
 

@@ -1,4 +1,4 @@
-"""Following the deliveries of a subscription, from one look to the next, through times in which the API is away."""
+"""Following the deliveries of a subscription from look to look, through outages of the API."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class FoundDelivery(Struct, frozen=True):
-    """A delivery that was found. Its sequence is where the next look goes on."""
+    """A found delivery. The next look continues from its sequence."""
 
     id: str
     sequence: int
@@ -25,11 +25,8 @@ class FoundDelivery(Struct, frozen=True):
 
 
 class DeliveryFollower:
-    """Finds the deliveries of a subscription in their order, each once. `since` is a sequence or an instant, as the API
-    takes them; without it, what is there already is passed over.
-
-    It asks again for as long as the API is away, and says so. Everything else that goes wrong is raised.
-    """
+    """Finds the deliveries of a subscription in order, each once. `since` is a sequence or an instant, as in the API;
+    without it, existing ones are skipped."""
 
     def __init__(self, session: Session, key: str, namespace: str, since: str = "") -> None:
         self._session = session
@@ -39,29 +36,28 @@ class DeliveryFollower:
         self._last: FoundDelivery | None = None
 
     def begin(self) -> None:
-        """Find out where to begin. This is asked once: whoever has just typed an address would like to hear that it is
-        wrong."""
+        """Find where to begin. This is tried once, so that a mistyped address shows at once."""
         newest = self._find_newest()
         if not self._since:
             self._since, self._last = "0" if newest is None else str(newest.sequence), newest
 
     def find_new(self) -> list[FoundDelivery]:
-        """Those that were cut since, the oldest first. They are found again until `pass_by` was told of them."""
+        """New deliveries, oldest first. They are found again until `pass_by` has seen them."""
         newest = self._ask(self._find_newest)
         if newest is None or (self._last and newest.id == self._last.id):
             return []
         if self._last and _follows_anew(newest, self._last):
             self._session.out.tell("The subscription was removed and made anew: its deliveries begin with 1 again.")
             self._since, self._last = "0", None
-        # The list has the newest first, and may be long: no more than this is kept of each.
+        # The list has the newest first, and may be long: only this much of each is kept.
         return self._ask(lambda: [*self._list(since=self._since, limit=0)])[::-1]
 
     def pass_by(self, found: FoundDelivery) -> None:
-        """Go on behind this one."""
+        """Continue after this one."""
         self._since, self._last = str(found.sequence), found
 
     def read(self, found: FoundDelivery) -> WholeBusDelivery | str:
-        """A delivery with its events; why there are none, where they are kept no longer."""
+        """A delivery with its events, or the reason why they are gone."""
         try:
             return self._ask(lambda: self._session.api.bus_deliveries.get(
                 found.id, events=True, namespace=self._namespace
@@ -95,8 +91,8 @@ class DeliveryFollower:
 
 
 def _follows_anew(newest: FoundDelivery, last: FoundDelivery) -> bool:
-    """Whether the count has begun anew since the last one. The newest may also be an old one that is still open, where
-    all that came behind it is forgotten."""
+    """Whether the count has begun anew since the last one. The newest may also be an old one that is still open, if all
+    later ones are removed."""
     return newest.sequence <= last.sequence and newest.cut_at > last.cut_at
 
 

@@ -1,4 +1,4 @@
-"""The options of `create` and `preview` for a job, and the body that they become."""
+"""The options of `create` and `preview` for a job, and the body made of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -79,27 +79,27 @@ OF_MESSAGES: Mapping[str, str] = {
     "transactional": "transactional",
     "max_recipients": "maxRecipients",
 }
-"""The options that only jobs by a credential have, and their fields."""
+"""The options for jobs by a credential, and their fields."""
 
 
 def job_options(function: Function) -> Function:
-    """Give a verb the options of a job; it passes them on to `job_body`."""
+    """Add the options of a job to a verb, which passes them on to `job_body`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def message_options(function: Function) -> Function:
-    """Give a verb the options of a job by a credential; it passes them on to `message_fields`."""
+    """Add the options of a job by a credential to a verb, which passes them on to `message_fields`."""
     for option in reversed(_OF_MESSAGES):
         function = option(function)
     return function
 
 
 def message_fields(context: click.Context, **chosen: Any) -> dict[str, Any]:
-    """The fields of a body that only jobs by a credential have; none of them without one."""
+    """The fields of a body for jobs by a credential; none without one."""
     given = {OF_MESSAGES[name]: value for name, value in chosen.items() if value}
-    # `null` is an answer, too.
+    # `null` is a value too.
     if context.get_parameter_source("halt_on") is ParameterSource.COMMANDLINE:
         given["haltOn"] = chosen["halt_on"]
     if given and not chosen["credential"]:
@@ -128,7 +128,7 @@ def job_body(
     job_name: str = "",
     by_credential: bool = False,
 ) -> dict[str, Any]:
-    """The body of a request, once the file is uploaded."""
+    """The body of a request, after the file is uploaded."""
     if file and csv_path:
         raise click.UsageError("use --csv, which uploads a file, or --csv-path, which names an uploaded one, not both")
     starts_at = read_start(starts, localized=localized)
@@ -151,7 +151,7 @@ def job_body(
 
 
 def read_start(start: datetime | None, *, localized: bool) -> int:
-    """The start as the API takes it: for a localized push, what all clocks show, as if it were UTC."""
+    """The start as the API takes it: for a localized push, the local time as if it were UTC."""
     if start is None or not localized:
         return _nanoseconds(start and read_local(start))
     if start.tzinfo:

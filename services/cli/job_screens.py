@@ -1,4 +1,4 @@
-"""The screens that the verbs of jobs and of groups share: previews, samples, batches, and the way to the end."""
+"""The screens that verbs of jobs and groups share: previews, samples, batches, and progress."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -68,14 +68,14 @@ def show_group(session: Session, group: Json) -> None:
 
 
 def show_preview(session: Session, preview: Json) -> None:
-    """Show recipients and samples of a job, and probable mistakes; ends with 5 if the job would fail."""
+    """Show recipients, samples and probable mistakes of a job; exits with 5 if the job would fail."""
     _show_preview(session.out, preview)
     if any(notice["code"] == "bad-file" for notice in preview["warnings"]):
         sys.exit(Exit.REFUSED)
 
 
 def tell_warnings(session: Session, job: Json) -> None:
-    """Probable mistakes in a job that was just made."""
+    """Show probable mistakes in a new job."""
     for warning in job.get("warnings", ()):
         session.out.tell(f"Warning: {warning}")
 
@@ -89,14 +89,14 @@ def _start_columns(out: Output) -> Sequence[TableColumn]:
 
 
 def show_samples(session: Session, app_id: str, job_id: str) -> None:
-    """Show the messages that the templates of a job make."""
+    """Show the messages made by the templates of a job."""
     answer = session.api.get("apps", app_id, "jobs", job_id, "samples")
     samples = answer["samples"] if isinstance(answer, dict) else answer
     session.out.show_list(samples, _SAMPLE_COLUMNS, id="templateName", limit=0)
 
 
 def show_rate(session: Session, app_id: str, job_id: str) -> None:
-    """How fast a job was, a point a line."""
+    """Show the rate of a job, a point a line."""
     rate = session.api.get("apps", app_id, "jobs", job_id, "rate")
     columns = (
         TableColumn("AT", lambda point: session.out.when(point["at"]), "word"),
@@ -115,13 +115,13 @@ def show_batches(session: Session, jobs: Sequence[tuple[str, str]], *, state: st
 
 
 def watch_job(session: Session, app_id: str, job_id: str) -> None:
-    """Watch a job to its end; ends with 8 where that is a bad one."""
+    """Watch a job to its end; exits with 8 if that is a bad one."""
     seen: dict[str, Json] = {}
 
     def look() -> Glance:
         job = seen["job"] = session.api.get("apps", app_id, "jobs", job_id)
         state = state_of(job)
-        # Calls that are under way when a job is held or stopped get their answers yet.
+        # Running calls are still answered after a job is held or stopped.
         is_calling = bool(job["messages"]["sending"]) if job.get("messages") else False
         return Glance(
             title=name_of(job),
@@ -138,7 +138,7 @@ def watch_job(session: Session, app_id: str, job_id: str) -> None:
 
 
 def watch_group(session: Session, app_id: str, group_id: str) -> None:
-    """Watch a group until all its jobs have ended; ends with 8 where one came to a bad end."""
+    """Watch a group until all its jobs have ended; exits with 8 if one ended badly."""
     seen: dict[str, Json] = {}
 
     def look() -> Glance:
@@ -186,7 +186,7 @@ def _show_preview(out: Output, preview: Json) -> None:
 
 
 def _credential_of(session: Session, job: Json) -> str:
-    """The name and the id of a job's provider account; the id alone once the account is deleted."""
+    """The name and id of a job's provider account; only the id once the account is deleted."""
     from carillon.errors import NotFound
 
     id = str(job.get("credentialId", ""))

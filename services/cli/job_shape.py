@@ -40,8 +40,8 @@ _MAIL_HALT = {"share": 0.1, "minimum": 10}
 
 
 def state_of(job: Json) -> str:
-    """A job's state. If `state` is absent, Marathon's `status` gives it, which is empty while it waits, runs, or once
-    it is completed."""
+    """A job's state. Without `state`, Marathon's `status` gives it, which is empty while a job waits or runs and after
+    it has completed."""
     if state := job.get("state"):
         return str(state)
     if job["status"]:
@@ -52,26 +52,26 @@ def state_of(job: Json) -> str:
 
 
 def state_in_list(job: Json) -> str:
-    """A job's state, and that all of it failed, which "completed" does not say."""
+    """A job's state, or that all of it failed, which "completed" does not say."""
     state = state_of(job)
     has_sent_nothing = state == "completed" and job["totalTokens"] and not job["sent"]
     return f"{state}, 0 sent" if has_sent_nothing else state
 
 
 def name_of(job: Json) -> str:
-    """The name of a job or group; a server of 0.1 tells that of the template alone."""
+    """The name of a job or group; a server of 0.1 gives only that of the template."""
     return str(job.get("name") or job["templateName"])
 
 
 def state_of_group(group: Json) -> str:
-    """The state of a group: that of its liveliest job."""
+    """The state of a group: that of its most active job."""
     states = {state_of(zone) for zone in group["zones"]}
     order = ("circuitbreak", "running", "paused", "scheduled", "failed", "stopped", "expired", "completed")
     return next((state for state in order if state in states), "scheduled")
 
 
 def creation_of(out: Output, job: Json) -> str:
-    """The sentence that tells of a new job."""
+    """The sentence about a new job."""
     if not job["zones"]:
         return f"Created job {job['id']}."
     first = out.when(min(zone["startsAt"] for zone in job["zones"]))
@@ -82,7 +82,7 @@ def creation_of(out: Output, job: Json) -> str:
 
 
 def fold_zones(jobs: Iterable[Json]) -> Iterator[Json]:
-    """These jobs, with those of a localized push as one: they follow each other in a list, as they are made at once."""
+    """These jobs, with those of a localized push as one: they are adjacent in a list, because they are made at once."""
     for _, together in groupby(jobs, key=lambda job: job["jobGroupId"] if job["zone"] else job["id"]):
         zones = list(together)
         yield _fold(zones) if zones[0]["zone"] else zones[0]
@@ -126,7 +126,7 @@ def units_of(job: Json) -> str:
 
 
 def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
-    """All of a job that tells something. `credential` names its provider account."""
+    """The non-empty fields of a job. `credential` names its provider account."""
     units = units_of(job)
     return [
         ("id", job["id"]),
@@ -193,7 +193,7 @@ def _describe_zones(out: Output, group: Json) -> str:
 
 
 def zones_with_devices(group: Json) -> list[Json] | None:
-    """The zones of a group that have devices; `None` if this is not known yet."""
+    """The zones of a group that have devices; `None` if unknown yet."""
     zones = group["zones"]
     if any(zone.get("devices") is None and state_of(zone) != "completed" for zone in zones):
         return None
@@ -231,13 +231,13 @@ def event_line(out: Output, event: Json) -> str:
 
 
 def _doer(event: Json) -> str:
-    """The user or token that did it, if there was one: most is done by Carillon itself."""
+    """The user or token that did it, if any: most acts are Carillon's own."""
     by = event.get("by") or {"kind": "system"}
     return "" if by["kind"] == "system" else f"by {by['name']}"
 
 
 def time_left(job: Json) -> str:
-    """How long it will take at the rate of now."""
+    """The remaining time at the present rate."""
     end = read_wire(job.get("estimatedEnd"))
     return format_span(end.timestamp() - time.time_ns() / NANOSECONDS) if end else ""
 
@@ -251,13 +251,13 @@ def _queue(queue: Json | None) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """A rate as people read it: `12 a second`, `2.74 a minute`."""
+    """A rate for people: `12 a second`, `2.74 a minute`."""
     count, unit = per_unit(per_second)
     return f"{group_digits(round(count)) if count >= 100 else format(count, '.3g')} a {unit}"
 
 
 def _options(job: Json) -> list[str]:
-    """The options that are no defaults, one a line."""
+    """The options that differ from the defaults, one a line."""
     usual = [_MAIL_HALT] if job.get("kind") == "mail" else [None]
     found = []
     for name, value in (job.get("options") or {}).items():

@@ -22,7 +22,7 @@ def newest_jobs(
     until: datetime | None = None,
     grouped: bool = False,
 ) -> Iterator[Json]:
-    """The list of `GET /jobs`, put together from the lists of the apps, which have the oldest first."""
+    """The list of `GET /jobs`, made from the lists of the apps, which have the oldest first."""
     apps = [app_id] if app_id else [app["id"] for app in api.items("apps")]
     jobs = [job for app in apps for job in api.items("apps", app, "jobs", template=template)]
     newest = sorted(jobs, key=lambda job: (job["createdAt"], job["id"]), reverse=True)

@@ -19,7 +19,7 @@ _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def message_columns(out: Output, *, of_app: bool = False) -> Sequence[TableColumn]:
-    """The columns of a list of messages of a job, or `of_app`: of many."""
+    """The columns of a list of messages of a job, or with `of_app` of many jobs."""
     sources = (
         TableColumn("JOB", lambda message: message.get("jobId", ""), "id"),
         TableColumn("TEMPLATE", template_of),
@@ -36,7 +36,7 @@ def message_columns(out: Output, *, of_app: bool = False) -> Sequence[TableColum
 
 
 def message_fields(out: Output, message: Json) -> Fields:
-    """All of a message that tells something."""
+    """The non-empty fields of a message."""
     times = {name: message[f"{name}At"] for name in ("answered", "delivered", "read", "redacted")}
     return [
         ("id", message["id"]),
@@ -66,7 +66,7 @@ def template_of(message: Json) -> str:
 
 
 def reason_of(message: Json) -> str:
-    """The reason, in words where one word could be taken for a failure."""
+    """The reason, in words if one word could be taken for a failure."""
     is_unsubscribed = message["state"] == "invalid" and message["reason"] == "unsubscribed"
     return "not sent: unsubscribed" if is_unsubscribed else str(message["reason"])
 
@@ -78,7 +78,7 @@ def _what_is_left_out(message: Json) -> str:
 
 
 def write_csv(messages: Iterable[Json]) -> None:
-    """All of them on stdout, a page at a time, as the API writes them."""
+    """Write all messages to stdout, a page at a time, as the API writes them."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for message in messages:
@@ -90,7 +90,7 @@ def _when(out: Output, at: str | None) -> str:
 
 
 def _cell(name: str, value: object) -> object:
-    """A formula that a spreadsheet would run becomes a text; recipients stay, as phone numbers begin with a plus."""
+    """A formula that a spreadsheet would run becomes text; recipients stay, because phone numbers begin with a plus."""
     text = "" if value is None else value
     if name in _SAID_BY_OTHERS and str(text).startswith(_RUN_BY_SPREADSHEETS):
         return f"'{text}"

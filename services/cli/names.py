@@ -1,4 +1,4 @@
-"""Things by what a person types: a whole id, its beginning or its end, an id as tables shorten it, or a name."""
+"""Finding things by typed text: a whole id, its beginning or end, an id as tables shorten it, or a name."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,12 +19,12 @@ UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 SEARCHED = 5_000
 SHOWN = 5
 TAIL = 4
-"""The least characters of an id's end that a person may type."""
+"""The fewest characters of an id's end that may be typed."""
 
 
 def matches(typed: str, id: str) -> bool:
-    """Whether the typed text may mean this id: it begins so, or it begins and ends as a table shows it. The case of a
-    UUID does not count."""
+    """Whether the typed text may mean this id: its beginning, or its beginning and end as a table shows it, ignoring
+    the case of UUIDs."""
     typed = typed.lower() if UUID.fullmatch(id) else typed
     head, shortened, tail = typed.replace("...", ELLIPSIS).partition(ELLIPSIS)
     return id.startswith(head) and (not shortened or id.endswith(tail))
@@ -39,13 +39,8 @@ def pick(
     see: str = "",
     about: Callable[[Json], str] | None = None,
 ) -> Json:
-    """The only one of these things that is meant. The first of `names` is the field of the id; one of the others must
-    be the same but for case. The end of an id counts only if no id begins so: ids of one minute begin alike.
-
-    Raises:
-        Failure: there is none.
-        UsageError: there are several; each is named with its other names, or with what `about` says.
-    """
+    """The only thing that is meant. The first of `names` is the field of the id; the others must match except for case.
+    The end of an id counts only if no id begins so, because ids of one minute begin alike."""
     id, *others = names
     found: dict[str, Json] = {}
     ended: dict[str, Json] = {}
@@ -78,11 +73,7 @@ def pick(
 
 
 def find_app(session: Session, typed: str = "") -> str:
-    """The id of the app that is named here, by `--app`, or by the context; the only one, if none is named.
-
-    Raises:
-        UsageError: none is named, and there are none or several.
-    """
+    """The id of the app that is named here, by `--app`, or by the context; the only one if none is named."""
     wanted = typed or session.app
     if not wanted:
         found = [*session.api.items("apps", limit=SHOWN + 1)]
@@ -100,7 +91,7 @@ def find_app(session: Session, typed: str = "") -> str:
 
 
 def find_job(session: Session, typed: str, *, among: Collection[str] = ()) -> tuple[str, str]:
-    """The app's id and the job's. A name means a job in one of these states, if it means any."""
+    """The app's id and the job's. A name means a job in one of the states in `among`, if any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     see = f"{_how_to_name('job')} `carillon groups show` shows a localized push."
@@ -110,7 +101,7 @@ def find_job(session: Session, typed: str, *, among: Collection[str] = ()) -> tu
 
 
 def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> tuple[str, str]:
-    """The app's id and the group's. A name means a group with a job in one of these states, if it means any."""
+    """The app's id and the group's. A name means a group with a job in one of the states in `among`, if any."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
     zones = [_with_name(job) for job in newest_jobs(session, limit=SEARCHED) if job["zone"]]
@@ -120,7 +111,7 @@ def find_group(session: Session, typed: str, *, among: Collection[str] = ()) -> 
 
 
 def _pick_among(states: Collection[str], typed: str, jobs: Sequence[Json], **how: Any) -> Json:
-    """The one that is meant of those in these states; of all, if none of those is."""
+    """The thing that is meant among those in these states, or among all if none is."""
     if states:
         try:
             return pick(typed, [job for job in jobs if state_of(job) in states], **how)
@@ -130,7 +121,7 @@ def _pick_among(states: Collection[str], typed: str, jobs: Sequence[Json], **how
 
 
 def find_template(session: Session, app_id: str, typed: str, locale: str = "") -> Json:
-    """A template by id, its beginning, or by name and locale."""
+    """A template by its id or the beginning of it, or by name and locale."""
     templates = (
         each for each in session.api.items("apps", app_id, "templates") if not locale or each["locale"] == locale
     )
@@ -139,7 +130,7 @@ def find_template(session: Session, app_id: str, typed: str, locale: str = "") -
 
 
 def find_schedule(session: Session, typed: str, **query: Any) -> str:
-    """The key of the schedule with this key, or with the only one that begins so."""
+    """The key of the schedule with this key, or of the only one that begins so."""
     head = typed.replace("...", ELLIPSIS).partition(ELLIPSIS)[0]
     found = session.api.items("schedules", prefix=head, limit=SEARCHED, **query)
     return str(pick(typed, found, what="schedule", names=("key",), see="`carillon schedules list` shows them.")["key"])
@@ -162,8 +153,8 @@ def newest_jobs(
     grouped: bool = False,
     **query: Any,
 ) -> Iterator[Json]:
-    """The jobs of the app that is named, or of all, the newest first: those made from `since` on and before `until`. If
-    `grouped`, a localized push is one of them."""
+    """The jobs of the named app, or of all, newest first, made from `since` to before `until`. With `grouped`, a
+    localized push counts as one."""
     from carillon.errors import NotFound
     from services.cli import last_release
 
@@ -180,7 +171,7 @@ def newest_jobs(
 
 
 def _with_name(job: Json) -> Json:
-    """The job with a name, which a server of 0.1 does not tell."""
+    """The job with a name, which a server of 0.1 lacks."""
     return {**job, "name": name_of(job)}
 
 

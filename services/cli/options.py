@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs have, and what they are read into."""
+"""Options and arguments of several verbs, and their types."""
 
 import sys
 from codecs import BOM_UTF8
@@ -38,7 +38,7 @@ class Number(click.FloatRange):
 
 
 def _read_number(value: Any, *, whole: bool = False) -> Any:
-    # A shell's word has no groups of digits.
+    # A word of the shell has no groups of digits.
     if not isinstance(value, str):
         return value
     if "," in value:
@@ -75,7 +75,7 @@ class Instant(click.ParamType[datetime]):
 
 
 class Start(Instant):
-    """An instant, or a time without a zone: it is the verb that knows whose clocks show it."""
+    """An instant, or a time without a zone: the verb knows its zone."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         try:
@@ -87,8 +87,8 @@ class Start(Instant):
 
 
 class Past(click.ParamType[datetime]):
-    """An instant that is past: RFC 3339, a date or a time in the reader's zone, `today`, `yesterday`, or `2h` for two
-    hours ago."""
+    """A past instant: RFC 3339, a date or a time in the reader's zone, `today`, `yesterday`, or `2h` for two hours
+    ago."""
 
     name = "instant"
 
@@ -102,7 +102,7 @@ class Past(click.ParamType[datetime]):
 
 
 class SequenceOrPast(click.ParamType[str]):
-    """The sequence of a delivery, or an instant that is past, as the API takes them."""
+    """The sequence of a delivery, or a past instant, as in the API."""
 
     name = "sequence or instant"
 
@@ -141,8 +141,8 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 
 def pairs(*names: str, **how: Any) -> Decorate:
-    """An option of `NAME=VALUE` that may be given several times, but once for each name: only the last value would
-    count."""
+    """An option of `NAME=VALUE` that may be given several times, but once for each name, because only the last value
+    would count."""
     return click.option(*names, type=Pair(), multiple=True, callback=_refuse_repeated_names, **how)
 
 
@@ -156,7 +156,7 @@ def _refuse_repeated_names(
 
 
 class JsonText(click.ParamType[Any]):
-    """JSON, or `@FILE` for what stands in a file (`@-`: what comes on stdin)."""
+    """JSON, or `@FILE` for the content of a file (`@-`: stdin)."""
 
     name = "json"
 
@@ -179,14 +179,14 @@ class JsonText(click.ParamType[Any]):
 
 
 class RawText(JsonText):
-    """JSON that is only handed on, so it stays the text that it is."""
+    """JSON that is passed on, so it stays text."""
 
     def decode(self, text: str) -> Any:
         return msgspec.Raw(bytes(msgspec.json.decode(text, type=msgspec.Raw)).strip())
 
 
 class SecretText(JsonText):
-    """`@FILE` alone: what stands in a command is kept by the shell, and shown to whoever lists processes."""
+    """Only `@FILE`: a shell stores command lines, and process lists show them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and not value.startswith("@"):
@@ -195,7 +195,7 @@ class SecretText(JsonText):
 
 
 class SecretWord(SecretText):
-    """A secret that is one line of a file or of stdin."""
+    """A secret on one line of a file or of stdin."""
 
     name = "secret"
 
@@ -219,11 +219,7 @@ class HeaderLine(click.ParamType[tuple[str, str]]):
 
 def read_documents(path: str, paths: Paths = HANDED_ON) -> Sequence[Any]:
     """The JSON documents of a file (`-`: stdin): one, an array of them, or one a line. The parts at these paths stay
-    text (`decode_but`).
-
-    Raises:
-        UsageError: there is none, or they are no JSON.
-    """
+    text (`decode_but`)."""
     text = _read(path)
     try:
         whole = decode_but(text, paths)
@@ -235,7 +231,7 @@ def read_documents(path: str, paths: Paths = HANDED_ON) -> Sequence[Any]:
 
 
 def read_lines(path: str) -> Sequence[str]:
-    """The lines of a text (`-`: stdin) that are not blank. Raises `UsageError` where it cannot be read."""
+    """The non-blank lines of a file (`-`: stdin). Raises `UsageError` if it cannot be read."""
     return [line.strip() for line in _read(path).splitlines() if line.strip()]
 
 
@@ -254,7 +250,7 @@ def _read_each_line(path: str, text: str, paths: Paths) -> Sequence[Any]:
 
 
 def _read(path: str) -> str:
-    """A file (`-`: stdin) as text. Raises `UsageError` where it cannot be read."""
+    """A file (`-`: stdin) as text. Raises `UsageError` if it cannot be read."""
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return content.removeprefix(BOM_UTF8).decode()

@@ -1,4 +1,4 @@
-"""The `carillon` command. A noun's module is loaded when a verb of it is chosen, so that the others cost
+"""The `carillon` command. The module of a noun is loaded when one of its verbs is chosen, so that the others cost
 nothing."""
 
 from collections.abc import Mapping
@@ -53,13 +53,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "completion": "Print the completion script of a shell.",
     },
 }
-"""The nouns of a deployment that runs, each with the sentence of its help; in `verbs/<noun>.py`."""
+"""The nouns of a running deployment, each with its sentence in the help; in `verbs/<noun>.py`."""
 
 NOUNS: Mapping[str, str] = {noun: sentence for group in GROUPS.values() for noun, sentence in group.items()}
 
 
 class CarillonCommand(click.Group):
-    """The nouns, and the commands that run a deployment, which are loaded where none of the nouns is meant."""
+    """The nouns, and the commands that run a deployment, which are loaded only if no noun is meant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*NOUNS, *_find_programs()})

@@ -1,4 +1,4 @@
-"""The options of `create` and `preview` for a schedule, and the body that they become."""
+"""The options of `create` and `preview` for a schedule, and the body made of them."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ _OPTIONS = (
 
 
 def definition_options(function: Function) -> Function:
-    """Give a verb the options of a schedule; it passes them on to `schedule_body`."""
+    """Add the options of a schedule to a verb, which passes them on to `schedule_body`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -53,7 +53,7 @@ def schedule_body(
     body: Any,
     needs_callback: bool = True,
 ) -> dict[str, Any]:
-    """The body of a request. Unless it `needs_callback`, one without a callback gets one that stands for any."""
+    """The body of a request. Unless it `needs_callback`, a missing callback is replaced by a placeholder."""
     if body is not None and not isinstance(body, dict):
         raise click.UsageError("--body must be a JSON object")
     places = {"url": ("http", url), "queue": ("rabbitmq", queue), "topic": ("kafka", topic)}

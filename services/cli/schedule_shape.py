@@ -22,7 +22,7 @@ def schedule_columns(out: Output) -> Sequence[TableColumn]:
 
 
 def schedule_fields(out: Output, schedule: Json) -> Fields:
-    """All of a schedule."""
+    """All fields of a schedule."""
     return [
         ("key", schedule["key"]),
         ("state", schedule["state"]),
@@ -45,13 +45,13 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
 
 
 def next_instants(out: Output, schedule: Json, instants: Sequence[str]) -> list[str]:
-    """The first instants of a schedule, by the clocks of its cron line's zone."""
+    """The first instants of a schedule, in the zone of its cron line."""
     zone = schedule.get("timezone") or "UTC" if schedule.get("cron") else ""
     return [out.ahead(each, zone) for each in instants[:_FIRST]]
 
 
 def recurrence_word(schedule: Json) -> str:
-    """When it fires, in a word."""
+    """Its recurrence in a word."""
     if cron := schedule.get("cron"):
         return f"{cron} ({schedule.get('timezone', 'UTC')})"
     if every := schedule.get("every"):
@@ -61,7 +61,7 @@ def recurrence_word(schedule: Json) -> str:
 
 
 def callback_word(callback: Any) -> str:
-    """The target of its message, in a word."""
+    """The target of its message in a word."""
     if not callback:
         return ""
     data = callback["data"]

@@ -1,4 +1,4 @@
-"""The tools of a verb: the deployment that it asks, its output, and the questions that it asks first."""
+"""The session of a verb: the deployment, the output, and questions before an act."""
 
 import sys
 from functools import cached_property
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from services.cli.target import FoundDeployment
 
 AGENT = "carillon-cli/0.2.0.dev0"
-"""The audit's name for this program. To look its version up would take longer than to ask the API."""
+"""The audit's name for this program. Looking its version up would take longer than the request."""
 NAMED_FROM_DEVICES = 100_000
 NAMED_FROM_THINGS = 1_000
 
@@ -39,14 +39,14 @@ class CommonOptions(Struct, frozen=True, kw_only=True):
 
 
 def read_common_options(ctx: click.Context) -> CommonOptions:
-    """The values of the common options; one that the verb does not have keeps its default."""
+    """The values of the common options; an option that the verb lacks keeps its default."""
     given = {name: value for name, value in ctx.params.items() if name in CommonOptions.__struct_fields__ and value}
     config = ctx.find_root().params.get("config")
     return CommonOptions(**given, config=config if isinstance(config, Path) else None)
 
 
 class Session:
-    """One run of a verb. The deployment is looked for when it is asked first."""
+    """One run of a verb. The deployment is looked up on first use."""
 
     def __init__(self, options: CommonOptions, *, patient: bool = True) -> None:
         self.options = options
@@ -61,7 +61,6 @@ class Session:
 
     @property
     def api(self) -> "Api":
-        """The deployment's API."""
         if self._opened is None:
             from services.cli.api import Api
 
@@ -78,28 +77,22 @@ class Session:
 
     @cached_property
     def _token(self) -> str:
-        """Looked up once: a `token_command` may ask somebody for it."""
+        """Looked up once, because a `token_command` may ask the user."""
         return target.token_of(self.found.deployment)
 
     @property
     def app(self) -> str:
-        """The app that is named by `--app` or by the context, if one is."""
+        """The app named by `--app` or by the context, if any."""
         return self.options.app or self.found.deployment.app
 
     def close(self) -> None:
-        """Close the connections, if any are open."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def ask(self, sentence: str, *, type_name: str = "") -> None:
-        """Have it confirmed that this shall happen, where much is at stake by typing a name as it is shown. Then ask
-        why, unless that was said.
-
-        Raises:
-            UsageError: nobody is there to be asked, and `--yes` was not given.
-            Failure: the answer is no.
-        """
+        """Ask for a confirmation, with `type_name` by typing this name. Then ask for the reason, unless it was
+        given."""
         if self.options.yes:
             return
         sentence, type_name = visible(sentence), visible(type_name)
@@ -111,7 +104,7 @@ class Session:
             self._ask_why(needed=self._demands_reasons())
 
     def require_reason(self) -> str:
-        """Why this shall happen. Raises `UsageError` where nobody has said that, and nobody is there to be asked."""
+        """The reason for the act. Raises `UsageError` if none was given and no user can be asked."""
         if not self.options.reason:
             if self.options.yes or not _has_somebody():
                 raise click.UsageError("a reason is required: give --reason")

@@ -1,5 +1,5 @@
-"""Which deployment a verb asks, in this order: `--context`; `CARILLON_CONTEXT` or `CARILLON_TARGET`; the context in
-use; the `carillon up` that runs on the data folder."""
+"""The deployment that a verb asks, in this order: `--context`; `CARILLON_CONTEXT` or `CARILLON_TARGET`; the current
+context; the `carillon up` that runs on the data folder."""
 
 import os
 import re
@@ -46,12 +46,7 @@ class _Mark(Struct, frozen=True):
 
 
 def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDeployment:
-    """The deployment to ask.
-
-    Raises:
-        UsageError: none is named, or two are.
-        Failure: the contexts cannot be read.
-    """
+    """The deployment to ask."""
     token = os.environ.get(TOKEN, "")
     found = _find_named(context) or _find_running(config)
     if found is None:
@@ -65,15 +60,11 @@ def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDe
 
 
 def token_of(deployment: KnownDeployment) -> str:
-    """The token, which a command may have to print.
-
-    Raises:
-        Failure: the command fails, or prints none.
-    """
+    """The token, which a command may have to print."""
     if deployment.token or not deployment.token_command:
         return deployment.token
     try:
-        printed = subprocess.run(  # noqa: S602 - its owner's own words, from a file that nobody else may write
+        printed = subprocess.run(  # noqa: S602 - the owner's words, from a file that no other user may write
             deployment.token_command,
             shell=True,
             stdout=subprocess.PIPE,
@@ -111,8 +102,8 @@ def _read(name: str, named_by: str) -> FoundDeployment:
 
 
 def _find_running(config: Path | None) -> FoundDeployment | None:
-    """The embedded Carillon that runs on the data folder, if one does. It gets our token: a file that somebody else may
-    have written names none, and neither does one that names another machine."""
+    """The embedded Carillon that runs on the data folder, if any. It gets the user's token, so a file is ignored if
+    another user may have written it, or if it names another machine."""
     try:
         instance = msgspec.json.decode(_read_own(_data_folder(config), "running.json"), type=_Running)
     except (OSError, msgspec.DecodeError):
@@ -127,11 +118,11 @@ def _find_running(config: Path | None) -> FoundDeployment | None:
 
 
 def _read_own(folder: Path, name: str) -> bytes:
-    """The content of the file. Raises `OSError`, also where anybody else but root may write the file or the folder."""
+    """The content of the file. Raises `OSError` also if a user other than root may write the file or the folder."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _check_own(opened)
-        # Without O_NONBLOCK a pipe in the file's place would keep us waiting.
+        # Without O_NONBLOCK a pipe in the file's place would block.
         with os.fdopen(os.open(name, os.O_RDONLY | os.O_NONBLOCK, dir_fd=opened), "rb") as file:
             _check_own(file.fileno())
             return file.read()
@@ -146,7 +137,7 @@ def _check_own(opened: int) -> None:
 
 
 def _data_folder(config: Path | None) -> Path:
-    """The folder of `carillon up`. The settings take a while to load, and seldom have to be asked."""
+    """The folder of `carillon up`. Loading the settings takes a while, and is seldom needed."""
     if config is None and "CARILLON_CONFIG" not in os.environ:
         return Path(os.environ.get(DATA_FOLDER) or ".carillon")
     from shared.runtime import configuration

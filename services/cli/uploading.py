@@ -1,9 +1,4 @@
-"""Bringing a file to where a job finds it, with progress on stderr.
-
-Up to 1 GiB goes through the API, in parts: who can ask the API needs no way to S3, and after a broken connection the
-upload goes on where it stood, in this run or when the command is typed again. A larger file, or one for an API of the
-release before this one, is put where the API says, all at once.
-"""
+"""Uploading a file for a job, with progress on stderr."""
 
 import sys
 import time
@@ -19,7 +14,7 @@ _BAR_SECONDS = 0.1
 
 
 def upload_file(session: Session, app_id: str, file: Path) -> str:
-    """Upload the file: what a job calls it."""
+    """Upload the file; returns its name for a job."""
     from carillon.errors import NotFound
 
     with open_drawing() as drawing:
@@ -34,7 +29,7 @@ def upload_file(session: Session, app_id: str, file: Path) -> str:
 
 
 class _UploadProgress:
-    """Draws how much is sent, now and then; the end always."""
+    """Draws the progress now and then, and always at the end."""
 
     def __init__(self, drawing: Drawing, title: str) -> None:
         self.has_begun = False
@@ -53,7 +48,7 @@ class _UploadProgress:
 
 
 def _send_in_parts(session: Session, app_id: str, file: Path, progress: _UploadProgress) -> str:
-    """Send it, and go on where it stood after a broken connection. An API that never answered is not waited for."""
+    """Send the file, and continue after a broken connection. An API that never answered is not waited for."""
     from carillon.errors import Unavailable
 
     for pause in (*PAUSES, None):

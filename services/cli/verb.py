@@ -1,4 +1,4 @@
-"""The base of all verbs: the common options, a session, and an exit code for each way in which they can end."""
+"""The base of all verbs: the common options, a session, and an exit code for each way to end."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from services.cli.exits import Exit, Failure, failure_of
 from services.cli.session import CommonOptions, Session, read_common_options
 from shared.domain.errors import CarillonError as InsideError
 
-# The client needs httpx, which brings a command line of its own along where rich is installed: 80 ms for nothing.
+# The client needs httpx, which loads a command line of its own if rich is installed: 80 ms for nothing.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 Function = Callable[..., None]
@@ -34,7 +34,7 @@ def common_options() -> list[click.Parameter]:
 
 
 def options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
-    """The options that many verbs take."""
+    """The options of many verbs."""
     app = click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
                        help="App, by name or id (default: the context's, or the only one).")  # fmt: skip
     reason = click.Option(["--reason"], default="", metavar="TEXT", help="Reason, for the audit.")
@@ -43,8 +43,8 @@ def options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Par
 
 
 class Verb(click.Command):
-    """A verb: its function gets a `Session` first. One that `changes` something takes a reason, and one that `destroys`
-    something asks first. Its help ends with the `examples`, a command line each."""
+    """A verb: its function gets a `Session` first. With `changes` it takes a reason, and with `destroys` it asks first.
+    Its help ends with the `examples`, a command line each."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Verb(click.Command):
         super().__init__(name, params=[*own, *added, *common_options()], epilog=epilog, **more)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of this verb; the common ones by their names alone."""
+        """The options of this verb in full; of the common ones only the names."""
         common = {option.name: option for option in common_options()}
         options = (each for each in self.get_params(ctx) if isinstance(each, click.Option) and each.name not in common)
         own = [record for each in options if (record := each.get_help_record(ctx))]
@@ -91,14 +91,14 @@ _NEAR = (
     ("pause", "suspend", "hold", "stop"),
     ("resume", "activate", "continue", "start"),
 )
-"""Verbs that people take for each other."""
+"""Verbs that people confuse."""
 
 
 class Noun(click.Group):
-    """A group of verbs: `@noun.verb("list")` stands over each."""
+    """A group of verbs: `@noun.verb("list")` decorates each."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The verb, or an error that names the verbs that may have been meant."""
+        """The verb, or an error that names the likely ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -109,7 +109,7 @@ class Noun(click.Group):
             raise click.UsageError(f"No such command {typed!r}. {advice}", ctx) from error
 
     def verb(self, name: str, **how: Any) -> Decorator:
-        """A verb of this noun (`Verb` tells what `how` may say). The first sentence of the docstring is its help."""
+        """A verb of this noun (`how`: see `Verb`). The first sentence of the docstring is its help."""
 
         def decorate(function: Function) -> click.Command:
             made = click.command(name, cls=Verb, **how)(click.pass_obj(function))
@@ -120,7 +120,7 @@ class Noun(click.Group):
 
 
 def noun(name: str) -> Noun:
-    """A group of verbs, with the sentence that the command's help has for it."""
+    """A group of verbs, with its sentence in the command's help."""
     from services.cli.root import NOUNS
 
     return Noun(name, help=NOUNS[name], short_help=NOUNS[name])
@@ -128,11 +128,11 @@ def noun(name: str) -> Noun:
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Give every error the exit code and the sentence that are promised."""
+    """Give every error its documented exit code and sentence."""
     try:
         yield
     except BrokenPipeError:
-        # Whoever read has seen enough, `head` for instance. What is left must not fail at the end of Python.
+        # The reader has seen enough, `head` for instance. The rest must not fail at the end of Python.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.DONE)
     except (KeyboardInterrupt, click.Abort):

@@ -1,5 +1,4 @@
-"""Watching what takes a while: a bar on a terminal, a line a second elsewhere. Both go to stderr. Lists are drawn again
-on stdout."""
+"""Watching long work: a bar on a terminal, a line a second elsewhere, both on stderr. Lists are redrawn on stdout."""
 
 import shutil
 import sys
@@ -24,7 +23,7 @@ REDRAW_SECONDS = 2.0
 
 
 class Glance(Struct, frozen=True, kw_only=True):
-    """How far something is: `done` of `total` things, and what else there is to say. `over`: nothing more will come."""
+    """The progress of something: `done` of `total` things, and details. `over`: nothing more will come."""
 
     title: str
     state: str
@@ -35,13 +34,13 @@ class Glance(Struct, frozen=True, kw_only=True):
 
 
 class Drawing(Protocol):
-    """Draws what there is, in the place of what was drawn before or below it."""
+    """Replaces the last drawing, or adds one below it."""
 
     def draw(self, glance: Glance) -> None: ...
 
 
 def watch(look: Callable[[], Glance]) -> Glance:
-    """Look once a second and draw what is there, until it is over. The last look."""
+    """Look and draw once a second until it is over; returns the last look."""
     with open_drawing() as drawing:
         while True:
             began = time.monotonic()
@@ -53,8 +52,8 @@ def watch(look: Callable[[], Glance]) -> Glance:
 
 
 def redraw(draw: Callable[[], None], *, in_place: bool) -> NoReturn:
-    """Draw every two seconds until Ctrl-C: on a terminal in place of the last drawing, elsewhere only the lines that
-    were not in it. An API that is away is asked again."""
+    """Draw every two seconds until Ctrl-C: on a terminal in place of the last drawing, elsewhere only new lines. An API
+    that is away is asked again."""
     from carillon.errors import Unavailable
 
     in_place = in_place and sys.stdout.isatty()
@@ -83,12 +82,12 @@ def redraw(draw: Callable[[], None], *, in_place: bool) -> NoReturn:
 
 
 def _count_rows(lines: Sequence[str], columns: int) -> int:
-    """The rows of a terminal that these lines take: long ones go on in the next row."""
+    """The rows of a terminal that these lines take: long ones wrap."""
     return sum(max(1, -(-width_of(click.unstyle(line)) // columns)) for line in lines)
 
 
 class _Frame(StringIO):
-    """A drawing before it is shown, as wide and as coloured as its terminal."""
+    """A drawing before it is shown, with the width and colours of its terminal."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         super().__init__()
@@ -122,7 +121,7 @@ def open_drawing() -> Iterator[Drawing]:
 
 
 class _Lines:
-    """A line a look."""
+    """A line for each look."""
 
     def draw(self, glance: Glance) -> None:
         share = f"{_share(glance) or '-':>6}"

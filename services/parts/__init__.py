@@ -1,18 +1,18 @@
-"""Parts: what each subject brings to the processes.
+"""Parts: what each subject adds to the processes.
 
-A subject is a package in this folder, and its rooms on every floor. That is all: the API serves the resources of all
-parts, workers work on all of their stages, and the clock calls their handlers. No central file names them.
+A subject is a package in this folder, and its rooms on every floor. The API serves the resources of all parts, workers
+run all of their stages, and the clock calls their handlers. No central file names them.
 
-    common.py                       what several processes need: flows, kinds of jobs, checks
-    api.py, worker.py, scheduler.py what one process alone needs, by the name of the process
-    __init__.py                     what the subject is, and the processes that it has for itself (`PROCESSES`)
+    common.py                          for several processes: flows, kinds of jobs, checks
+    api.py, worker.py, scheduler.py    for one process, by its name
+    __init__.py                        the subject in a sentence, and its own processes (`PROCESSES`)
 
-Each of these modules defines one `Part`, and may be missing. A process loads those of its own name and the common ones:
-so it starts with what it uses, and a worker knows nothing of the API's framework. A small subject may be one module,
-which all processes load.
+Each of these modules defines one `Part`, and may be missing. A process loads the common ones and those of its own name,
+so it imports only what it uses: a worker does not load the API's framework. A small subject may be one module, which
+all processes load.
 
-A part builds what several ask it for, such as its flows, once: when it is first asked. A part that needs another's
-flows finds that part with `Parts.of`.
+A part builds shared things, such as flows, once, on first use. A part that needs another's flows finds that part with
+`Parts.of`.
 """
 
 import importlib
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
 AnyPart = TypeVar("AnyPart", bound="Part")
 
 Check = Callable[[], Awaitable[None]]
-"""A check of readiness. Raises `Unavailable` where something does not answer."""
+"""A check of readiness. Raises `Unavailable` if a server does not answer."""
 
 _COMMON = "common"
 _SHARED_PROCESSES = {
@@ -51,7 +51,7 @@ _SHARED_PROCESSES = {
 
 
 class Part:
-    """The part of one subject in a process. A subject overrides what it brings; the rest is empty here."""
+    """The part of one subject in a process. A subject overrides what it needs; the rest is empty here."""
 
     def __init__(self, capabilities: "Capabilities", parts: "Parts") -> None:
         self.capabilities = capabilities
@@ -60,36 +60,31 @@ class Part:
         self.parts = parts
 
     def resources(self) -> "Sequence[Resource]":
-        """The routes of the API."""
         return ()
 
     def pages(self) -> "Sequence[PageSet]":
-        """The pages of the dashboard."""
         return ()
 
     def job_kinds(self) -> "Sequence[JobKind]":
-        """The kinds of jobs that the subject sends."""
         return ()
 
     def account_jobs(self) -> "AccountJobs | None":
-        """The API's side of jobs that send by provider accounts. One subject at most has it."""
+        """The API's side of jobs that send by provider accounts. At most one subject has it."""
         return None
 
     def stages(self) -> "Sequence[Stage[Any]]":
-        """The stages that workers run."""
         return ()
 
     def on_due(self) -> "Mapping[str, OnDue]":
-        """The handlers that the clock calls for occurrences, by the kind of their owner."""
+        """The clock's handlers of occurrences, by the kind of their owner."""
         return {}
 
     def components(self, process: str) -> "Sequence[Component]":
-        """The components of this process beside the routes, the stages and the clock: upkeep, retention, listeners."""
+        """The components of this process except routes, stages and the clock: upkeep, retention, listeners."""
         return ()
 
     def checks(self, process: str) -> Mapping[str, Check]:
-        """The servers without which this process can do nothing, by their names in `/readyz`: its readiness depends on
-        them."""
+        """The servers on which this process's readiness depends, by their names in `/readyz`."""
         return {}
 
     def side_checks(self, process: str) -> Mapping[str, Check]:
@@ -98,29 +93,30 @@ class Part:
         return {}
 
     def stream_topics(self) -> "Mapping[str, TopicSpec]":
-        """The topics of the stream that the subject needs, which `carillon init` makes. A common part brings them:
-        every process looks whether they are there."""
+        """The subject's topics of the stream, which `carillon init` makes. They belong into a common part, because
+        every process checks that they exist."""
         return {}
 
     def belongings(self) -> "Sequence[Belongings]":
-        """The things that the subject has stored for apps, which go when these are deleted."""
+        """The data that the subject has stored for apps, which is removed with them."""
         return ()
 
     def on_revoked(self) -> "Sequence[PauseNamespace]":
-        """Pauses of the things of callers, for when these are taken out; schedules are paused by themselves."""
+        """Functions that pause the things of a revoked caller; schedules are paused without them."""
         return ()
 
     async def take_up(self) -> None:
-        """Find all unfinished work at once. Only for the start of a store's only process: nobody is at work, so no
-        patience is needed. Raises `Unavailable`."""
+        """Find all unfinished work at once. Only for the start of a store's only process: no other process works, so no
+        patience is needed."""
 
     async def find_faults(self) -> Sequence[str]:
-        """A sentence for each thing in the store that an operator should put right. Raises `Unavailable`."""
+        """A sentence for each thing in the store that an operator should correct."""
         return ()
 
 
 class Parts:
-    """The parts of one process, which find each other here. It may be several processes in one: those named, or all."""
+    """The parts of one process, which find each other here. `processes` may name several that run in one; `None`:
+    all."""
 
     def __init__(self, capabilities: "Capabilities", processes: Collection[str] | None = None) -> None:
         self.capabilities = capabilities
@@ -133,17 +129,16 @@ class Parts:
 
     @cached_property
     def job_kinds(self) -> "list[JobKind]":
-        """The kinds of jobs of all subjects."""
         return [kind for part in self for kind in part.job_kinds()]
 
     @cached_property
     def account_jobs(self) -> "AccountJobs | None":
-        """The API's side of jobs that send by provider accounts, if there are such jobs."""
+        """The API's side of jobs that send by provider accounts, if a subject has it."""
         return next((jobs for part in self if (jobs := part.account_jobs()) is not None), None)
 
     @cached_property
     def stages(self) -> "list[Stage[Any]]":
-        """The stages of all subjects. They belong to the one worker of this process, and end with it.
+        """The stages of all subjects. They belong to the worker of this process, and end with it.
 
         Raises:
             ValueError: two stages share a queue, a kind of job has no stage, or callbacks could publish to a queue.
@@ -159,43 +154,38 @@ class Parts:
 
     @cached_property
     def stream_topics(self) -> "dict[str, TopicSpec]":
-        """The topics of the stream that all subjects need."""
         return {name: topic for part in self for name, topic in part.stream_topics().items()}
 
     @cached_property
     def belongings(self) -> "list[Belongings]":
-        """The things that all subjects have stored for apps."""
         return [owned for part in self for owned in part.belongings()]
 
     @cached_property
     def on_revoked(self) -> "list[PauseNamespace]":
-        """The pauses of all subjects."""
         return [pause for part in self for pause in part.on_revoked()]
 
     @cached_property
     def on_due(self) -> "dict[str, OnDue]":
-        """The handlers that the clock calls for occurrences, of all subjects. Raises `ValueError` for a kind that two
-        parts claim."""
+        """The clock's handlers of all subjects. Raises `ValueError` if two parts claim a kind."""
         found = [(kind, handler) for part in self for kind, handler in part.on_due().items()]
         if len(dict(found)) < len(found):
             raise ValueError(f"two parts claim one kind of owner: {[kind for kind, _ in found]}")
         return dict(found)
 
     def of(self, kind: type[AnyPart]) -> AnyPart:
-        """The part of this kind."""
         if kind not in self._built:
             self._built[kind] = kind(self.capabilities, self)
         return cast(AnyPart, self._built[kind])
 
 
 def find_processes() -> dict[str, str]:
-    """Every process, with its sentence in `carillon --help`: those that subjects share, then their own."""
+    """Every process with its sentence in `carillon --help`: first those that subjects share."""
     own = [getattr(subject, "PROCESSES", {}) for subject in _subjects()]
     return _SHARED_PROCESSES | {name: sentence for processes in own for name, sentence in processes.items()}
 
 
 def find_parts(processes: Collection[str]) -> list[type[Part]]:
-    """The parts that these processes need of all subjects, in the order of the subjects' names."""
+    """The parts of all subjects that these processes need, in the order of the subjects' names."""
     modules = [module for subject in _subjects() for module in _modules(subject, processes)]
     return [
         value
@@ -210,7 +200,7 @@ def _subjects() -> list[ModuleType]:
 
 
 def _modules(subject: ModuleType, processes: Collection[str]) -> list[ModuleType]:
-    """The subject's own module, and of a package those of the processes."""
+    """The subject's own module, and those of the processes in its package."""
     there = [found.name for found in pkgutil.iter_modules(getattr(subject, "__path__", ()))]
     needed = [name for name in (_COMMON, *processes) if name in there]
     return [subject, *(importlib.import_module(f"{subject.__name__}.{name}") for name in needed)]

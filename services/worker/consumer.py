@@ -1,18 +1,18 @@
-"""The one place that takes and acknowledges messages.
+"""The only module that takes and acknowledges messages.
 
-A message is acknowledged when its stage returns. A task that cannot be done is tried again in place for a moment only,
-so that a blip or the election of a leader costs nothing:
+A message is acknowledged when its stage returns. A failed task is tried again in place for a moment, so that a short
+outage or an election costs nothing:
 
-    done ──> acknowledged
-    something is away ──> again in place, for two seconds ──> put off, acknowledged
-    a fault of ours   ──> put off, acknowledged; after the last of its tries given up and dropped
-    cannot be read    ──> dropped
+    done                ──> acknowledged
+    a server is away    ──> again in place, for two seconds ──> put off, acknowledged
+    an internal error   ──> put off, acknowledged; after the last try given up and dropped
+    cannot be read      ──> dropped
 
-Work that is put off waits for an instant of the clock, not in a slot here, which other work may need; there is no other
-timer for work. It is put off in the store. While the store itself is away, nothing can be: then the slot is held and
-the pauses grow, until the message is requeued at the broker. That is this consumer's back-pressure, since without the
-store no other message could be dealt with either. A call is let go: the lease of its occurrence brings it back.
-A consumer that gives work up tells its stage first, so that the work comes to an end too.
+Work that is put off waits for an instant of the clock, not in a slot here, which other work may need; work has no other
+timer. It is put off in the store. While the store itself is away, the slot is held and the pauses grow, until the
+message is requeued at the broker. This is the consumer's back-pressure: without the store it could do no other message
+either. A call is dropped: the lease of its occurrence brings it back. Before the consumer gives work up, it tells the
+stage, so that the work is ended too.
 """
 
 import asyncio
@@ -43,22 +43,21 @@ log = structlog.get_logger(__name__)
 
 
 class Patience(Struct, frozen=True):
-    """How often a stage is tried again for one message, and with which pauses; then the message gets its answer."""
+    """The tries of a stage for one message, and the pauses between them; then the message is answered."""
 
     attempts: int
     backoff: Backoff
 
 
-# Counted from the first failure. The pauses of `AWAY` make some five tries of it if each fails quickly.
+# Counted from the first failure. The pauses of `AWAY` allow about five tries within it if each fails quickly.
 IN_PLACE_SECONDS = 2.0
-# Some four minutes: far less than RabbitMQ's consumer time-out of 30.
+# About four minutes: far less than RabbitMQ's consumer time-out of 30.
 AWAY = Patience(20, Backoff(first_seconds=0.1, cap_seconds=15))
 FAULTS = 3
 
 
 class Consumer:
-    """The consumer of one stage's queue: as many tasks at a time as the stage has in flight, over all of its
-    subscriptions."""
+    """The consumer of one stage's queue: `stage.in_flight` tasks at a time, over all of its subscriptions."""
 
     def __init__(self, broker: Broker, stage: Stage[Any], *, name: str) -> None:
         self._broker = broker
@@ -69,7 +68,8 @@ class Consumer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Take messages until it is time to stop, then finish those in hand; cancelled, these go back to the broker."""
+        """Take messages until `stopping` is set, then finish those in hand; if cancelled, these go back to the
+        broker."""
         outage = Outage("consumer waits for the broker", stopping, AWAY.backoff, queue=self._queue)
         try:
             while not stopping.is_set():
@@ -93,7 +93,7 @@ class Consumer:
                     self._spawn(delivery, stopping)
             finally:
                 ender.cancel()
-            # Told to stop: the answers need the subscription. When that is gone, tasks in hand end by themselves.
+            # The answers need the subscription. If it is gone, tasks in hand end by themselves.
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, delivery: Delivery, stopping: asyncio.Event) -> None:
@@ -124,7 +124,7 @@ class Consumer:
             await answer.give(delivery)
 
     def _read(self, body: bytes) -> Task | None:
-        """The task of a message; `None` for one that nobody can read."""
+        """The task of a message; `None` if it cannot be read."""
         try:
             task: Task = tasks.decode(body, self._stage.task)
         except Poisoned as error:
@@ -151,7 +151,7 @@ class Consumer:
                     await self._give_up(task, failure)
                     return MessageAnswer.DROPPED
                 case _:
-                    # Counted even if it cannot be put off, so that a fault of ours ends the work some day.
+                    # Counted even if it cannot be put off, so that repeated internal errors end the work.
                     task = tasks.next_try(task, fault=True)
                     if await self._put_off(task):
                         return MessageAnswer.PUT_OFF
@@ -173,7 +173,7 @@ class Consumer:
         return None
 
     async def _put_off(self, task: Task) -> bool:
-        """Whether somebody else will bring the work back, so that this message can go."""
+        """Whether the work comes back without this message."""
         try:
             await self._stage.put_off(task)
         except Unavailable as error:
@@ -201,7 +201,7 @@ class MessageAnswer(StrEnum):
     DROPPED = "dropped"
 
     async def give(self, delivery: Delivery) -> None:
-        """Give this answer. Raises `Unavailable`: then the broker delivers the message again."""
+        """After `Unavailable` the broker delivers the message again."""
         match self:
             case MessageAnswer.DONE | MessageAnswer.PUT_OFF | MessageAnswer.DROPPED:
                 await delivery.ack()
@@ -210,8 +210,8 @@ class MessageAnswer(StrEnum):
 
 
 def _is_last(task: Task) -> bool:
-    """Whether a fault of ours ends the work. A task that counts its tries elsewhere has only one here: a call is handed
-    out again by its lease."""
+    """Whether this internal error ends the work. A task that counts its tries elsewhere has only one here: a call is
+    handed out again by its lease."""
     return not isinstance(task, RetriedTask) or task.faults + 1 >= FAULTS
 
 

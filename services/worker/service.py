@@ -1,4 +1,4 @@
-"""The worker as one component: its consumers start when the servers are fit, and stop together."""
+"""The worker as one component: its consumers start when the servers are ready, and stop together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,8 +20,8 @@ _BACKOFF = Backoff(first_seconds=0.2, cap_seconds=5)
 
 
 class Workers(Background):
-    """Consumers that take nothing before `verify` has passed: on servers that lack what `carillon init` makes, or whose
-    promises are not those that exactly-once needs, nothing must be sent."""
+    """Consumers that take nothing before `verify` has passed: nothing must be sent by servers that `carillon init` has
+    not set up, or that lack the guarantees for exactly-once."""
 
     def __init__(
         self, broker: Broker, stages: Sequence[Stage[Any]], *, name: str, verify: Callable[[], Awaitable[None]]
@@ -33,7 +33,7 @@ class Workers(Background):
         self._is_verified = False
 
     async def check(self) -> None:
-        """Raise `Unavailable` before the servers were found fit, for `/readyz`: nothing is taken until then."""
+        """Raise `Unavailable` for `/readyz` until `verify` has passed."""
         if not self._is_verified:
             raise Unavailable("the worker waits until RabbitMQ and Kafka are as `carillon init` makes them")
 

@@ -1,4 +1,4 @@
-"""Stages: what workers do with one kind of task."""
+"""Stages: the work on one kind of task."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,22 +16,22 @@ class Stage(ABC, Generic[AnyTask]):
 
     @abstractmethod
     async def run(self, task: AnyTask) -> None:
-        """Do the task. Raises `Unavailable` and `LaneLost` when it must be done again."""
+        """Do the task. After `Unavailable` or `LaneLost` it is done again."""
 
     async def run_again(self, task: AnyTask) -> None:
-        """Do a task that the broker delivers again: the worker that had it is dead, or has lost its connection."""
+        """Do a task that the broker delivers again: its worker is dead, or has lost its connection."""
         await self.run(task)
 
     @abstractmethod
     async def put_off(self, task: AnyTask) -> None:
-        """See that the work comes back later as this task, which counts the tries. Raises `Unavailable`."""
+        """Let the work come back later as this task, which counts the tries."""
 
     @abstractmethod
     async def give_up(self, task: AnyTask, reason: str) -> None:
-        """End the work that the task stands for: it fails by a fault of ours, whoever tries."""
+        """End the work of this task after repeated internal errors."""
 
     def stop(self) -> None:
-        """Bring long work to an end soon: the process stops."""
+        """End long work soon, because the process stops."""
 
     async def close(self) -> None:
-        """Let go of what the stage holds, when none of its tasks goes on any more."""
+        """Release the resources of the stage, after its last task."""

@@ -12,8 +12,8 @@ _FAILURES = 5
 
 
 async def read_patiently(reader: Reader, wait_seconds: float, *, whose: str, stopping: asyncio.Event) -> list[Chunk]:
-    """The chunks that the reader has, after failures too; nothing once it is time to stop. Raises `Unavailable` where
-    it fails so often that it seems broken."""
+    """Read the next chunks, also after failures; returns nothing once `stopping` is set. Raises `Unavailable` after
+    `_FAILURES` failures in a row, because the reader seems broken then."""
     outage = Outage(f"{whose} waits to read", stopping, _BACKOFF)
     while not stopping.is_set():
         try:

@@ -1,8 +1,7 @@
-"""The database's time, carried by the monotonic clock between two looks at it.
+"""The database's time, carried on by the monotonic clock between two queries.
 
-Wall clocks differ from machine to machine and jump; the database's clock is one. The time that `now` tells is never
-ahead of it: the reply is taken to tell the moment at which it arrived. A look that took long tells little, so the best
-of a few is kept.
+Wall clocks differ between machines and jump; the database has one clock. `now` is never ahead of it, because the reply
+is taken as the time of its arrival. A slow query says little, so the fastest of a few counts.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ class _Look(Struct, frozen=True):
 
 
 class DatabaseTime:
-    """The time of the database. `fresh_seconds` is for how long one look serves."""
+    """The time of the database. One query serves for `fresh_seconds`."""
 
     def __init__(self, store: Store, *, fresh_seconds: float = 5.0) -> None:
         self._store = store
@@ -33,7 +32,7 @@ class DatabaseTime:
         self._lock = asyncio.Lock()
 
     async def now(self) -> datetime:
-        """The time, after a look if the last one is old. Raises `Unavailable`."""
+        """The time, after a query if the last one is old."""
         if self._age() >= self._fresh:
             async with self._lock:
                 if self._age() >= self._fresh:
@@ -41,7 +40,7 @@ class DatabaseTime:
         return self.reckon()
 
     async def measure(self) -> None:
-        """Ask the database what time it is, now. Raises `Unavailable`."""
+        """Ask the database now."""
         looks = [await self._measure_once()]
         while looks[-1].took > _GOOD_SECONDS and len(looks) < _TRIES:
             looks.append(await self._measure_once())
@@ -49,7 +48,7 @@ class DatabaseTime:
         CLOCK_SKEW.set((datetime.now(UTC) - self.reckon()).total_seconds())
 
     def reckon(self) -> datetime:
-        """Reckon the time from the last look, rounded down to the millisecond."""
+        """Reckon the time from the last query, rounded down to the millisecond."""
         assert self._look is not None, "measure first"
         now = self._look.database + timedelta(seconds=_monotonic() - self._look.monotonic)
         return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -1,12 +1,13 @@
 """`carillon import marathon`: apps, users, templates and jobs of a Marathon database, with their ids.
 
-Safe to repeat, and to interrupt. A thing that is here already and equal is left alone. One that was changed there since
-is updated here, unless somebody changed it here too. One that was deleted here does not come back (`verdicts`).
-Deletions there are not followed. Jobs that have ended come as history. A job whose start lies ahead comes only when
-asked for, because both systems would send it; from then on it is Carillon's, whatever becomes of it there. Other jobs
-that have not ended are named, with what to do about them. Their stages (`status`, `events`) are left behind.
+Safe to repeat and to interrupt. An existing equal thing is left alone. A thing that has changed at the source is
+updated, unless it was changed here too. A thing that was deleted here does not come back (`verdicts`). Deletions at the
+source are not followed. Ended jobs become history. A job whose start lies ahead comes only on request, because both
+systems would send it; from then on it belongs to Carillon. Other unfinished jobs are listed with advice. `status` and
+`events` of jobs are not imported.
 
-The source is named on the command line and opened here rather than in `services.connections`: it belongs to no service.
+The command line names the source, which is opened here rather than in `services.connections` because it belongs to no
+service.
 """
 
 from collections.abc import AsyncIterator
@@ -35,11 +36,11 @@ T = TypeVar("T", bound=Identified)
 async def bring(
     source: str, capabilities: Capabilities, *, options: ImportOptions, scheduled: bool = False
 ) -> ImportTally:
-    """Import the Marathon database at this URL; jobs that are `scheduled` there start here.
+    """Import the Marathon database at this URL; with `scheduled`, jobs that wait for their start there will start here.
 
     Raises:
-        Invalid: it cannot be read, or is none.
-        Unavailable: a server is away. Things that were brought until then stay, and the next import goes on from there.
+        Invalid: it cannot be read, or is no Marathon database.
+        Unavailable: a server is away. Things brought before stay, and the next import continues.
     """
     async with open_source(source, capabilities.settings.tls) as marathon:
         if not options.dry_run:

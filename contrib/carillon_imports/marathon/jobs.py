@@ -1,4 +1,4 @@
-"""Jobs as they are brought: history in pages, and those that will start here one by one, checked as POST would."""
+"""Importing jobs: history in pages, and jobs that will start here one by one, checked as by POST."""
 
 from collections.abc import Sequence
 
@@ -40,14 +40,14 @@ class Starts:
         self._look_for_templates = look_for_templates
 
     async def check(self, job: Job) -> None:
-        """Raise `Refused` where POST would refuse the job. Raises `Unavailable` without the push database."""
+        """Raise `Refused` if POST would refuse the job."""
         job_body.check(_body(job), now=self._now_ns)
         if self._look_for_templates:
             await find_templates(self._store, job.app_id, job.template_names, in_english=True)
         await self._audience.check(table_name(job.app_name, job.service), job.filters)
 
     async def start(self, job: Job) -> bool:
-        """Store the job and its occurrence; `False` when its id is taken."""
+        """Store the job and its occurrence; `False` if its id is taken."""
         try:
             await self._flow.start(replace(job, incarnation=fresh_incarnation()))
         except Conflict:
@@ -56,7 +56,7 @@ class Starts:
 
 
 class JobsKind:
-    """How jobs are brought."""
+    """Imports jobs."""
 
     name = "jobs"
 
@@ -78,7 +78,7 @@ class JobsKind:
         return read_job(row, self._names.of(row.app_id), now_ns=self._now_ns, scheduled=self._scheduled)
 
     def digest(self, value: Job) -> str:
-        """Feedback is counted here as it is there, and an app with a new name changes no job that has ended."""
+        """Feedback is counted on both sides, and a new name of an app changes no ended job."""
         return digest(value, without=("feedbacks", "changed_at", "app_name"))
 
     def note(self, value: Job) -> str:
@@ -116,11 +116,11 @@ class JobsKind:
         return await self._closed.replace(there)
 
     def remember(self, present: object) -> None:
-        """Does nothing: no later kind refers to jobs."""
+        """Nothing: no later kind refers to jobs."""
 
 
 def _body(job: Job) -> job_body.JobBody:
-    """The job as a request would have asked for it."""
+    """The job as the body of a request."""
     return job_body.JobBody(
         id=job.id,
         service=job.service,

@@ -1,4 +1,4 @@
-"""Apps, users and templates: how each is read from its row, found here, and written."""
+"""Importing apps, users and templates: each is read from its row, found here, and written."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,36 +14,35 @@ from shared.store import Store
 
 
 class Names:
-    """The apps that are here, or would be: what belongs to another one cannot come."""
+    """The apps that exist here, or would after a dry run: things of other apps cannot be imported."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._holders: dict[str, str] = {}
 
     def add(self, app: App) -> None:
-        """Remember this app."""
         self._holders.setdefault(name_key(app.name), app.id)
         if not app.deleting:
             self._names[app.id] = app.name
 
     def holders(self) -> dict[str, str]:
-        """The ids of these apps by their names in lower case."""
+        """The ids of these apps by lower-case name."""
         return dict(self._holders)
 
     def of(self, app_id: str) -> str:
-        """The app's name. Raises `Conflict` for one that is not here."""
+        """The app's name. Raises `Conflict` if it does not exist here."""
         name = self._names.get(app_id)
         if name is None:
             raise Conflict("its app was not brought, or was deleted here", field="appId", value=app_id)
         return name
 
     def name_of(self, app_id: str) -> str:
-        """The app's name for people, or else its id."""
+        """The app's name, or else its id."""
         return self._names.get(app_id, app_id)
 
 
 class AppsKind(PlainKind[AppRow, App]):
-    """How apps are brought."""
+    """Imports apps."""
 
     name = "apps"
 
@@ -84,7 +83,7 @@ class AppsKind(PlainKind[AppRow, App]):
 
 
 class UsersKind(PlainKind[UserRow, User]):
-    """How users are brought."""
+    """Imports users."""
 
     name = "users"
 
@@ -111,11 +110,11 @@ class UsersKind(PlainKind[UserRow, User]):
         return await self._users.replace(here, there)
 
     def remember(self, present: object) -> None:
-        """Does nothing: no later kind refers to users."""
+        """Nothing: no later kind refers to users."""
 
 
 class TemplatesKind(PlainKind[TemplateRow, Template]):
-    """How templates are brought."""
+    """Imports templates."""
 
     name = "templates"
 
@@ -146,4 +145,4 @@ class TemplatesKind(PlainKind[TemplateRow, Template]):
         return await self._templates.replace(here, there)
 
     def remember(self, present: object) -> None:
-        """Does nothing: a job that starts later looks its templates up itself."""
+        """Nothing: a job that starts later looks up its templates itself."""

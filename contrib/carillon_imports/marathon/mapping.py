@@ -1,4 +1,4 @@
-"""Marathon's apps, users and templates as things of ours, and which of them break a rule of ours. Pure."""
+"""Marathon's apps, users and templates as Carillon's, checked by Carillon's rules. Pure."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError)
 
 
 def read_app(row: AppRow) -> App:
-    """The app. Raises `Invalid` where its name or bundle id breaks its rule."""
+    """The app. Raises `Invalid` if its name or bundle id breaks a rule."""
     check_app(row.name, row.bundle_id)
     return App(
         id=row.id,
@@ -27,7 +27,7 @@ def read_app(row: AppRow) -> App:
 
 
 def read_user(row: UserRow) -> User:
-    """The user. Raises `Invalid` for what is no address."""
+    """The user. Raises `Invalid` if the address is malformed."""
     check_email(row.email)
     return User(
         id=row.id,
@@ -41,8 +41,8 @@ def read_user(row: UserRow) -> User:
 
 
 def read_template(row: TemplateRow) -> Template:
-    """The template, with tags of any name: its jobs fill them. Raises `Invalid` for any other that the API would
-    refuse."""
+    """The template, with tags of any name, which its jobs fill. Raises `Invalid` if the API would refuse it for another
+    reason."""
     body, defaults = read_json("body", row.body), read_json("defaults", row.defaults)
     check_template(name=row.name, locale=row.locale, body=body, defaults=defaults, lenient=True)
     return Template(
@@ -59,11 +59,8 @@ def read_template(row: TemplateRow) -> Template:
 
 
 def read_json(field: str, text: str | None) -> dict[str, Any]:
-    """A field that holds a JSON object; `None` stands for one that was too large to be read.
-
-    Raises:
-        Invalid: the text was too large, or holds no object.
-    """
+    """A field with a JSON object; `None` means that it was too large to be read. Raises `Invalid` for this, or if it is
+    no object."""
     if text is None:
         raise Invalid(f"its JSON makes over {MAX_JSON_BYTES:,} bytes", field=field)
     try:

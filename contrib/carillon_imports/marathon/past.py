@@ -1,7 +1,7 @@
-"""Marathon's jobs as jobs of ours: ended ones are history, and those whose start lies ahead will start. Pure.
+"""Marathon's jobs as Carillon's: ended ones become history, and those whose start lies ahead will start. Pure.
 
-Marathon's status alone does not tell which is which: it is empty while a job waits or runs and when it is completed, a
-completed job can be paused, and one that expired is never completed.
+Marathon's status alone does not distinguish them: it is empty while a job waits or runs and after it has completed, a
+completed job can be paused, and an expired one is never completed.
 """
 
 from enum import Enum
@@ -22,7 +22,8 @@ _MARATHON = frozenset({"", "paused", "stopped", "circuitbreak"})
 
 
 class PastStanding(Enum):
-    """A job's standing there. The last four have not ended; the text says why such a job does not come as history."""
+    """The standing of a job at Marathon. The last four have not ended; the text is the reason against importing such a
+    job as history."""
 
     COMPLETED = "completed"
     STOPPED = "stopped"
@@ -53,11 +54,11 @@ def past_standing(row: JobRow, now_ns: int) -> PastStanding:
 
 
 def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job:
-    """The job: closed, or waiting for its start where `scheduled` ones are wanted.
+    """The job: closed, or with `scheduled` waiting for its start.
 
     Raises:
-        Conflict: it has not ended; the reason says what can be done.
-        Invalid: a field cannot be kept here.
+        Conflict: it has not ended; the reason contains advice.
+        Invalid: a field cannot be stored here.
     """
     stands = past_standing(row, now_ns)
     match stands:
@@ -76,8 +77,7 @@ def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job
 
 
 def _past(row: JobRow, app_name: str, status: JobStatus, *, failure: str = "") -> Job:
-    """A job that has ended. Marathon does not tell what was sent from what was held out or failed, so all that is done
-    counts as sent."""
+    """An ended job. Marathon does not distinguish sent from held out or failed, so everything done counts as sent."""
     totals = Totals(
         batches=row.total_batches,
         settled=row.completed_batches,
@@ -144,7 +144,7 @@ def _filters(row: JobRow) -> dict[str, str]:
 
 
 def _feedbacks(row: JobRow) -> dict[str, int]:
-    """The counts by outcome, within the limits of those that are counted here: so many, with names so long."""
+    """The counts by outcome, within the limits for the number of outcomes and the length of their names."""
     counts: dict[str, int] = {}
     for outcome, count in _checked_json("feedbacks", row.feedbacks).items():
         if isinstance(count, bool) or not isinstance(count, int):

@@ -1,8 +1,8 @@
-"""`carillon import routemaster`: the tokens, the topics' owners and the subscriptions of a Routemaster, by its API.
+"""`carillon import routemaster`: tokens, owners of topics and subscriptions of a Routemaster, by its API.
 
-Safe to repeat, and to interrupt, as every import is (`importing.verdicts`). Three lists are read from end to end before
-anything is written. Each token comes as it is, so a client needs no other setting than its `url`. A topic that nobody
-publishes on comes with its subscribers. Events that wait there, counts and health stay behind.
+Safe to repeat and to interrupt, as every import (`verdicts`). Three lists are read completely before anything is
+written. Tokens stay the same, so a client only needs a new `url`. A topic without a publisher comes with its
+subscribers. Waiting events, counts and health are not imported.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -34,8 +34,8 @@ async def bring(url: str, root_key: str, capabilities: Capabilities, *, options:
     """Import the Routemaster at this URL, whose root has this key.
 
     Raises:
-        Invalid: it cannot be read, or is none.
-        Unavailable: a server is away. Things that were brought until then stay, and the next import goes on from there.
+        Invalid: it cannot be read, or is no Routemaster.
+        Unavailable: a server is away. Things brought before stay, and the next import continues.
     """
     async with open_routemaster(url, root_key, capabilities.settings.tls) as routemaster:
         old = await routemaster.read()

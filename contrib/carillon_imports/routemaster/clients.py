@@ -1,4 +1,4 @@
-"""Tokens as they are brought, and whose is what belongs to them."""
+"""Importing tokens, and finding the owners of topics and subscriptions by them."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ MADE_BY = "carillon import"
 
 
 class ImportedToken(Struct, frozen=True):
-    """A token. `id` is the digest of its secret, `namespace` what owns its topics and its subscription."""
+    """A token. `id` is the digest of its secret; its `namespace` owns its topics and its subscription."""
 
     id: str
     name: str
@@ -26,33 +26,32 @@ class ImportedToken(Struct, frozen=True):
 
 
 class Clients:
-    """The clients that are here, or would be after a dry run: what belongs to another one cannot come."""
+    """The clients that exist here, or would after a dry run: things of other clients cannot be imported."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, ImportedToken] = {}
 
     def add(self, token: ImportedToken) -> None:
-        """Remember this one, unless it is known."""
         self._tokens.setdefault(token.id, token)
 
     def namespace_of(self, token: str) -> str:
-        """The namespace of the token with this digest. Raises `Conflict` for one that is not here."""
+        """The namespace of the token with this digest. Raises `Conflict` if it does not exist here."""
         if (found := self._tokens.get(token)) is None:
             raise Conflict("its token is gone there, was not brought, or was deleted here")
         return found.namespace
 
     def find_namespaces(self, tokens: Iterable[str]) -> dict[str, str]:
-        """The namespaces of those that are here, by the digests of their tokens."""
+        """The namespaces of existing tokens, by their digests."""
         return {each: self._tokens[each].namespace for each in tokens if each in self._tokens}
 
     def name_of(self, token: str) -> str:
-        """The name of the client of this token, for people."""
+        """The display name of this token's client."""
         found = self._tokens.get(token)
         return "(nobody's)" if found is None else found.name
 
 
 class TokensKind(PlainKind[TokenRow, ImportedToken]):
-    """How tokens are brought."""
+    """Imports tokens."""
 
     name = "tokens"
     left_out = ("namespace",)
@@ -66,7 +65,7 @@ class TokensKind(PlainKind[TokenRow, ImportedToken]):
         return row.name
 
     def shown_id(self, row: TokenRow) -> str:
-        """Its place in the list: neither a secret nor the digest of what may be a word belongs into a report."""
+        """Its place in the list: a report must contain neither a secret nor the digest of a possible word."""
         return f"#{row.place}"
 
     def read(self, row: TokenRow) -> ImportedToken:

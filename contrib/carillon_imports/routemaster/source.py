@@ -1,4 +1,4 @@
-"""A Routemaster that runs, as its published API shows it to its root: three lists.
+"""A running Routemaster, as its published API shows it to its root: three lists.
 
 Nothing is judged here. Older versions leave some fields out, and answer JSON with any content type.
 """
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 class TokenRow(Struct, frozen=True):
-    """A client's token. `id` is the digest by which it is known here; `place` is its place in the list, from 1."""
+    """A client's token. `id` is its digest here; `place` is its place in the list, from 1."""
 
     id: str
     place: int
@@ -35,26 +35,26 @@ class TokenRow(Struct, frozen=True):
     secret: str
 
     def __repr__(self) -> str:
-        """Not the secret."""
+        """Without the secret."""
         return f"TokenRow({self.place})"
 
 
 class TopicRow(Struct, frozen=True):
-    """A topic that somebody publishes on. `id` is its name, `publisher` the digest of a token."""
+    """A topic with a publisher. `id` is its name, `publisher` the digest of a token."""
 
     id: str
     publisher: str
 
 
 class SubscriberRow(Struct, frozen=True):
-    """A client's subscription. `id` is the digest of its token; `shown` is what the list tells of it."""
+    """A client's subscription. `id` is the digest of its token; `shown` is its item of the list."""
 
     id: str
     place: int
     shown: dict[str, Any]
 
     def __repr__(self) -> str:
-        """No callback and no uuid."""
+        """Without callback and uuid."""
         return f"SubscriberRow({self.place})"
 
 
@@ -77,14 +77,13 @@ class _ShownTopic(Struct):
 
 
 class Routemaster:
-    """One Routemaster. Raises `Invalid` where it answers what none does, and `Unavailable` where it does not answer."""
+    """One Routemaster. Raises `Invalid` for answers that no Routemaster gives, and `Unavailable` without an answer."""
 
     def __init__(self, http: httpx.AsyncClient, root: httpx.BasicAuth) -> None:
         self._http = http
         self._root = root
 
     async def read(self) -> OldBus:
-        """All that can be brought."""
         await self._check_kind()
         tokens = await self._list("/api_tokens", list[_ShownToken])
         topics = await self._list("/topics", list[_ShownTopic])
@@ -124,11 +123,8 @@ class Routemaster:
 
 @asynccontextmanager
 async def open_routemaster(url: str, root_key: str, tls: TlsSettings = NO_FILES) -> AsyncIterator[Routemaster]:
-    """The Routemaster at this URL, until the end of the block. `tls` has whom to trust.
-
-    Raises:
-        Invalid: the URL cannot be read, or would carry the key in clear over a network.
-    """
+    """The Routemaster at this URL, until the end of the block. `tls` contains the trusted certificates. Raises
+    `Invalid` if the URL cannot be read, or would send the key unencrypted over a network."""
     _check_url(url)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line for each request
     async with httpx.AsyncClient(

@@ -1,4 +1,4 @@
-"""Subscriptions as they are brought, held to the rules that hold for their clients' own requests."""
+"""Importing subscriptions by the rules for their clients' own requests."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +26,7 @@ _NO_UUID = ImportVerdict(Fate.BROUGHT, "has no uuid there: a receiver that asks 
 
 
 class _Shown(Struct):
-    """The fields that Routemaster shows of a subscription; those that an older one leaves out have their default."""
+    """The fields of a subscription in Routemaster's list; older versions leave some out."""
 
     callback: str
     topics: list[str]
@@ -48,7 +48,7 @@ class ImportedSubscription(Struct, frozen=True):
 
 
 class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
-    """How subscriptions are brought."""
+    """Imports subscriptions."""
 
     name = "subscribers"
     left_out = ("namespace",)
@@ -63,7 +63,7 @@ class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
         return self._clients.name_of(row.id)
 
     def shown_id(self, row: SubscriberRow) -> str:
-        """Its place in the list, as a token is shown."""
+        """Its place in the list, as for tokens."""
         return f"#{row.place}"
 
     def read(self, row: SubscriberRow) -> ImportedSubscription:
@@ -110,7 +110,7 @@ class SubscribersKind(PlainKind[SubscriberRow, ImportedSubscription]):
         return True
 
     def remember(self, present: object) -> None:
-        """Does nothing: nothing belongs to a subscription."""
+        """Nothing: no later kind refers to subscriptions."""
 
     def _read_wish(self, namespace: str, shown: _Shown) -> SubscriptionWish:
         return read_published_wish(

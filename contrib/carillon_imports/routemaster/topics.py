@@ -1,4 +1,4 @@
-"""Owners of topics as they are brought. A topic that is nobody's here counts as missing."""
+"""Importing owners of topics. A topic without an owner here counts as missing."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class TopicOwner(Struct, frozen=True):
 
 
 class TopicsKind(PlainKind[TopicRow, TopicOwner]):
-    """How topics are brought. A namespace owns `most` of them."""
+    """Imports topics. A namespace owns at most `most` of them."""
 
     name = "topics"
 
@@ -37,7 +37,7 @@ class TopicsKind(PlainKind[TopicRow, TopicOwner]):
         return row.id
 
     def shown_id(self, row: TopicRow) -> str:
-        """Whose it is, since the label is its name."""
+        """Its owner, because the label is its name."""
         return f"of {self._clients.name_of(row.publisher)}"
 
     def read(self, row: TopicRow) -> TopicOwner:
@@ -71,10 +71,10 @@ class TopicsKind(PlainKind[TopicRow, TopicOwner]):
         return await self._store.bus_topics.replace(stands, replace(stands, owner=there.owner), now=now)
 
     def remember(self, present: object) -> None:
-        """Does nothing: subscriptions name topics whether anybody owns them or not."""
+        """Nothing: subscriptions name topics with or without an owner."""
 
     async def _is_full(self, topic: TopicOwner) -> bool:
-        """Whether the owner has as many as it may, once those that came before this one are here."""
+        """Whether the owner has its most topics, including the earlier ones of this import."""
         if topic.owner not in self._room:
             self._room[topic.owner] = self._most - await self._store.bus_topics.count_owned(topic.owner)
         self._room[topic.owner] -= 1

@@ -84,7 +84,7 @@ async def app_of(store: Store, app_id: str) -> App:
 
 
 def _check_own_name(app: App, name: str) -> None:
-    """Raise `Forbidden` for another name than the app's: the name alone says whose devices its jobs reach."""
+    """Raise `Forbidden` if the name changes, because the name alone decides whose devices the app's jobs reach."""
     if name_key(name) != name_key(app.name):
         raise Forbidden("only admins change an app's name", field="name", value=name)
 

@@ -197,7 +197,7 @@ class TokensResource(Resource):
         return token
 
     def _read_expiry(self, text: str | None) -> datetime | None:
-        """The moment that is meant. Raises `Invalid` for one that is past."""
+        """Raises `Invalid` for a past moment."""
         if not text:
             return None
         expires_at = read_instant(text, field="expiresAt")
@@ -217,7 +217,6 @@ def fresh_bus_secret(name: str) -> str:
 
 
 def _another_secret(token: Token) -> tuple[str, str]:
-    """A secret of the token's kind, and its digest."""
     if token.scope is TokenScope.BUS:
         secret = fresh_bus_secret(token.name)
         return secret, bus_digest(secret)

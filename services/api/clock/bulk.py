@@ -91,14 +91,14 @@ class BulkResource(Resource):
         return body.answer(answers)
 
     async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkItemView]:
-        """As `_answers`; what an earlier request with the key has made is not made anew."""
+        """As `_answers`, but items that an earlier request with the key has made are not made again."""
         first = await self._store.idempotency.claim(used)
         answers = [answer async for answer in self._answers(items, maker, _bits(first))]
         await self._add_made(used, first, sum(1 << answer.index for answer in answers if answer.error is None))
         return answers
 
     async def _add_made(self, used: Idempotency, known: FirstUse | None, made: int) -> None:
-        """Keep these bits beside those that equal requests have kept meanwhile."""
+        """Add these bits to those that equal requests have stored meanwhile."""
         while known is not None and made & ~_bits(known):
             kept = f"{_bits(known) | made:x}"
             if await self._store.idempotency.replace_made(used.key, kept, before=known.made):
@@ -106,7 +106,7 @@ class BulkResource(Resource):
             known = await self._store.idempotency.recall(used)
 
     async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkItemView]:
-        """An answer for each item; a bit of `before` tells that the item at its place was made before."""
+        """An answer for each item; a bit of `before` means that the item at its place was made before."""
         start, turns = 0, Turns()
         while start < len(items):
             read = await self._read_chunk(items[start : start + CHUNK_ITEMS], maker, turns)
@@ -116,7 +116,7 @@ class BulkResource(Resource):
             start += len(read)
 
     async def _read_chunk(self, items: Sequence[bytes], maker: Caller, turns: Turns) -> list[Wanted | Invalid]:
-        """So many of the first items as go in at once, bounded by their bytes and the number of their instants."""
+        """The first items, bounded by their bytes and the number of their instants."""
         chunk: list[Wanted | Invalid] = []
         instants = size = 0
         for item in items:
@@ -138,7 +138,7 @@ class BulkResource(Resource):
         return Wanted(maker.namespace, key, definition, maker.token_id)
 
     async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
-        """An answer for each; `None` for what was made before."""
+        """An answer for each item; `None` if it was made before."""
         wanted = {n: each for n, each in enumerate(chunk) if isinstance(each, Wanted) and not before >> n & 1}
         refused = await self._limits.judge(list(wanted.values())) if wanted else {}
         allowed = {n: each for n, each in wanted.items() if each.id not in refused}
@@ -149,7 +149,7 @@ class BulkResource(Resource):
 
 
 def _bits(first: FirstUse) -> int:
-    """The items that were made with a key, a bit each."""
+    """The items that were made with a key, one bit each."""
     return int(first.made or "0", 16)
 
 
@@ -162,7 +162,7 @@ def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Re
 
 
 def _key_of(item: bytes) -> str | None:
-    """The key of an item that has a mistake, so that its sender knows which one it was."""
+    """The key of an item with a mistake, so that its sender can identify it."""
     try:
         key = decode_body(item, _key_decoder).key
     except Invalid:

@@ -200,8 +200,7 @@ def _kafka(data: KafkaData, targets: Targets) -> KafkaCallback:
 
 
 def _payload(raw: Raw) -> str:
-    """The text as it came. The decoder has checked that it is JSON, and that all of the body is UTF-8; our client can
-    make values of it."""
+    """The text as it came. The decoder has checked that it is JSON and that the body is UTF-8."""
     text = bytes(raw)
     if len(text) > PAYLOAD_BYTES:
         raise Invalid(f"a payload has at most {PAYLOAD_BYTES // 1024} KiB", field=_PAYLOAD)

@@ -78,7 +78,7 @@ class ScheduleLimits:
         return Conflict(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
 
     async def _count(self, namespace: str, more: int) -> _Count:
-        """The count, looked at again if it is old, or if it is not fresh and there seems to be no room."""
+        """The count, read again if it is old, or if it is not fresh and there seems to be no room."""
         count = self._counts[namespace] = self._counts.get(namespace) or _Count()
         full = count.counted + count.added + more > self._pending
         fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)

@@ -235,12 +235,12 @@ class SchedulesResource(Resource):
         return wire.answer(FiredView(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
 
     async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
-        """Use the key: when the first request with it came, and which generation it fired."""
+        """Use the key: the time of the first request with it, and the generation that it fired."""
         now = await self._flow.now()
         return await self._store.idempotency.claim(used, at=now, made=schedule.generation)
 
     async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
-        """Use the key. It stays free where nothing is made."""
+        """Use the key, unless nothing is made."""
         if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
             return await self._store.idempotency.claim(used)
         return await self._store.idempotency.recall(used)
@@ -308,6 +308,6 @@ def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
 
 
 def _encode_made(schedule: Schedule) -> str:
-    """The text of the `Made` that is remembered of a schedule."""
+    """The text of the stored `Made` of a schedule."""
     made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
     return msgspec.json.encode(made).decode()

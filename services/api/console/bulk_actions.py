@@ -143,12 +143,11 @@ class BulkActionsResource(Resource):
         )
 
     async def _find_earlier(self, used: Idempotency) -> BulkAction | None:
-        """The bulk action that the first request with this key has made."""
+        """The bulk action of the first request with this key."""
         first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.bulk_actions.get(first.made)
 
     async def _find(self, caller: Caller, action_id: str) -> BulkAction:
-        """The action, if the caller may see it. Raises `NotFound`."""
         action = await self._store.bulk_actions.get(read_uuid(action_id, field="actionId"))
         if action is None or not _is_shown(caller, action):
             raise NotFound("there is no bulk action with this id", field="actionId", value=action_id)
@@ -165,17 +164,17 @@ def _is_maker(caller: Caller, action: BulkAction) -> bool:
 
 
 def _sees_all(caller: Caller, action: BulkAction) -> bool:
-    """Whether the caller is shown all of it: an operator over what it is about, by the rights of this moment."""
+    """Whether the caller sees all of it: an operator over its subject, by present rights."""
     held = role_over(caller, action.act, action.filter)
     return held is not None and held.covers(Role.OPERATOR)
 
 
 def _read_filter(body: BulkActionBody, caller: Caller) -> BulkFilter:
-    """The filter, with the caller's own namespace where none is named.
+    """The filter, with the caller's own namespace if it names none.
 
     Raises:
-        Invalid: it names nothing, or what these things do not have.
-        Forbidden: the caller may not act on all that it may match.
+        Invalid: it names nothing, or a field that these things lack.
+        Forbidden: the caller may not act on everything that it may match.
     """
     filter = filter_of(body.filter)
     check_filter(body.act, filter)

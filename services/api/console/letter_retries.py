@@ -93,8 +93,8 @@ class LetterRetriesResource(Resource):
             place = place_of(letters[-1])
 
     async def _retry_later(self, filter: BulkFilter, caller: Caller, reason: str) -> BulkAction:
-        """The bulk action. A caller that asks again, as clients do whose answer was lost, gets the one that is
-        underway, unless something has died since it was made."""
+        """The bulk action. A caller that repeats the request, as clients do after a lost answer, gets the one that is
+        underway, unless another letter has died since."""
         act = BulkAct.RETRY_LETTERS
         underway = await self._drafts.find_underway(act, filter, caller)
         if underway is not None and not await self._has_died(filter, since=underway.created_at):

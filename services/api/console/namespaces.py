@@ -66,7 +66,7 @@ class NamespacesResource(Resource):
 
 
 def _page_of(caller: Caller, after: str, limit: int) -> Page[str]:
-    """The namespaces that the caller's roles name, and the caller's own, behind this one."""
+    """The caller's own namespace and those of its roles, after `after`."""
     names = sorted({caller.namespace} | caller.namespaces_with_role)
     behind = names[bisect_right(names, after) :]
     page = Page(behind[:limit])

@@ -81,12 +81,11 @@ class Acts:
         self.demands_reasons = settings.reasons == "required"
 
     async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
-        """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails. `masks` hide parts of the path and the query in the record.
+        """Write the begin of an act; `None` if the act has no record. If this fails, the act must not be done. `masks`
+        hide parts of the path and the query in the record.
 
         Raises:
-            Invalid: its reason is too long, or the deployment demands one.
-            Unavailable: the store is away.
+            Invalid: the reason is too long, or missing although the deployment demands one.
         """
         caller = caller_of(connection)
         if self._leaves_out(act, caller, connection):
@@ -118,7 +117,7 @@ class Acts:
         return record
 
     def _leaves_out(self, act: str, caller: Caller, connection: Connection) -> bool:
-        """Whether it is one of the acts of services on what is their own that are too many to be written down."""
+        """Whether a service acts on its own things in a way that is too frequent for the audit."""
         if self._of_services or is_written_of_services(act) or not caller.is_service:
             return False
         return _namespace(caller, connection) == caller.namespace
@@ -126,7 +125,7 @@ class Acts:
     async def end(
         self, record: AuditRecord, status: int, made: str = "", name: str = "", change: Change = ({}, {})
     ) -> None:
-        """Write down how it ended, and what it changed. Its end stays unknown where that cannot be."""
+        """Write the end of an act and its changes. If that fails, the end stays unknown."""
         outcome = outcome_of(status)
         log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
@@ -154,13 +153,13 @@ def remember_request(connection: Connection) -> None:
 
 
 def note_change(before: object, after: object) -> None:
-    """Note for the audit what this request changes: the view of a thing as it was and as it is, `None` where there was,
-    or is, no such thing. Secrets stand in neither."""
+    """Note for the audit the view of a thing before and after this request; `None` if it does not exist then. Views
+    contain no secrets."""
     _connection.get().scope["state"][_CHANGE] = (_fields(before), _fields(after))
 
 
 def note_name(kind: str, name: str) -> None:
-    """Note for the audit what people call the thing of this kind that this request is about."""
+    """Note for the audit the display name of this request's thing of this kind."""
     _connection.get().scope["state"].setdefault(_NAMES, {})[kind] = name[:ID_CHARACTERS]
 
 
@@ -170,13 +169,13 @@ def _fields(view: object) -> Fields:
 
 
 def current_record() -> str:
-    """The id of the record of what this task does; `""` where it is not written down."""
+    """The id of this task's audit record; `""` if it has none."""
     return _record.get()
 
 
 def record_act(act: str, method: Method, *, may_be_dry: bool, masks: Masks) -> Method:
-    """The same method of a route, whose act is written down around it. One that `may_be_dry` does nothing when asked
-    so: then there is nothing to be written down."""
+    """The method of a route with an audit record of its act. With `may_be_dry`, a dry run does nothing and has no
+    record."""
 
     @wraps(method)
     async def answer(*args: Any, **kwargs: Any) -> Response[Any]:
@@ -207,8 +206,8 @@ def _actor(caller: Caller, connection: Connection) -> Actor:
 
 
 def _read_target(act: str, caller: Caller, connection: Connection, masks: Masks) -> ActedOn:
-    """The thing that the request names: the app where the act is on the app, else the first beside it. A thing that is
-    not made yet has no id."""
+    """The thing that the request names: the app if the act is on the app, else the first thing beside it. A thing that
+    is not made yet has no id."""
     path = {name: str(value) for name, value in connection.path_params.items()}
     given = path | {name: paging.first(connection, name) for name in masks if name not in path}
     shown = {name: masks[name](value) if name in masks else value for name, value in given.items()}
@@ -223,7 +222,7 @@ def _read_target(act: str, caller: Caller, connection: Connection, masks: Masks)
 
 
 def _canonical(name: str, value: str) -> str:
-    """The value as the handler takes it: an id has several spellings. A text that is no id stays as it was typed."""
+    """The value as the handler takes it: an id has several spellings. Other text stays as typed."""
     if not name.endswith("_id"):
         return value[:ID_CHARACTERS]
     try:
@@ -239,7 +238,7 @@ def _namespace(caller: Caller, connection: Connection) -> str:
 
 
 def reason_of(connection: Connection) -> str:
-    """The reason that the caller gives."""
+    """The caller's reason."""
     reason = header_text(connection.headers.get(REASON_HEADER, "")).strip()
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)
@@ -247,7 +246,7 @@ def reason_of(connection: Connection) -> str:
 
 
 def _name_of(record: AuditRecord, connection: Connection) -> str:
-    """The thing's name for people, as far as its route came to know that."""
+    """The display name of the thing, if its route knows it."""
     state = connection.scope["state"]
     before, after = state.get(_CHANGE, ({}, {}))
     known = {**before, **after}
@@ -255,7 +254,7 @@ def _name_of(record: AuditRecord, connection: Connection) -> str:
 
 
 def _id_of(response: Response[Any]) -> str:
-    """The id or the key of what was made, as the answer tells it; none of several."""
+    """The id or key of the new thing in the answer; `""` for several."""
     try:
         made = _made.decode(response.content or b"{}")
         return made.id or made.key

@@ -54,6 +54,6 @@ class Bodies:
 
 
 def _declared_bytes(scope: Scope) -> int:
-    """The length that the head tells; 0 for a body in chunks."""
+    """The declared length; 0 for a body in chunks."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     return int(declared) if declared.isdigit() else 0

@@ -38,7 +38,7 @@ class ItemError(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: Refused) -> Self:
-        """The part of this error that a caller is told."""
+        """The part of this error that is shown to callers."""
         return cls(error.reason, error.field)
 
 
@@ -49,7 +49,7 @@ class ItemsBody(Struct, frozen=True):
     in_lines: bool
 
     def answer(self, answers: Sequence[Struct], status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
-        """These answers, in the form in which the items came."""
+        """These answers, in the form of the items."""
         if not self.in_lines:
             return wire.answer(answers, status)
         lines = msgspec.json.Encoder().encode_lines(answers)
@@ -57,7 +57,7 @@ class ItemsBody(Struct, frozen=True):
 
 
 def read_items(request: Request[Any, Any, Any], content: bytes, *, most: int) -> ItemsBody:
-    """The items of a body. Raises `Invalid` where there are none, or more than `most`."""
+    """The items of a body. Raises `Invalid` if there are none, or more than `most`."""
     content = content.removeprefix(BOM_UTF8)
     in_lines = _is_ndjson(request, content)
     items = _lines(content, most + 1) if in_lines else _elements(content, most + 1)
@@ -67,7 +67,7 @@ def read_items(request: Request[Any, Any, Any], content: bytes, *, most: int) ->
 
 
 def read_lone_item(request: Request[Any, Any, Any], content: bytes) -> bytes | None:
-    """The one item that the body is, where it is an object and not said to be lines; else `None`."""
+    """The body as the only item if it is an object and not declared as lines; else `None`."""
     content = content.removeprefix(BOM_UTF8)
     if _kind(request) in _NDJSON_TYPES or content.lstrip()[:1] != b"{":
         return None
@@ -78,19 +78,19 @@ def read_lone_item(request: Request[Any, Any, Any], content: bytes) -> bytes | N
 
 
 def check_size(item: bytes) -> None:
-    """Raise `Invalid` unless an item may be read in one go."""
+    """Raise `Invalid` for an item that is too large to be read at once."""
     if len(item) > ITEM_BYTES:
         raise Invalid(f"one of several takes {ITEM_BYTES:,} bytes at most")
 
 
 def without_frames(error: R) -> R:
-    """The error, to be kept until all items are read: its frames would keep what was read of this one."""
+    """The error without its frames, which would keep the item in memory until all items are read."""
     error.__context__ = None
     return error.with_traceback(None)
 
 
 def status_of(error: Refused) -> HTTPStatus:
-    """The status that an item would have been answered with on its own."""
+    """The status of the answer to a single item with this error."""
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
@@ -99,25 +99,24 @@ def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
 
 
 def _kind(request: Request[Any, Any, Any]) -> str:
-    """The media type that the request tells."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _lines(content: bytes, most: int) -> list[bytes]:
-    """The first so many lines that are not empty. The others are not looked at: millions of them fit into a body."""
+    """The first `most` non-empty lines. The others are not read, because a body may have millions."""
     lines = islice(filter(bytes.strip, BytesIO(content)), most)
     return [line.removesuffix(b"\n") for line in lines]
 
 
 def _elements(content: bytes, most: int) -> list[bytes]:
-    """The first so many elements of an array."""
+    """The first `most` elements of an array."""
     elements = astuple(decode_body(content, _decode_elements(most), is_checked_later=True))
     return [bytes(element) for element in elements if element is not None]
 
 
 @lru_cache
 def _decode_elements(most: int) -> msgspec.json.Decoder[Struct]:
-    """A decoder of arrays that skips what follows the first so many elements: it makes no objects of it, of which
-    millions fit into a body."""
+    """A decoder of arrays that skips all elements after the first `most` without making objects, because a body may
+    have millions."""
     fields = [(f"element_{number}", Raw, None) for number in range(most)]
     return msgspec.json.Decoder(defstruct("Elements", fields, array_like=True))

@@ -11,17 +11,17 @@ _FOLDED = fold_name(DRY_RUN_NAME)
 
 
 def is_dry_run(connection: Connection) -> bool:
-    """Whether the request asks for figures alone. Raises `Invalid` for another value than true or false."""
+    """Whether the request asks only for figures. Raises `Invalid` for a value other than true or false."""
     return paging.read_flag(connection, DRY_RUN_NAME)
 
 
 def means_dry_run(name: str) -> bool:
-    """Whether a name is `dryRun`, however it is written: `dry_run`, `dryrun`, `Dry-Run`."""
+    """Whether a name is `dryRun` in any spelling: `dry_run`, `dryrun`, `Dry-Run`."""
     return fold_name(name) == _FOLDED
 
 
 def contains_dry_run(content: bytes) -> bool:
-    """Whether a body that no route reads has such a name in it."""
+    """Whether a body that no route reads contains such a name."""
     return _FOLDED.encode() in content.replace(b"_", b"").replace(b"-", b"").lower()
 
 

@@ -102,7 +102,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem document that tells a caller about an error."""
+    """The problem document of an error."""
     status = _status(error)
     detail = _detail(error, status)
     field, value = (error.field, error.value) if isinstance(error, Refused) else (None, None)
@@ -118,7 +118,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
-    """The headers that go with a problem."""
+    """The headers of a problem."""
     allow = (isinstance(error, HTTPException) and error.headers) or {}
     own = {"allow": allow["allow"]} if "allow" in allow else {}
     if isinstance(error, TooMany):
@@ -129,7 +129,7 @@ def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
 
 
 def refuse(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Answer with the problem, and log it where it is not the caller's."""
+    """Answer with the problem, and log it if it is not the caller's fault."""
     problem = problem_of(error)
     report(problem, error)
     return Response(
@@ -138,7 +138,7 @@ def refuse(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
 
 
 async def send(error: Exception, send: Send) -> None:
-    """The same as `refuse`, for a middleware."""
+    """As `refuse`, for a middleware."""
     problem = problem_of(error)
     report(problem, error)
     body = content(problem)
@@ -154,7 +154,7 @@ async def send(error: Exception, send: Send) -> None:
 
 
 def report(problem: Problem, error: Exception) -> None:
-    """Log what went wrong here, or at a server that we need."""
+    """Log a failure of this process, or of a server that it needs."""
     if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("request failed", exc_info=error)
     elif problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -162,7 +162,7 @@ def report(problem: Problem, error: Exception) -> None:
 
 
 def content(problem: Problem) -> bytes:
-    """The document as bytes. Half a surrogate pair, which JSON cannot carry, becomes a question mark."""
+    """The document as bytes. Half a surrogate pair, which JSON cannot contain, becomes a question mark."""
     try:
         return msgspec.json.encode(problem) + b"\n"
     except UnicodeEncodeError:
@@ -193,7 +193,7 @@ def _detail(error: Exception, status: HTTPStatus) -> str:
 
 
 def _shorten(value: Any) -> Any:
-    """A value small enough to be sent back, or its beginning, or nothing."""
+    """A value small enough for an answer, or the beginning of it, or `None`."""
     match value:
         case None | bool() | int() | float():
             return value

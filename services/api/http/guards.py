@@ -91,7 +91,7 @@ class Guarded:
 
 
 def _may_be_a_browser(scope: HTTPScope) -> bool:
-    """Whether the request bears anything that `check_origin` looks at: programs send none of it."""
+    """Whether the request has a header that `check_origin` reads; programs send none."""
     return any(name in _BROWSER_HEADERS for name, _ in scope["headers"])
 
 
@@ -105,8 +105,8 @@ def check_host(hosts: Sequence[str], rules: GuardRules) -> None:
 
 
 def check_origin(headers: Headers, rules: GuardRules) -> None:
-    """Raise `Forbidden` where a browser says that another site makes this request, or may have made it: a cookie is
-    what a browser adds by itself."""
+    """Raise `Forbidden` if the browser says that another site makes this request, or may have made it, because browsers
+    add cookies by themselves."""
     origins, sites = headers.getall("origin", []), headers.getall("sec-fetch-site", [])
     if len(origins) == 1 and origins[0].lower() in rules.origins:
         return
@@ -129,7 +129,8 @@ def host_name(host: str) -> str:
 
 
 def _is_ours(origin: str, hosts: Sequence[str], rules: GuardRules) -> bool:
-    """Whether the origin is where the request goes. Its scheme is not compared: a proxy may have ended TLS."""
+    """Whether the origin is the target of the request. Its scheme is not compared, because a proxy may have ended
+    TLS."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -141,7 +142,7 @@ def _is_ours(origin: str, hosts: Sequence[str], rules: GuardRules) -> bool:
 
 
 def _authority(scheme: str, netloc: str) -> str:
-    """Host and port, the scheme's own port included; `""` for none."""
+    """Host and port, with the scheme's default port if none is given; `""` for no host."""
     if not netloc or scheme not in _DEFAULT_PORTS:
         return ""
     name = host_name(netloc)
@@ -157,7 +158,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _secure(message: HTTPResponseStartEvent) -> None:
-    """Add the headers that are not there: the documentation's files say themselves how long they may be kept."""
+    """Add missing headers. The files of the documentation have cache headers of their own."""
     headers = list(message["headers"])
     present = {name.lower() for name, _ in headers}
     message["headers"] = headers + [(name, value) for name, value in _SECURITY_HEADERS if name not in present]

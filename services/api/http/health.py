@@ -25,7 +25,7 @@ MARATHON_VERSION = "3.1.11"
 
 
 async def are_passed(*checks: Callable[[], Awaitable[None]]) -> bool:
-    """Whether all checks pass. One that raises `Unavailable`, or takes over four seconds, does not."""
+    """Whether all checks pass. A check fails by `Unavailable`, or after four seconds."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(check() for check in checks))

@@ -23,23 +23,15 @@ Sameness = tuple[str, str, bytes]
 
 
 def idempotency_of(request: Request[Any, Any, Any], same: Sameness) -> Idempotency | None:
-    """The request's idempotency key, if it has one.
-
-    The key is used when the request has been read, so that one with a mistake can be corrected under its key.
-
-    Raises:
-        Invalid: the key is none.
-    """
+    """The request's idempotency key, if any. It is used after the request was read, so that a mistake can be corrected
+    under the same key. Raises `Invalid` for a malformed key."""
     keys = request.headers.getall("idempotency-key", [])
     return read_key(keys, namespace=caller_of(request).namespace, same=same)
 
 
 def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency | None:
-    """The key and the digest that make this request the same as an earlier one, if its caller gives a key.
-
-    Raises:
-        Invalid: the key is empty, too long, not printable, or one of several.
-    """
+    """The key and digest that identify this request with an earlier one, if its caller gives a key. Raises `Invalid` if
+    the key is empty, too long, not printable, or one of several."""
     if not keys:
         return None
     key = keys[0]

@@ -80,14 +80,13 @@ class Proxies:
         self._secret = secret.encode()
 
     def know(self, secrets_shown: Sequence[str]) -> bool:
-        """Whether this is what they show: one value, the right one. How long the answer takes tells nothing about
-        it."""
+        """Whether exactly one value is shown and it is right. The time of the comparison reveals nothing."""
         if not self._secret:
             return True
         return len(secrets_shown) == 1 and hmac.compare_digest(secrets_shown[0].encode(), self._secret)
 
     def trust(self, host: str | None) -> bool:
-        """Whether a peer at this address is one of them."""
+        """Whether this peer is a trusted proxy."""
         address = _address(host or "")
         return address is not None and any(address in network for network in self._networks)
 
@@ -109,10 +108,10 @@ class Directory:
         self._uses = TokenUses(store)
 
     async def caller(self, headers: Headers, peer: str | None, *, on_bus: bool = False) -> Caller:
-        """The identity behind these headers. A caller with a token of the bus is known `on_bus` alone.
+        """The caller behind these headers. A token of the bus counts only `on_bus`.
 
         Raises:
-            Unauthorized: there is none, or nobody knows it, or the peer may not vouch for it.
+            Unauthorized: there is no identity, it is unknown, or the peer may not vouch for it.
         """
         credentials = headers.getall("authorization", [])
         bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
@@ -126,7 +125,7 @@ class Directory:
         return caller
 
     async def person(self, headers: Headers, peer: str | None) -> Caller:
-        """Whom a trusted proxy names. Raises `Unauthorized`."""
+        """The person that a trusted proxy names. Raises `Unauthorized`."""
         if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
             raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
         emails = headers.getall(EMAIL_HEADER, [])
@@ -139,7 +138,7 @@ class Directory:
         return await self.user(header_text(emails[0]))
 
     async def user(self, email: str) -> Caller:
-        """The user with this address, whatever proved who they are. Raises `Unauthorized`."""
+        """The user with this proven address. Raises `Unauthorized`."""
         user = await self._user(email)
         if user is None and fold_email(email) == fold_email(self._first_admin):
             user = await self._add_first_admin()
@@ -148,20 +147,16 @@ class Directory:
         return user_caller(user)
 
     async def service(self, digest: str) -> Caller:
-        """The service whose token's secret has this digest, whatever showed it. A token of the bus opens nothing here.
-        Raises `Unauthorized`."""
+        """The service whose secret has this digest, however it was shown. A token of the bus opens nothing here. Raises
+        `Unauthorized`."""
         token = await self._token(digest)
         if token is None or token.scope is TokenScope.BUS:
             raise Unauthorized("this token is not known")
         return token_caller(self._admit(token, digest))
 
     async def client(self, readings: Sequence[str]) -> tuple[Caller, str]:
-        """The caller that shows a token by basic auth: a service, or the bus's root, who is an admin and no service;
-        and the first of these readings of the token that is known.
-
-        Raises:
-            BasicNeeded: no reading is known.
-        """
+        """The caller of basic auth, a service or the bus's root, who is an admin and no service; and the first known
+        reading of the token. Raises `BasicNeeded` if no reading is known."""
         reason = ""
         for shown in readings:
             try:
@@ -184,7 +179,7 @@ class Directory:
         return token_caller(await self._find_known(shown, on_bus=on_bus))
 
     async def _find_known(self, shown: str, *, on_bus: bool) -> Token:
-        """The token with this secret; that it is used is noted. Raises `Unauthorized`."""
+        """The token with this secret; its use is noted. Raises `Unauthorized`."""
         digests = [bus_digest(shown), secret_digest(shown)] if on_bus else [secret_digest(shown)]
         for digest in digests if shown else ():
             token = await self._token(digest)
@@ -195,7 +190,7 @@ class Directory:
         raise Unauthorized("this token is not known" + ("" if on_bus else "; a token of the bus opens the bus alone"))
 
     def _admit(self, token: Token, digest: str) -> Token:
-        """The token, whose use now is noted. Raises `Unauthorized` where its secret of this digest is not good now."""
+        """The token; its use is noted. Raises `Unauthorized` if its secret of this digest is not valid now."""
         now = self._clock.now()
         if reason := token.why_refused(digest, now):
             raise Unauthorized(reason)
@@ -266,13 +261,13 @@ class IdentifyCaller:
 
 
 def _is_shown_rightly(token: Token, shown: str, digest: str) -> bool:
-    """Whether a token of this scope is known by this digest: a secret could be made whose digest is another one's."""
+    """Whether this digest fits the token's scope: a secret could be made whose digest equals another one."""
     return (token.scope is TokenScope.BUS) == (digest == bus_digest(shown))
 
 
 def read_basic(credentials: Sequence[str]) -> Sequence[str]:
-    """The tokens that the user name of basic auth in these headers `Authorization` may be. Raises `BasicNeeded` where
-    there is not exactly one user name."""
+    """The possible tokens in the user name of basic auth in these `Authorization` headers. Raises `BasicNeeded` unless
+    there is exactly one user name."""
     scheme, _, encoded = (credentials[0] if len(credentials) == 1 else "").partition(" ")
     try:
         user = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == _BASIC else ""
@@ -286,7 +281,7 @@ def read_basic(credentials: Sequence[str]) -> Sequence[str]:
 
 
 def count_sign_in(way: str, *, known: bool) -> None:
-    """Count somebody who showed this way who they are, and was known or refused."""
+    """Count a sign-in by this way, known or refused."""
     _sign_ins(way, "known" if known else "refused").inc()
 
 
@@ -297,7 +292,7 @@ def _sign_ins(way: str, outcome: str) -> Counter:
 
 @lru_cache(maxsize=1_024)
 def _address(host: str) -> Address | None:
-    """The address of a peer; `None` for a peer without."""
+    """The address of a peer, if it has one."""
     try:
         return unmap(ipaddress.ip_address(host))
     except ValueError:
@@ -305,11 +300,7 @@ def _address(host: str) -> Address | None:
 
 
 def caller_of(connection: Connection) -> Caller:
-    """The caller behind a request.
-
-    Raises:
-        Unauthorized: the path is not protected, so nobody was looked up.
-    """
+    """The caller of a request. Raises `Unauthorized` if the path is not protected, because no caller was looked up."""
     caller = connection.scope["state"].get(_CALLER)
     if not isinstance(caller, Caller):
         raise Unauthorized("nobody is known here")
@@ -317,15 +308,15 @@ def caller_of(connection: Connection) -> Caller:
 
 
 def name_caller(scope: Any, caller: Caller, session_id: str = "") -> None:
-    """Name the caller of a request that begins inside this process, and their browser's session, if they have one: they
-    were looked up just now."""
+    """Set the caller of a request from inside this process, and the browser's session if there is one. Both were just
+    looked up."""
     scope["state"][_LOOK] = None, time.monotonic()
     scope["state"][_CALLER], scope["state"][SESSION] = caller, session_id
 
 
 async def look_again(connection: Connection) -> None:
-    """Look the caller of one of the bus's routes up again where the body took long to come: its token may be gone by
-    now. A request of a page brings its body along. Raises `Unauthorized`."""
+    """Look up the caller of one of the bus's routes again if the body took long to come, because its token may be gone.
+    A request of a page brings its body along. Raises `Unauthorized`."""
     directory, looked_at = connection.scope["state"][_LOOK]
     if directory is None or time.monotonic() - looked_at <= _TRUSTED_SECONDS:
         return
@@ -337,12 +328,12 @@ async def look_again(connection: Connection) -> None:
 
 
 def session_of(connection: Connection) -> str:
-    """The id of the session by which the caller is known; `""` where something else proved who they are."""
+    """The id of the caller's session; `""` for a caller identified in another way."""
     return str(connection.scope["state"].get(SESSION, ""))
 
 
 def way_of(connection: Connection) -> str:
-    """How the caller proved who they are: by a `session`, a `token`, or a `proxy` that named them."""
+    """How the caller was identified: `session`, `token`, or `proxy`."""
     if session_of(connection):
         return SESSION
     return "token" if caller_of(connection).is_service else "proxy"

@@ -44,7 +44,7 @@ class Limited:
 
 
 def _stops_something(scope: Scope) -> bool:
-    """By method and path alone: the route is not known yet. A schedule's own key may be `pause` or `stop`."""
+    """By method and path, because the route is not known yet. A schedule's key may be `pause` or `stop`."""
     method, path = scope.get("method"), without_slash(scope["path"])
     if method == "DELETE":
         return True

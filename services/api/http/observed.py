@@ -106,11 +106,11 @@ def _method(scope: Any) -> str:
 
 
 def _facts(scope: Any) -> dict[str, str]:
-    """The attributes of the request's span: its route and its app, never what a stranger typed."""
+    """The attributes of the request's span: its route and its app, no text of the caller."""
     app = scope.get("path_params", {}).get("app_id", "")
     return {"route": _route(scope)} | ({"app": str(app)} if app else {})
 
 
 def _shown_path(scope: Any) -> str:
-    """The path for the log, masked whether or not there is a route for it, and whether it was encoded once or twice."""
+    """The path for the log, masked with or without a route, whether it was encoded once or twice."""
     return _SECRETS.sub(r"\1***", unquote(unquote(scope["path"])))[:PATH_CHARACTERS]

@@ -62,7 +62,7 @@ _OVER = {
 
 
 def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> Json:
-    """The document of these routes, which callers reach below `public_url`."""
+    """The document of these routes, whose URLs begin with `public_url`."""
     handlers = list(handlers)
     routes: list[Route] = [handler.opt["route"] for handler in handlers]
     schemas = Schemas([Problem, *(kind for route in routes for kind in _kinds(route))])
@@ -85,7 +85,7 @@ def kinds_of(answer: Any) -> tuple[Any, ...]:
 
 
 def _kinds(route: Route) -> list[Any]:
-    """The types of all that goes in and comes out."""
+    """The types of bodies and answers."""
     answered = [kind for answer in route.answers.values() if answer for kind in kinds_of(answer)]
     return answered if route.body is None else [route.body, *answered]
 
@@ -145,7 +145,7 @@ def _security(who: Who) -> list[Json]:
 
 
 def _roles(who: Who) -> list[str]:
-    """OpenAPI 3.1 lets a security requirement of any scheme name the roles that it takes."""
+    """OpenAPI 3.1 lets a security requirement of any scheme name its roles."""
     if not isinstance(who, May):
         return []
     return [who.role] if who.of is Of.DEPLOYMENT else [f"{who.of.value}/{who.role}"]
@@ -185,8 +185,7 @@ def _answer(status: HTTPStatus, route: Route, schemas: Schemas) -> Json:
 
 
 def _kinds_answered(status: HTTPStatus, route: Route) -> list[Any]:
-    """The types of an answer: where it is a success, of each success, because generated methods read all of them as one
-    type."""
+    """The types of an answer; for a success those of every success, because generated methods read them as one type."""
     if status >= HTTPStatus.MULTIPLE_CHOICES:
         return [*kinds_of(route.answers[status])]
     successes = [answer for each, answer in route.answers.items() if each < HTTPStatus.MULTIPLE_CHOICES and answer]
@@ -205,7 +204,7 @@ def _parameter(parameter: Parameter, schemas: Schemas) -> Json:
 
 
 def _path_parameter(name: str, route: Route, schemas: Schemas) -> Json:
-    """A name that nobody describes cannot be told: then the API does not start."""
+    """Raises for a name without a description: then the API does not start."""
     schema = {**_SEGMENTS, **route.segments}[name]
     about = {"name": _camel(name), "in": "path", "required": True, "description": schema.get("description", "")}
     rule = {key: value for key, value in schema.items() if key != "description"}

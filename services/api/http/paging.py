@@ -36,11 +36,8 @@ class Asked(Struct, Generic[P], frozen=True):
 
 
 def read_page(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
-    """The page that the query asks for; `position` is the type of this list's positions.
-
-    Raises:
-        Invalid: `limit` is not 1 to 1,000, or `cursor` is none of ours.
-    """
+    """The page that the query asks for; `position` is the type of this list's positions. Raises `Invalid` if `limit` is
+    not 1 to 1,000, or `cursor` is malformed."""
     rule = f"limit must be an integer from 1 to {MAX_LIMIT}"
     limit = read_integer(request, "limit", most=MAX_LIMIT, default=MAX_LIMIT, rule=rule)
     cursor = first(request, "cursor")
@@ -50,7 +47,7 @@ def read_page(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
 def links(
     request: Request[Any, Any, Any], asked: Asked[P], found: Page[T], position: Callable[[T], P]
 ) -> dict[str, str]:
-    """The headers that lead to the next page if there is one."""
+    """The headers that link to the next page, if there is one."""
     if not found.more:
         return {}
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(found[-1]))).decode().rstrip("=")
@@ -61,7 +58,7 @@ def links(
 
 
 def public_path(public_url: str) -> str:
-    """The path below which callers reach this API: `""`, or one that begins with a slash and ends without."""
+    """The path of this API's public URL: `""`, or with a slash at the begin and none at the end."""
     return urlsplit(public_url).path.rstrip("/")
 
 
@@ -74,7 +71,7 @@ def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
 
 
 def read_flag(request: ASGIConnection[Any, Any, Any, Any], name: str, *, default: bool = False) -> bool:
-    """A query parameter that is true or false, or the default without one. Raises `Invalid` for anything else."""
+    """A query parameter that is true or false, or the default. Raises `Invalid` for anything else."""
     text = first(request, name)
     if text not in {"", "true", "false"}:
         raise Invalid(f"{name} must be true or false", field=name, value=text)
@@ -82,7 +79,7 @@ def read_flag(request: ASGIConnection[Any, Any, Any, Any], name: str, *, default
 
 
 def read_integer(request: ASGIConnection[Any, Any, Any, Any], name: str, *, most: int, default: int, rule: str) -> int:
-    """A query parameter from 1 to `most`, or the default without one. Raises `Invalid`, which tells the rule."""
+    """A query parameter from 1 to `most`, or the default. Raises `Invalid` with the rule."""
     text = first(request, name)
     return _integer(text, most, Invalid(rule, field=name, value=text)) if text else default
 
@@ -104,7 +101,7 @@ def _position(cursor: str, position: type[P]) -> P:
 
 
 def _check_storable(position: object) -> None:
-    """Raise `OverflowError` for an instant that UTC does not have, or an integer that takes over 64 bits."""
+    """Raise `OverflowError` for an instant outside the calendar, or an integer over 64 bits."""
     for part in astuple(position) if isinstance(position, Struct) else (position,):
         if isinstance(part, datetime):
             part.astimezone(UTC)

@@ -26,7 +26,7 @@ def encode_path(raw: bytes) -> str:
 
 
 def encode_part(text: str) -> str:
-    """A text as the part of a path that is a parameter, even if a route has a fixed name of this spelling."""
+    """A text as a parameter in a path, even if a route has a fixed part with this spelling."""
     return _DATA + quote(text, safe="")
 
 
@@ -36,7 +36,7 @@ def without_slash(path: str) -> str:
 
 
 def route_exactly(app: Litestar) -> None:
-    """Have the application's router take encoded paths, and give routes decoded parameters."""
+    """Let the application's router take encoded paths, and give routes decoded parameters."""
     find: Callable[..., tuple[Any, ...]] = app.asgi_router.handle_routing
 
     def find_exactly(path: str, method: Any) -> tuple[Any, ...]:

@@ -19,33 +19,33 @@ _current: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id", defa
 
 
 def current_request_id() -> str:
-    """The id of the request that this task answers; `""` where it answers none."""
+    """The id of this task's request; `""` if it has none."""
     return _current.get()
 
 
 def bear_request_id(scope: Any) -> Token[str]:
-    """Choose the id of a request. This task, and each of its lines in the log, bears it until `drop_request_id`."""
+    """Choose the id of a request. This task and its log lines have it until `drop_request_id`."""
     given = sole_header(scope, REQUEST_ID_HEADER)
     return _current.set(given if _VALID.fullmatch(given) else os.urandom(_BYTES).hex())
 
 
 def drop_request_id(token: Token[str]) -> None:
-    """Bear the id no more."""
+    """Reset the id of the request."""
     _current.reset(token)
 
 
 def sole_header(scope: Any, name: str) -> str:
-    """The value of a header that stands once in a request; `""` for none and for several."""
+    """The value of a header that occurs once in a request; `""` for none and for several."""
     found = header_values(scope, name.encode())
     return found[0] if len(found) == 1 else ""
 
 
 def header_values(scope: Any, name: bytes) -> list[str]:
-    """All values of a header, whose name is in lower case as the server hands it on. An object of all headers, as
-    Litestar makes it, costs ten times as much."""
+    """All values of a header, given in lower case as the server passes it on. Litestar's object of all headers costs
+    ten times as much."""
     return [str(value, "latin-1") for header, value in scope["headers"] if header == name]
 
 
 def header_text(header: str) -> str:
-    """A header as its sender wrote it: HTTP's own reading is Latin-1, and programs write UTF-8."""
+    """A header as its sender wrote it: HTTP reads Latin-1, but programs write UTF-8."""
     return header.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -80,10 +80,10 @@ _WITHOUT_ROLE = {
 
 
 async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
-    """The guard of every route. A coroutine, since Litestar runs others in a thread.
+    """The guard of every route. A coroutine, because Litestar runs other guards in a thread.
 
     Raises:
-        Unauthorized: nobody is known, or this takes another kind of credential.
+        Unauthorized: there is no known caller, or the route takes another kind of credential.
         Forbidden: this caller may not do this.
         Invalid: the caller's rights depend on the path's app, and its id is malformed.
     """
@@ -100,13 +100,13 @@ async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
 
 
 def sees_personal_data(connection: Connection) -> bool:
-    """Whether the caller, who has a role over what the request is about, is shown payloads, contexts and the like."""
+    """Whether the caller, who has a role over the request's subject, may see payloads, contexts and similar data."""
     held: Role = connection.scope["state"][_ROLE_HELD]
     return held.covers(Role.OPERATOR)
 
 
 def protected_paths(handlers: Iterable[HTTPRouteHandler]) -> frozenset[str]:
-    """The first parts of all paths with a route that is not for everybody, and not one of Routemaster's."""
+    """The first parts of all paths with a route that is neither for everybody nor Routemaster's."""
     return _first_parts(handlers, lambda who: who is not EVERYBODY and not isinstance(who, OnBus))
 
 
@@ -120,7 +120,7 @@ def _first_parts(handlers: Iterable[HTTPRouteHandler], is_meant: Callable[[Who],
 
 
 def _require_credential(caller: Caller, who: OnBus) -> None:
-    """Raise `BasicNeeded` where another kind of credential opens this."""
+    """Raise `BasicNeeded` for the wrong kind of credential."""
     if who is OnBus.EITHER or caller.is_admin == (who is OnBus.ROOT):
         return
     REQUESTS_REFUSED.labels("role").inc()
@@ -129,7 +129,7 @@ def _require_credential(caller: Caller, who: OnBus) -> None:
 
 
 def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
-    """The caller's role over what the request is about."""
+    """The caller's role over the request's subject."""
     if caller.is_admin:
         return Role.ADMIN
     match of:
@@ -146,7 +146,7 @@ def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
 
 
 def _require(held: Role | None, needed: May) -> None:
-    """Raise `Forbidden` where this is not enough."""
+    """Raise `Forbidden` if the role is too low."""
     if held is None or not held.covers(needed.role):
         REQUESTS_REFUSED.labels("role").inc()
     if held is None:

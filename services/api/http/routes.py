@@ -126,17 +126,17 @@ class Route(Struct, frozen=True):
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
-        """Its own, and those of every route with pages."""
+        """The route's parameters, with those of paging."""
         return (*self.parameters, LIMIT, CURSOR) if self.paged else self.parameters
 
     @property
     def ignores_unknown(self) -> bool:
-        """Whether it ignores query parameters that it does not know, as Routemaster, which reads none."""
+        """Whether it ignores unknown query parameters, as Routemaster does, which reads none."""
         return self.any_query or isinstance(self.who, OnBus)
 
     @property
     def is_published(self) -> bool:
-        """Whether Marathon or Routemaster published it: their clients may send more than we read."""
+        """Whether Marathon or Routemaster published it: their clients may send more than Carillon reads."""
         return isinstance(self.who, OnBus) or OF_MARATHON.fullmatch(self.path) is not None
 
 
@@ -144,7 +144,7 @@ class Resource:
     """Routes that belong together. One that only some deployments have belongs to a resource of its own."""
 
     def handlers(self) -> list[HTTPRouteHandler]:
-        """A handler for each method under a `Route`, in the order in which the class defines them."""
+        """A handler for each method with a `Route`, in the order of their definitions."""
         return [
             self._handler(route, getattr(self, name))
             for name, method in vars(type(self)).items()
@@ -192,8 +192,8 @@ class _Handler(HTTPRouteHandler):
 
 
 def _check_query(connection: Connection, route: Route) -> None:
-    """Raise `Invalid` for a query parameter that the route does not know, or that has no value or several. An act that
-    was meant as a dry run never runs, whatever else the route ignores."""
+    """Raise `Invalid` for a query parameter that the route does not know, or that has no value or several. An act meant
+    as a dry run never runs, whatever else the route ignores."""
     if not connection.scope["query_string"]:
         return
     known = {each.name: each for each in route.all_parameters if each.place == "query"}

@@ -34,7 +34,7 @@ class Schemas:
             self._name(_public(name), self.complete({**schema, "title": ""}))
 
     def of(self, *kinds: Any) -> Json:
-        """The schema of what is of one of these types."""
+        """The schema of a value of one of these types."""
         schemas, _ = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         if len(schemas) == 1:
             return self.complete(schemas[0])
@@ -43,7 +43,7 @@ class Schemas:
         return self.complete(about | {"anyOf": list(schemas)})
 
     def complete(self, schema: Json) -> Json:
-        """The schema with what generators need. A schema with a title is found under it, among the named ones."""
+        """The schema with additions for generators. A schema with a title is found under it, among the named ones."""
         whole = {keyword: self._complete_part(keyword, value) for keyword, value in schema.items()}
         if "enum" in whole:
             whole = {"type": "string"} | whole
@@ -84,12 +84,12 @@ class Schemas:
 
 
 def _public(name: str) -> str:
-    """The name in the document, or the reference by it."""
+    """The name in the document, or the reference with it."""
     return name.removesuffix("View")
 
 
 def _union(whole: Json) -> Json:
-    """The types of our unions exclude each other: a value is of one of them."""
+    """The types of Carillon's unions exclude each other, so a value has one of them."""
     kinds = whole.pop("anyOf")
     if _NULL not in kinds:
         return whole | {"oneOf": kinds}
@@ -105,7 +105,7 @@ def _nullable(schema: Json) -> Json:
 
 
 def _bodies(kind: Any) -> Iterator[type[wire.Body]]:
-    """The bodies that a type is made of."""
+    """The bodies in a type."""
     if isinstance(kind, type) and issubclass(kind, wire.Body):
         yield kind
     for part in get_args(kind):
@@ -113,7 +113,7 @@ def _bodies(kind: Any) -> Iterator[type[wire.Body]]:
 
 
 def _body_fields(properties: Json) -> Json:
-    """A field whose rule the unset value breaks must be given; any other may be null, which is the same as absent."""
+    """A field whose unset value breaks its rule is required; any other may be null, which means absent."""
     needed = [name for name, schema in properties.items() if _breaks_when_unset(schema)]
     return {
         "properties": {

@@ -35,8 +35,8 @@ class _Inexact(str):
 
 
 def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_later: bool = False) -> T:
-    """The body as the decoder's type. If each part of it `is_checked_later`, duplicate keys are found then. Raises
-    `Invalid`, which names the field where there is one."""
+    """The body as the decoder's type. With `is_checked_later`, duplicate keys are found when the parts are read. Raises
+    `Invalid` with the field, if any."""
     content = content.removeprefix(BOM_UTF8)
     try:
         content.decode()
@@ -57,9 +57,9 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[T], *, is_checked_
 
 
 def _check_values(content: bytes, kind: Any) -> None:
-    """Raise `Invalid` if one key of the body has two values, as readers disagree about which of them counts, if a
-    number in a field for any value would change, or if such a field is nested too deep. A part that is not read, such
-    as a payload, is passed on as it came."""
+    """Raise `Invalid` if a key of the body has two values, because readers disagree about which one counts; if a number
+    in a field for any value would change; or if such a field is nested too deep. A part that is not read, such as a
+    payload, is passed on as it came."""
     seen = is_deeper(content, JSON_DEPTH)
 
     def note(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
@@ -86,7 +86,7 @@ def _check_values(content: bytes, kind: Any) -> None:
 
 
 def _check_objects(value: Any, types: Types, path: str, depth: int = 1) -> None:
-    """Look at an object (a tuple of pairs) or an array, and at what lies in it."""
+    """Check an object (a tuple of pairs) or an array, and the values in it."""
     own = [each for each in types if not isinstance(each, inspect.RawType)]
     if not own:
         return

@@ -20,7 +20,7 @@ class TokenUses:
         self._writes: dict[str, asyncio.Task[None]] = {}
 
     def note(self, token: Token, now: datetime) -> None:
-        """Have it written that this token, as it was just read, is used now. Nobody waits for that."""
+        """Write in the background that this token is used now."""
         if token.is_use_unnoted(now) and token.id not in self._writes:
             write = asyncio.create_task(self._write(token, now))
             self._writes[token.id] = write

@@ -46,16 +46,13 @@ class Body(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read(body: bytes, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
-    """The body as an object of this kind. `amend` may replace values that a field takes in another form.
-
-    Raises:
-        Invalid: it is no JSON object, or a field is of the wrong type or cannot be kept; `field` names it.
-    """
+    """The body as an object of this kind. `amend` may replace values that a field takes in another form. Raises
+    `Invalid` with the `field` if it is no JSON object, or a field has the wrong type or cannot be stored."""
     return object_of(first_value(body), kind, amend)
 
 
 def check_keys(raw: Any, known: Collection[str], ignored: Collection[str] = ()) -> None:
-    """Raise `Invalid` for a key of an object in JSON that no known or ignored one equals without regard to case."""
+    """Raise `Invalid` for a key of a JSON object that is neither known nor ignored, without regard to case."""
     folded = {name.casefold() for name in (*known, *ignored)}
     for key in raw if isinstance(raw, dict) else ():
         if key.casefold() not in folded:
@@ -63,12 +60,12 @@ def check_keys(raw: Any, known: Collection[str], ignored: Collection[str] = ()) 
 
 
 def names_of(kind: type[Struct]) -> frozenset[str]:
-    """The names of the fields in JSON."""
+    """The JSON names of the fields."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def read_list(body: bytes, kind: type[T]) -> Iterator[T]:
-    """The body as an array of objects of this kind, one at a time. Raises `Invalid`, as `read` does."""
+    """The body as an array of objects of this kind, one at a time. Raises `Invalid` as `read`."""
     values = first_value(body)
     if not isinstance(values, list):
         raise Invalid("the body must be a JSON array")
@@ -79,7 +76,7 @@ def read_list(body: bytes, kind: type[T]) -> Iterator[T]:
 
 @contextmanager
 def name_element(index: int) -> Iterator[None]:
-    """Name the field of an error inside as one of the array's element."""
+    """Prefix the field of an inner error with the element's index."""
     try:
         yield
     except Invalid as error:
@@ -108,13 +105,13 @@ class _Ready(Response[bytes]):
 
 
 def hide_path(url: str) -> str:
-    """The URL without its path and its query, which may be a secret."""
+    """The URL without its path and query, which may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}/…"
 
 
 def hide(text: str) -> str:
-    """The mark that a viewer sees in place of a text that may hold personal data: it shows whether there is one."""
+    """The mark that a viewer sees in place of a text that may be personal: it shows whether there is one."""
     return "…" if text else ""
 
 
@@ -124,7 +121,7 @@ def empty() -> Response[None]:
 
 
 def first_value(body: bytes) -> Any:
-    """The body as JSON, not checked yet: its first value. Raises `Invalid`."""
+    """The first JSON value of the body, not checked yet. Raises `Invalid`."""
     if body.count(b"[") + body.count(b"{") > _OPENING:
         raise Invalid(f"the body has over {_OPENING:,} opening brackets and braces")
     if body.count(b",") > _COMMAS:
@@ -171,7 +168,7 @@ _decoder = json.JSONDecoder(
 
 
 def object_of(raw: Any, kind: type[T], amend: Callable[[dict[str, Any]], None] | None = None) -> T:
-    """The value that `first_value` gave, as `read` reads it."""
+    """The value of `first_value` as `read` returns it."""
     if raw is None:
         return kind()
     if not isinstance(raw, dict):
@@ -208,7 +205,7 @@ def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
 
 @functools.cache
 def _fields_with_null(kind: type[Struct]) -> frozenset[str]:
-    """Those for which `null` is a value: what stands for their absence is another one."""
+    """Fields for which `null` is a value: another default means their absence."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is msgspec.UNSET)
 
 

@@ -162,7 +162,7 @@ class GroupsResource(Resource):
         return wire.answer(view if personal else redact(view))
 
     async def _read_steps(self, jobs: list[Job]) -> list[Step]:
-        """The steps in which devices were divided among zones; none until all are."""
+        """The steps that divided the devices among zones; none until all exist."""
         steps = await self._store.divisions.steps(jobs[0].file_plan_id) if jobs and jobs[0].divided else []
         return steps if steps and steps[-1].last else []
 

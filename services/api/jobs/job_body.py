@@ -147,7 +147,7 @@ def check_localized(body: JobBody) -> None:
 
 
 def _check_unit(field: str, value: int) -> None:
-    """Raise `Invalid` for an instant that is written in another unit than nanoseconds."""
+    """Raise `Invalid` for an instant in a unit other than nanoseconds."""
     for unit, factor in _UNITS.items():
         if SOME_NS <= value * factor <= _LATEST_NS:
             rule = f"it must be in nanoseconds since 1970; this looks like {unit}: send {value * factor}"

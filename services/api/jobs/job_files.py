@@ -58,7 +58,7 @@ class JobFiles:
         return [HEADER_IS_DATA] if lacks_header else []
 
     async def _is_user(self, table: str, title: str) -> bool:
-        """Whether a user has this id; `False` if the table is slow: no caller waits for a warning."""
+        """Whether a user has this id; `False` if the table is slow, because a warning must not delay the caller."""
         with suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(_LOOK_UP_SECONDS):
                 return (await self._audience.count_users(table, [title])).users > 0

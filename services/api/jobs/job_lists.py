@@ -150,11 +150,8 @@ def show_jobs(views: Sequence[JobView], caller: Caller) -> list[JobView]:
 
 
 def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:
-    """The ids of the apps whose jobs this caller may see; `None` for all.
-
-    Raises:
-        Invalid: these are too many for one list.
-    """
+    """The ids of the apps whose jobs this caller may see; `None` for all. Raises `Invalid` if these are too many for
+    one list."""
     if caller.role_over_everything is not None:
         return None
     ids = tuple(sorted(caller.apps_with_role))
@@ -164,7 +161,7 @@ def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:
 
 
 def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
-    """The app that the caller names, or all that they may see."""
+    """The app that the caller names, or all that the caller may see."""
     if not named:
         return _apps_with_role(caller)
     app_id = read_uuid(named, field="app")
@@ -186,7 +183,7 @@ def _read_instant(request: Request[Any, Any, Any], name: str) -> datetime | None
 
 
 def _whole(pages: Sequence[Page[Job]], limit: int) -> int:
-    """How many of the merged jobs are surely the newest: a page that ended by its size may hide some."""
+    """How many of the merged jobs are certainly the newest: a page that ended by its size may hide some."""
     ends = [place_of_job(page[-1]) for page in pages if page.more and page]
     if not ends:
         return limit

@@ -118,7 +118,7 @@ class JobsResource(Resource):
         return await self._answers.show(job, app, personal=sees_personal_data(request), exact=exact)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
-        """The job or group that the same request made before."""
+        """The job or group of the first request with this key."""
         if job := await self._flow.earlier(key):
             return job, None
         if group := await self._groups.earlier(key):
@@ -126,7 +126,7 @@ class JobsResource(Resource):
         return None
 
     async def _confirm(self, app: App, job: Job, group: Group | None) -> None:
-        """Take what is new back where the app, or the job's account, is being deleted: that may not have seen it."""
+        """Withdraw a new job if its app or account is being deleted, because the deletion may not have seen it."""
         try:
             check_not_deleting(await self._store.apps.get(app.id), app.id)
             await self._drafts.confirm(job)

@@ -145,7 +145,7 @@ class PartUploadsResource(Resource):
 
     @contextmanager
     def _make_room(self, namespace: str) -> Iterator[None]:
-        """Room in memory for a part of this caller's. Raises `TooMany` before anything of the part is read."""
+        """Reserve memory for a part of this caller. Raises `TooMany` before anything of the part is read."""
         if self._underway.total() >= PARTS_AT_ONCE:
             raise TooMany(f"{PARTS_AT_ONCE} parts of files are underway in this process", retry_after_seconds=1)
         if self._underway[namespace] >= PARTS_OF_A_CALLER:
@@ -159,7 +159,7 @@ class PartUploadsResource(Resource):
 
 
 async def _read_part(request: Request[Any, Any, Any]) -> bytes:
-    """The content of a part. Raises `Unavailable` where it takes too long to come."""
+    """The content of a part. Raises `Unavailable` if it takes too long to come."""
     try:
         async with asyncio.timeout(PART_SECONDS):
             return await request.body()

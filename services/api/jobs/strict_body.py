@@ -53,7 +53,8 @@ def read_body(content: bytes, whole: type[JobBody], *, lenient: bool) -> JobBody
 
 
 def _read_instants(fields: dict[str, Any]) -> None:
-    """Replace instants that are texts by nanoseconds. Not by a union of types: clients are generated from these."""
+    """Replace instants in text by nanoseconds. A union of types would reach the clients, which are generated from
+    these."""
     for name in ("startsAt", "expiresAt"):
         text = fields.get(name)
         if isinstance(text, str):

@@ -77,7 +77,7 @@ class TemplateTrialResource(Resource):
         return await asyncio.to_thread(_answer, trial, template.locale)
 
     async def _choose(self, app: App, body: TrialBody) -> Template:
-        """The template that is meant. Raises `Invalid` where none or two are, `NotFound` where there is none."""
+        """The template that is meant. Raises `Invalid` unless exactly one is given, `NotFound` if it does not exist."""
         if (body.template is None) == (not body.name):
             raise Invalid("a template is needed, or the name of one", field="template")
         if body.template is not None:

@@ -207,7 +207,7 @@ class TemplatesResource(Resource):
         return wire.empty()
 
     async def _check_size(self, templates: list[Template]) -> None:
-        """Raise `Invalid` for one that is too large with its defaults alone."""
+        """Raise `Invalid` for a template that is too large with its defaults alone."""
         await asyncio.to_thread(check_filled, templates, {}, {}, most=self._max_record_bytes, field="body")
 
     def _make_templates(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:
@@ -229,7 +229,7 @@ class TemplatesResource(Resource):
 
 
 def _read_alone(content: bytes, *, lenient: bool) -> list[TemplateBody]:
-    """One template, checked. A third of a million texts takes long: whoever asks does not wait in the loop."""
+    """One template, checked. With a third of a million texts this takes long, so it runs outside the event loop."""
     return [_check(wire.read(content, TemplateBody), lenient=lenient)]
 
 

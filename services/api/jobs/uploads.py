@@ -51,7 +51,7 @@ class UploadUrlResource(Resource):
         return wire.answer(UploadUrlView(self._absolute(url, request), path))
 
     def _absolute(self, url: str, request: Request[Any, Any, Any]) -> str:
-        """S3 gives whole URLs; ours begin with their path."""
+        """S3 gives whole URLs; Carillon's begin with their path."""
         return (self._public_url or str(request.base_url)).rstrip("/") + url if url.startswith("/") else url
 
 

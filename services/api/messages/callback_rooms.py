@@ -36,7 +36,7 @@ class SlowBodies:
             self._reading.pop(limit, None)
 
     def _end_one(self) -> None:
-        """Give up the oldest body of whoever has most."""
+        """Drop the oldest body of the app with the most."""
         (app_id, _), *_ = Counter(self._reading.values()).most_common(1)
         oldest = next(limit for limit, owner in self._reading.items() if owner == app_id)
         del self._reading[oldest]

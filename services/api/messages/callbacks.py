@@ -77,7 +77,7 @@ class CallbacksResource(Resource):
         return wire.empty()
 
     def _url(self, request: Request[Any, Any, Any], *parts: str) -> str:
-        """The URL that the provider called: proxies may have changed all that precedes the path, and its quoting."""
+        """The URL that the provider called: proxies may have changed everything before the path, and its quoting."""
         path = "/".join(quote(part, safe="") for part in parts if part)
         query = request.scope["query_string"].decode("latin-1")
         return f"{self._public_url}/callbacks/{path}" + (f"?{query}" if query else "")

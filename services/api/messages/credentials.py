@@ -181,24 +181,24 @@ class CredentialsResource(Resource):
         return _answer_change(credential, await self._flow.move(credential, CredentialStatus.ACTIVE))
 
     def _same(self, content: bytes) -> bytes:
-        """The bytes that stand for the body where its digest is kept: nobody can try secrets against it."""
+        """The bytes that replace the body in its stored digest, so that the digest does not help to guess secrets."""
         read = canonical_json(content)
         return self._keys.digest(read) if self._keys.can_seal else read
 
     async def _find_earlier(self, used: Idempotency) -> Credential | None:
-        """The credential that the first request with this key has made."""
+        """The credential of the first request with this key."""
         first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.credentials.get(first.made)
 
     async def _claim(self, used: Idempotency | None, draft: Credential) -> Credential:
-        """The draft under the id that the first request with this key has given it."""
+        """The draft with the id that the first request with this key has chosen."""
         if used is None:
             return draft
         claimed = await self._store.idempotency.claim(used, made=draft.id)
         return replace(draft, id=claimed.made)
 
     async def _usable(self, app: App, credential_id: str) -> Credential:
-        """The credential, if the app may use it. Raises `NotFound`."""
+        """The credential, if the app may use it."""
         credential = await self._store.credentials.get(read_uuid(credential_id, field="credentialId"))
         if credential is None or app.id not in credential.usable_by:
             raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
@@ -209,7 +209,7 @@ class CredentialsResource(Resource):
         """The credential, if it is the app's own.
 
         Raises:
-            NotFound: there is none that the app may use.
+            NotFound: the app may use no such credential.
             Forbidden: another app shares it.
         """
         app = await app_of(self._store, app_id)

@@ -84,7 +84,7 @@ class JobMessagesResource(Resource):
     async def _read_views(
         self, job: Job, state: MessageState | None, after: str, *, personal: bool
     ) -> AsyncGenerator[Sequence[MessageView]]:
-        """The messages, a page at a time; one page at least."""
+        """The messages, a page at a time; at least one page."""
         source = await self._source_of(job)
         while True:
             found = await self._store.message_lists.page(split_key(job.key)[1], state=state, after=after, limit=_PAGE)
@@ -107,7 +107,7 @@ async def _write(
 
 
 def _export_of(request: Request[Any, Any, Any]) -> str:
-    """The media type that the caller wants all messages in, `""` for a page of JSON."""
+    """The media type for an export of all messages, `""` for a page of JSON."""
     for part in request.headers.get("accept", "").split(","):
         media, *parameters = (text.strip().lower() for text in part.split(";"))
         if media in _EXPORTS and not any(map(_NOT_WANTED.fullmatch, parameters)):
@@ -116,7 +116,7 @@ def _export_of(request: Request[Any, Any, Any]) -> str:
 
 
 def _read_position(request: Request[Any, Any, Any]) -> str:
-    """The id behind which an export begins."""
+    """The id after which an export begins."""
     cursor = paging.first(request, "cursor")
     return cursor if "." in cursor else paging.read_page(request, str).after or ""
 

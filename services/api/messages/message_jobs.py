@@ -147,7 +147,7 @@ class MessageAccountJobs(AccountJobs):
     def _compile(
         self, templates: list[Template], context: dict[str, Any], credential: Credential, options: MessageOptions
     ) -> MessageTexts:
-        """The texts of the job, which the account's provider takes. Raises `Invalid`."""
+        """The texts of the job, checked by the provider's rules. Raises `Invalid`."""
         texts = MessageTexts(templates, context, locale=options.locale)
         for template in templates:
             self._check_links(template)
@@ -159,7 +159,7 @@ class MessageAccountJobs(AccountJobs):
         return texts
 
     def _check_links(self, template: Template) -> None:
-        """Raise `Invalid` for a link to unsubscribe by that would be empty."""
+        """Raise `Invalid` for a link to unsubscribe that would be empty."""
         if missing := self._links.missing_setting:
             path = find_tag(template.body, UNSUBSCRIBE_URL)
             if path:
@@ -168,7 +168,7 @@ class MessageAccountJobs(AccountJobs):
 
 
 def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> Invalid | None:
-    """Why the job would be stopped, though its audience can be read."""
+    """The reason why the job would be stopped, though its audience can be read."""
     try:
         check_filled_tags(unfilled)
         check_count(counted.planned, options_of(job).max_recipients)
@@ -178,7 +178,7 @@ def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> 
 
 
 def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
-    """Raise `Invalid` for what no job with a credential has."""
+    """Raise `Invalid` for fields that no job with a credential has."""
     if len(names) > 1:
         raise Invalid("a job with a credential has one template", field="template", value=",".join(names))
     if body.localized:

@@ -68,7 +68,7 @@ class Previewed(Struct, frozen=True):
 
 
 def _columns_to_read(texts: MessageTexts, names: Sequence[str]) -> tuple[str, ...]:
-    """The columns that the messages need, and the locale, also if there is one template."""
+    """The columns that the messages need, and the locale, even with one template."""
     used = {*texts.used_columns(names), LOCALE}
     return tuple(name for name in names if name in used)
 
@@ -102,7 +102,7 @@ class RecipientCounting:
     async def _add(
         self, counted: RecipientCount, previewed: Previewed, part: _Part, folded: set[int]
     ) -> RecipientCount:
-        """`folded` has the hashes of earlier mail addresses without case."""
+        """`folded` contains the hashes of earlier mail addresses without case."""
         job, options = previewed.job, previewed.options
         read = address_reader(options.channel, options.default_region, kind=job.table_kind)
         addresses = [read(recipient) for recipient in part.recipients]

@@ -166,12 +166,12 @@ class SingleSendsResource(Resource):
         return fresh if used is None else (await self._store.idempotency.claim(used, made=fresh)).made
 
     async def _find_earlier(self, used: Idempotency) -> Message | None:
-        """The message that the first request with this key has made."""
+        """The message of the first request with this key."""
         first = await self._store.idempotency.recall(used)
         return None if first is None else await self._store.messages.get(first.made)
 
     async def _room(self, caller: Caller, count: int) -> int:
-        """How many of so many new messages the caller may send now. Raises `TooMany` where that is none."""
+        """How many of `count` new messages the caller may send now. Raises `TooMany` if that is none."""
         if not count:
             return 0
         return await self._limiter.let_through(caller.namespace, rate=caller.messages_per_second, count=count)

@@ -65,7 +65,7 @@ class BulkSuppressionsResource(Resource):
         return body.answer(answers)
 
     async def _add_chunk(self, read: Sequence[Suppression | Invalid], start: int) -> list[SuppressionItemView]:
-        """An answer for each; they stand from `start` on in the whole."""
+        """An answer for each; the chunk begins at `start` of the whole."""
         wanted = [each for each in read if isinstance(each, Suppression)]
         there = await self._store.suppressions.add(wanted)
         await asyncio.sleep(0)

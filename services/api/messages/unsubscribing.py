@@ -75,7 +75,7 @@ class UnsubscribeResource(Resource):
 
 
 async def _answer(request: Request[Any, Any, Any], ask: Ask, token: str) -> Response[str]:
-    """The page; a person reads on a page, too, what a program is told by a problem document."""
+    """The page; a person reads on a page what a program gets as a problem document."""
     try:
         app, state = await ask(token)
     except (NotFound, Unavailable) as error:
@@ -86,7 +86,7 @@ async def _answer(request: Request[Any, Any, Any], ask: Ask, token: str) -> Resp
 
 
 def _read_wish(kind: str, content: bytes) -> str:
-    """The value of the form's field, as either kind of form has it; `""` without one."""
+    """The value of the form's field, for both kinds of form; `""` without one."""
     if kind.partition(";")[0].strip().lower() == _MULTIPART:
         return _read_multipart(kind, content)
     return parse_qs(content.decode("utf-8", "replace")).get(FIELD, [""])[0].strip()

@@ -100,7 +100,7 @@ class PreviewResource(Resource):
 
     @asynccontextmanager
     async def _permit(self, namespace: str) -> AsyncIterator[None]:
-        """Raises `Unavailable` where it is not this namespace's turn for as long as an audience may be counted."""
+        """Raises `Unavailable` if this namespace does not get its turn within the time for counting an audience."""
         turn = self._turns.setdefault(namespace, asyncio.Lock())
         async with AsyncExitStack() as held:
             try:
@@ -122,16 +122,13 @@ class PreviewResource(Resource):
         )
 
     async def _draft(self, app: App, names: tuple[str, ...], body: JobBody) -> JobDraft:
-        """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.
-
-        Raises:
-            Invalid: POST would not take it.
-        """
+        """The job as POST would take it and workers render it, with the nil UUID. Raises `Invalid` if POST would refuse
+        it."""
         draft = await self._drafts.draft(app, names, body, created_by="", key=None)
         return replace(draft, job=replace(draft.with_templates, id=wire.NIL_UUID, group_id=wire.NIL_UUID))
 
     async def _count(self, draft: JobDraft) -> tuple[Counted | None, list[Notice]]:
-        """The audience and what there is to say of it; none where a job would fail over its file."""
+        """The audience and remarks about it; none if a job would fail over its file."""
         job, seconds = draft.job, self._rules.seconds
         table = job.table
         if draft.file is None:
@@ -166,7 +163,6 @@ class PreviewResource(Resource):
 
 
 def _zone_starts(job: Job, zones: list[tuple[str, int]], counted: Counted | None) -> list[ZoneStart]:
-    """The zones of a localized job with their starts."""
     if counted is None or not zones:
         return [ZoneStart(zone=zone, starts_at=start, devices=None) for zone, start in zones]
     devices = counted.by_zone(zone_rules(job))

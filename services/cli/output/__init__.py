@@ -1,1 +1,1 @@
-"""How answers are shown: nothing of them reaches the terminal but as text."""
+"""Output of answers: all text is escaped before it reaches the terminal."""

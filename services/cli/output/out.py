@@ -1,4 +1,4 @@
-"""The output of a verb: stdout has the result alone, as a table, as JSON or as ids; all else goes to stderr."""
+"""The output of a verb: stdout has only the result, as a table, JSON or ids; everything else goes to stderr."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ Fields = Sequence[tuple[str, Any]]
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """How the person wants it: `json` for the API's answer, `quiet` for ids, `wide` for tables without an end."""
+    """The chosen output: `json` for the API's answer, `quiet` for ids, `wide` for unlimited tables."""
 
     json: bool = False
     quiet: bool = False
@@ -32,7 +32,7 @@ class Output(Struct, frozen=True, kw_only=True):
         return not (self.json or self.quiet)
 
     def show_list(self, items: Iterable[Json], columns: Sequence[TableColumn], *, id: str, limit: int | None) -> None:
-        """A list: JSON an object a line, ids a line each, or a table. Without a limit a table has the first hundred."""
+        """Show a list: a JSON object or an id a line, or a table. Without a limit a table has the first hundred."""
         if not self.is_for_people:
             for item in items if not limit else islice(items, limit):
                 self.write(as_json(item) if self.json else visible(item.get(id, "")))
@@ -45,7 +45,7 @@ class Output(Struct, frozen=True, kw_only=True):
             self.tell(f"There are more than these {most}: --limit 0 lists all.")
 
     def show(self, item: Json, fields: Callable[[], Fields], *, id: str) -> None:
-        """One thing, with all its fields."""
+        """Show a thing with all its fields."""
         if self.json:
             self.write(as_json(item))
         elif self.quiet:
@@ -55,7 +55,7 @@ class Output(Struct, frozen=True, kw_only=True):
                 self.write(line)
 
     def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
-        """A table that is part of something, and has no JSON of its own."""
+        """Show a table that is part of something, and has no JSON of its own."""
         self._draw(columns, rows)
 
     def confirm(self, item: Json, sentence: str, *, id: str) -> None:
@@ -66,19 +66,17 @@ class Output(Struct, frozen=True, kw_only=True):
             self.write(visible(item.get(id, "") if self.quiet else sentence))
 
     def when(self, value: Any) -> str:
-        """An instant as this person reads it."""
         return format_when(value, utc=self.utc)
 
     def ahead(self, value: Any, zone: str = "") -> str:
-        """A coming instant by the clocks of a zone, by default this person's."""
+        """A coming instant in a zone, by default the reader's."""
         return format_ahead(value, datetime.now(UTC), zone=zone, utc=self.utc)
 
     def write(self, text: str) -> None:
-        """A line of the result."""
         click.echo(text)
 
     def tell(self, text: str) -> None:
-        """A line beside the result."""
+        """Write a line to stderr."""
         click.echo(visible(text), err=True)
 
     def _draw(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:

@@ -1,8 +1,4 @@
-"""Tables that fit the terminal. Off a terminal they are as wide as they need to be, and nothing is left out.
-
-If the room is short, ids lose their middle, as long as they stay different, and texts lose their end. If that is not
-enough, the table leaves out its last columns and says so in a line.
-"""
+"""Tables that fit the terminal. Elsewhere they are as wide as needed, and complete."""
 
 import shutil
 import sys
@@ -23,8 +19,8 @@ Kind = Literal["text", "id", "number", "word"]
 
 
 class TableColumn(Struct, frozen=True):
-    """A column: its title, and what stands in it. A number stands right; a text and an id may be shortened, a word
-    may not. A cell may have a colour."""
+    """A column: its title and its cells. A number is aligned right; a text and an id may be shortened, a word may not.
+    A cell may have a colour."""
 
     title: str
     cell: Callable[[Json], Any]
@@ -38,7 +34,7 @@ STATE_COLOURS: Mapping[str, str] = (
     | dict.fromkeys(("paused", "expired", "suspended", "refused", "unknown", "silent"), "yellow")
     | dict.fromkeys(("circuitbreak", "stopped", "failed", "invalid", "rejected", "dead", "gone"), "red")
 )
-"""States have one colour wherever they stand: well, under way, waiting for a person, bad. Others have none."""
+"""A state has the same colour everywhere: well, under way, waiting for a person, bad. Others have none."""
 
 
 def state_column(title: str, cell: Callable[[Json], str]) -> TableColumn:
@@ -47,7 +43,7 @@ def state_column(title: str, cell: Callable[[Json], str]) -> TableColumn:
 
 
 class _Fitted(Struct, frozen=True):
-    """A column in a `width`, which may shrink to `least`."""
+    """A column of this `width`, which may shrink to `least`."""
 
     column: TableColumn
     width: int
@@ -64,7 +60,7 @@ class _Fitted(Struct, frozen=True):
 
 
 def draw_table(columns: Sequence[TableColumn], rows: Sequence[Json], *, wide: bool) -> tuple[list[str], int]:
-    """The lines of a table, its head first, and how many columns were left out."""
+    """The lines of a table, its head first, and the number of omitted columns."""
     cells = [[_text(column, row) for column in columns] for row in rows]
     widths = [
         max([width_of(column.title), *(width_of(row[place]) for row in cells)]) for place, column in enumerate(columns)
@@ -86,7 +82,7 @@ def draw_table(columns: Sequence[TableColumn], rows: Sequence[Json], *, wide: bo
 
 
 def draw_record(fields: Sequence[tuple[str, Any]]) -> list[str]:
-    """A thing of many fields, one a line. An empty field has no line, and a list one for each of its values."""
+    """A thing with many fields, one a line. An empty field has no line, and a list one for each of its values."""
     shown = [(title, _lines(value)) for title, value in fields]
     shown = [(title, lines) for title, lines in shown if any(lines)]
     width = max((len(title) for title, _ in shown), default=0)
@@ -98,12 +94,12 @@ def draw_record(fields: Sequence[tuple[str, Any]]) -> list[str]:
 
 
 def terminal_width() -> int:
-    """The columns that there are; off a terminal, no end of them."""
+    """The columns of the terminal; elsewhere unlimited."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
 def group_digits(value: Any) -> str:
-    """A number with its thousands apart; a dash for none."""
+    """A number with thousands separators; a dash for none."""
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
@@ -115,7 +111,7 @@ def count_things(count: int, thing: str) -> str:
 
 
 def format_share(done: int, total: int) -> str:
-    """A part of a whole in per cent, rounded down: nothing but the whole is 100 %."""
+    """A share in per cent, rounded down: only the whole is 100 %."""
     return f"{done * 1000 // total / 10:.1f}%"
 
 
@@ -135,7 +131,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _fit(columns: list[_Fitted], room: int) -> list[_Fitted]:
-    """The columns in as much room as there is: the widest that may be shortened loses first."""
+    """Fit the columns into `room`: the widest that may be shortened loses first."""
     while (excess := _width(columns) - room) > 0:
         shrinkable = [place for place, each in enumerate(columns) if each.width > each.least]
         if not shrinkable:
@@ -150,7 +146,7 @@ def _fit(columns: list[_Fitted], room: int) -> list[_Fitted]:
 
 
 def _least(column: TableColumn, texts: set[str]) -> int:
-    """The least width of a column with these texts. Ids stay different once they are shortened."""
+    """The least width of a column with these texts. Shortened ids stay different."""
     match column.kind:
         case "id":
             width = max(ID_WIDTH, len(column.title))

@@ -1,5 +1,5 @@
-"""Text from the API as a terminal may get it. A character that would move the cursor, change colours or turn the
-direction of writing is shown as an escape sequence."""
+"""Text from the API for a terminal. Characters that would move the cursor, change colours or turn the direction of
+writing become escape sequences."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def visible(value: Any) -> str:
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON of printable characters: what is not printable is escaped, as JSON allows it."""
+    """The value as JSON of printable characters; others are escaped, as JSON allows."""
     import msgspec
 
     text = msgspec.json.encode(value).decode()
@@ -28,7 +28,7 @@ def as_json(value: Any) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns a terminal needs for it."""
+    """The columns of a terminal that the text needs."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -37,7 +37,7 @@ def width_of(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """The beginning of the text, in so many columns."""
+    """The beginning of the text, in `width` columns."""
     if width_of(text) <= width:
         return text
     while text and width_of(text) > width - 1:
@@ -46,7 +46,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def shorten_id(text: str, width: int) -> str:
-    """The head and the tail of an id, in so many columns. A person may type it so, or its tail alone (`names.pick`)."""
+    """The head and the tail of an id, in `width` columns. A person may type it so, or only its tail (`names.pick`)."""
     if len(text) <= width:
         return text
     tail = max((width - 1) // 3, 1)
@@ -55,12 +55,12 @@ def shorten_id(text: str, width: int) -> str:
 
 @cache
 def has_colour(stream: TextIO) -> bool:
-    """Whether what is written there may have colours (https://no-color.org)."""
+    """Whether the stream may have colours (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """The text in a colour of click's, where colours are shown."""
+    """The text in one of click's colours, if colours are shown."""
     import click
 
     return click.style(text, fg=colour) if colour and has_colour(stream or sys.stdout) else text

@@ -1,4 +1,4 @@
-"""Instants and durations as people read them: in the reader's zone, or in UTC."""
+"""Instants and durations for people: in the reader's zone, or in UTC."""
 
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def read_wire(value: Any) -> datetime | None:
-    """The instant that a field of the API holds: nanoseconds since the epoch, RFC 3339, or (0, `""`, `null`) none."""
+    """The instant of an API field: nanoseconds since the epoch, RFC 3339, or none (0, `""`, `null`)."""
     if not value:
         return None
     try:
@@ -25,7 +25,7 @@ def read_wire(value: Any) -> datetime | None:
 
 
 def format_when(value: Any, *, utc: bool) -> str:
-    """The instant of a field, to the second; a dash where it is none."""
+    """The instant of a field, to the second; a dash for none."""
     instant = read_wire(value)
     if instant is None:
         return "-"
@@ -35,7 +35,7 @@ def format_when(value: Any, *, utc: bool) -> str:
 
 
 def format_ahead(value: Any, now: datetime, *, zone: str = "", utc: bool = False) -> str:
-    """A coming instant by the clocks of a zone (default: the reader's), in UTC, and as a distance from now."""
+    """A coming instant in a zone (default: the reader's), in UTC, and as a distance from now."""
     instant = read_wire(value)
     if instant is None:
         return "-"
@@ -61,25 +61,15 @@ def format_span(seconds: float) -> str:
 
 
 def read_given(text: str, now: datetime) -> datetime:
-    """The instant that a person typed: RFC 3339, a time of the reader's zone, or `+10m`.
-
-    Raises:
-        ValueError: it is none of these.
-        OverflowError: it is out of range.
-    """
+    """A typed instant: RFC 3339, a time in the reader's zone, or `+10m`."""
     if text.startswith("+"):
         return now + read_span(text[1:])
     return read_local(datetime.fromisoformat(text))
 
 
 def read_past(text: str, now: datetime) -> datetime:
-    """The instant that a person typed: RFC 3339, a date or a time of the reader's zone, `today` or `yesterday` for its
-    first moment, or `2h` for two hours ago.
-
-    Raises:
-        ValueError: it is none of these.
-        OverflowError: it is out of range.
-    """
+    """A typed past instant: RFC 3339, a date or a time in the reader's zone, `today` or `yesterday` for its first
+    moment, or `2h` for two hours ago."""
     if (days := _DAYS_BACK.get(text.lower())) is not None:
         return read_local(datetime.combine(now.astimezone().date() - timedelta(days=days), time()))
     if text[-1:] in UNITS:
@@ -88,18 +78,13 @@ def read_past(text: str, now: datetime) -> datetime:
 
 
 def read_local(moment: datetime) -> datetime:
-    """The instant of a time with a zone, or else when this machine's clocks first show it; if they skip it, the end of
-    the gap. Raises `OverflowError` at the ends of the calendar."""
+    """The instant of a time with a zone, or else the first one at which this machine's clock shows it; if the clock
+    skips it, the end of the gap. Raises `OverflowError` at the ends of the calendar."""
     return moment if moment.tzinfo else first_shown(moment, None)
 
 
 def read_span(text: str) -> timedelta:
-    """The duration that a person typed: `90`, `90s`, `10m`, `2h`, `7d`.
-
-    Raises:
-        ValueError: it is none of these.
-        OverflowError: it is out of range.
-    """
+    """A typed duration: `90`, `90s`, `10m`, `2h`, `7d`."""
     number, unit = (text[:-1], text[-1:]) if text[-1:] in UNITS else (text, "s")
     if not (number.isascii() and number.isdigit()):
         raise ValueError(f"{text!r} is not a duration: use 90s, 10m, 2h or 7d")

@@ -1,1 +1,1 @@
-"""Accounts: apps, users, tokens, and what callbacks are signed by."""
+"""Accounts: apps, users, tokens, and secrets that sign callbacks."""

@@ -17,7 +17,7 @@ from services.parts.accounts.common import AccountsPart
 
 
 class AccountsApi(Part):
-    """Apps, users, tokens, sessions, signing secrets, and who asks."""
+    """Apps, users, tokens, sessions, signing secrets, and the present caller."""
 
     def resources(self) -> Sequence[Resource]:
         accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock

@@ -11,11 +11,11 @@ from shared.outgoing.signing import check_secret
 
 
 class AccountsPart(Part):
-    """Accounts: who may call."""
+    """Accounts: the callers and their rights."""
 
     @cached_property
     def signing(self) -> Signing:
-        """The signing of callbacks. Raises `Invalid` for a deployment's secret that cannot sign."""
+        """Raises `Invalid` if the deployment's secret cannot sign."""
         key = self.settings.callbacks.signing_secret
         if key:
             check_secret(key, "callbacks.signing_secret")
@@ -27,7 +27,6 @@ class AccountsPart(Part):
 
     @cached_property
     def removal(self) -> AppRemoval:
-        """How apps are deleted."""
         return AppRemoval(self.store, self.parts.belongings)
 
     def checks(self, process: str) -> Mapping[str, Check]:

@@ -9,7 +9,7 @@ from shared.runtime.loops import Periodic, Swept
 
 
 class AccountsScheduler(Part):
-    """Revocations and deletions of apps, which are completed whoever began them, and sessions that are over."""
+    """Completes revocations and deletions of apps, and removes ended sessions."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
@@ -24,7 +24,7 @@ class AccountsScheduler(Part):
         )
 
     async def _complete_revocations(self) -> Swept:
-        """Go on with revocations that a dead process left, and pause what requests in flight scheduled after one."""
+        """Continue revocations of dead processes, and pause schedules that requests in flight stored after one."""
         return Swept(discarded=await self.parts.of(AccountsPart).revocations.complete_all())
 
     async def _forget_sessions(self) -> Swept:

@@ -1,3 +1,3 @@
-"""The bus: events, subscriptions, and what is delivered of them."""
+"""The bus: events, subscriptions and deliveries."""
 
 PROCESSES = {"fanout": "Run the fan-out of the bus."}

@@ -29,7 +29,7 @@ from shared.flow.bus.trials import ReceiverTrials
 
 
 class BusApi(Part):
-    """Routemaster's routes, as its clients know them, and the bus's own."""
+    """Routemaster's routes for its clients, and the bus's own."""
 
     def resources(self) -> Sequence[Resource]:
         bus, given, settings = self.parts.of(BusPart), self.capabilities, self.settings.bus

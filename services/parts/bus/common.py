@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # these bring cryptography along, and not every process needs
 
 
 class BusPart(Part):
-    """Topics, publishing, subscriptions, and how their queues stand."""
+    """Topics, publishing, subscriptions, and figures of queues."""
 
     @cached_property
     def topics(self) -> TopicFlow:
@@ -55,7 +55,7 @@ class BusPart(Part):
     @cached_property
     def waker(self) -> Waker:
         clock, given = self.settings.scheduler, self.capabilities
-        # The clock claims what comes due a little ahead of its time.
+        # The clock claims due wake-ups a little early.
         handed_for = timedelta(seconds=clock.call_lease_seconds + clock.lookahead_seconds)
         tick = timedelta(seconds=clock.tick_seconds)
         return Waker(self.store, given.broker, given.time, handed_for=handed_for, tick=tick)

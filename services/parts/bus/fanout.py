@@ -1,4 +1,4 @@
-"""The process of the bus: it brings events to their subscriptions, and publishes Carillon's own events."""
+"""The fan-out: it brings events to their subscriptions, and publishes Carillon's own events."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from shared.runtime.loops import Periodic
 
 
 class BusFanOut(Part):
-    """The reader of the log, and the publishers of notices and of Carillon's own events, which go into it."""
+    """The reader of the log, and the publishers of notices and of Carillon's own events to it."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "fanout":

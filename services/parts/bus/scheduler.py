@@ -20,8 +20,7 @@ _UNWOKEN_SECONDS, _REGISTRY_SECONDS, _REPLAY_SECONDS = 4.5, 9.0, 14.5
 
 
 class BusScheduler(Part):
-    """Wake-ups that come due, upkeep of queues that nobody has woken and of replays that nobody has, gauges,
-    limits and compaction of backlogs, and retention."""
+    """Due wake-ups, upkeep of unwoken queues and lost replays, gauges, limits and compaction of backlogs, retention."""
 
     def on_due(self) -> Mapping[str, OnDue]:
         return {QUEUE_OWNER: DueQueues(self.parts.of(BusPart).waker).begin}
@@ -45,6 +44,7 @@ class BusScheduler(Part):
         )
 
     async def _end_writers(self) -> Swept:
-        """End what those have locked who died as they changed subscriptions: other loops may wait for that."""
+        """End the locks of processes that died while they changed subscriptions, because other loops may wait for
+        them."""
         now = await self.capabilities.time.now()
         return Swept(discarded=await self.store.bus_subscriptions.end_overdue_writers(now))

@@ -18,8 +18,7 @@ from shared.runtime.loops import Periodic
 
 
 class BusWorker(Part):
-    """The stages that deliver, one for receivers that are well, and one for those that take long or fail; and the one
-    that replays."""
+    """The stages that deliver, one for healthy and one for slow or failing receivers, and the one that replays."""
 
     def stages(self) -> Sequence[Stage[Any]]:
         given, chosen, for_slow = self.capabilities, self.settings.bus, BYTES_IN_HAND // 4
@@ -31,7 +30,7 @@ class BusWorker(Part):
         )
 
     def components(self, process: str) -> Sequence[Component]:
-        """Mails about subscriptions, where there is a server for them."""
+        """Mails about subscriptions, if there is a mail server."""
         given, jobs = self.capabilities, self.parts.of(JobsWorker)
         if process != "worker" or not given.mail.delivers:
             return ()

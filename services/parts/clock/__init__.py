@@ -1,1 +1,1 @@
-"""The clock: schedules, their occurrences, and the callbacks that these fire."""
+"""The clock: schedules, their occurrences, and their callbacks."""

@@ -24,7 +24,6 @@ class ClockApi(Part):
 
     @cached_property
     def targets(self) -> Targets:
-        """The targets that callbacks may reach."""
         chosen = self.settings.callbacks
         return Targets(
             queues=self.capabilities.broker.delivers,

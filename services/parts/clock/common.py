@@ -9,7 +9,7 @@ from shared.flow.clock.settlement import Settlement
 
 
 class ClockPart(Part):
-    """The clock: schedules and all that they fire."""
+    """Schedules and their settlement."""
 
     @cached_property
     def schedules(self) -> ScheduleFlow:

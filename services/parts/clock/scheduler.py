@@ -1,4 +1,4 @@
-"""The clock in schedulers: they are its ticking."""
+"""The clock in schedulers."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -11,7 +11,7 @@ from services.worker.clock.call import HttpCaller
 from services.worker.clock.places import FairCalls, Places
 from services.worker.stage import Stage
 
-# How many calls may wait in a worker for a place, so that none waits in the queue behind those of another caller.
+# The calls that may wait in a worker for a place, so that none waits in the queue behind those of another caller.
 _WAITING_PER_PLACE = 4
 
 

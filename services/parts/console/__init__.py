@@ -1,1 +1,1 @@
-"""Console: who did what."""
+"""The console: audit, overview and bulk actions."""

@@ -13,7 +13,7 @@ from shared.flow.console.system_records import SystemRecords
 
 
 class ConsolePart(Part):
-    """The console: one act on many things, and what the audit is told of Carillon by itself."""
+    """The console: bulk actions, the overview, and the audit's records of Carillon's own acts."""
 
     @cached_property
     def system_records(self) -> SystemRecords:

@@ -10,7 +10,7 @@ from services.worker.stage import Stage
 
 
 class ConsoleWorker(Part):
-    """The stage that acts on many things."""
+    """The stage of bulk actions."""
 
     def stages(self) -> Sequence[Stage[Any]]:
         return (BulkRunner(self.parts.of(ConsolePart).bulk),)

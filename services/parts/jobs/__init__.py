@@ -1,1 +1,1 @@
-"""Jobs: what every kind of job has. Its life, its plan, its batches and its end; localized groups; mails."""
+"""Jobs: the life of every kind of job, its plan, batches and end; localized groups; mails."""

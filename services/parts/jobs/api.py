@@ -32,7 +32,7 @@ from shared.runtime.loops import Periodic
 
 
 class JobsApi(Part):
-    """Jobs, their groups, their templates, and uploads of the files that they name."""
+    """Jobs, their groups and templates, and uploads of their files."""
 
     @cached_property
     def accounts(self) -> AccountJobs:
@@ -67,7 +67,7 @@ class JobsApi(Part):
     def components(self, process: str) -> Sequence[Component]:
         if process != "api":
             return ()
-        # Here, and not in schedulers: of those who do not read files, only the API reaches S3.
+        # Here and not in schedulers: apart from processes that read files, only the API reaches S3.
         every = self.settings.scheduler.retention_seconds
         return (Periodic("abandoned uploads", self.uploads.drop_abandoned, interval_seconds=every),)
 

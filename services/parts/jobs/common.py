@@ -47,8 +47,7 @@ class JobsPart(Part):
 
     @cached_property
     def removal(self) -> JobRemoval:
-        """How jobs are deleted."""
-        from services.parts.console.common import ConsolePart  # which stands upon this part
+        from services.parts.console.common import ConsolePart  # it depends on this part
 
         tell = self.parts.of(ConsolePart).system_records.tell_of_jobs
         kept_days = self.settings.scheduler.job_retention_days
@@ -59,7 +58,7 @@ class JobsPart(Part):
 
     @property
     def has_mails(self) -> bool:
-        """Whether anybody is to hear of what happens to jobs."""
+        """Whether mails about jobs are sent."""
         return self.capabilities.mail.delivers
 
     def checks(self, process: str) -> Mapping[str, Check]:

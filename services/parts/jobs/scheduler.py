@@ -13,15 +13,15 @@ from shared.flow.jobs.upkeep import ShardTurns, Upkeep, UpkeepPatience
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 
-# Work whose queue is busy counts as lost after so many times the usual patience.
+# Work whose queue is busy counts as lost after this multiple of the usual patience.
 _AT_LATEST = 10
-# A round is a little shorter than the time between two searches, which varies: no search comes before its round.
+# A round is a little shorter than the time between two searches, which varies, so that each search finds its round.
 _ROUND = 0.8
 _PLACED_AT_ONCE = 1_000
 
 
 class JobsScheduler(Part):
-    """Upkeep, retention, and what of jobs waits for an instant."""
+    """Upkeep, retention, and job stages that wait for an instant."""
 
     def on_due(self) -> Mapping[str, OnDue]:
         jobs = self.parts.of(JobsPart)
@@ -59,7 +59,7 @@ class JobsScheduler(Part):
         await self._upkeep(UpkeepPatience(none, none, none)).run_once()
 
     async def _place_jobs(self) -> None:
-        """Put what release 0.1.0 made into the lists of jobs."""
+        """Add jobs of release 0.1.0 to the lists of jobs."""
         await self.store.job_lists.place_missing(_PLACED_AT_ONCE)
 
     def _upkeep(self, patience: UpkeepPatience, turns: ShardTurns | None = None) -> Upkeep:

@@ -1,4 +1,4 @@
-"""Jobs of every kind in workers: they plan them, end them, and write mails about them."""
+"""Jobs of every kind in workers: they plan and finish them, and send mails about them."""
 
 import socket
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from shared.flow.jobs.finish import Finish
 
 
 class JobsWorker(Part):
-    """The stages around the sending of batches, which is the kind's own."""
+    """The stages around the sending of batches, which each kind brings."""
 
     @cached_property
     def grace(self) -> Grace:
@@ -39,7 +39,7 @@ class JobsWorker(Part):
 
     @property
     def mail_lease(self) -> timedelta:
-        """No attempt may outlive its lease: a mail that is on its way would be sent once more."""
+        """Longer than any attempt: otherwise a mail on its way would be sent again."""
         return timedelta(seconds=2 * self.settings.mail.timeout_seconds)
 
     def stages(self) -> Sequence[Stage[Any]]:

@@ -1,1 +1,1 @@
-"""Messages: what jobs and single requests send through providers, by credentials and at their rates."""
+"""Messages: jobs and single requests send them through providers, by credentials and at their rates."""

@@ -31,8 +31,8 @@ from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
 
 class MessagesApi(Part):
-    """Credentials and their keys, jobs that send by them, single messages, what became of messages, what providers
-    call back, suppressions, and the links to unsubscribe by."""
+    """Credentials and their keys, jobs that send by them, single messages, states of messages, callbacks of providers,
+    suppressions, and links to unsubscribe."""
 
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every p
 
 
 class MessagesPart(Part):
-    """Messages as a kind of job, and the credentials that they are sent by."""
+    """Messages as a kind of job, and the credentials that send them."""
 
     @cached_property
     def feed(self) -> CredentialFeed:
@@ -61,13 +61,12 @@ class MessagesPart(Part):
         )
 
     async def _is_in_use(self, credential_id: str) -> bool:
-        """Whether something is still to be sent by it."""
+        """Whether open jobs or pending messages use it."""
         store = self.store
         return await store.message_jobs.has_open(credential_id) or await store.singles.has_pending(credential_id)
 
     @cached_property
     def links(self) -> "UnsubscribeLinks":
-        """The links by which recipients unsubscribe."""
         from shared.flow.messages.unsubscribing import UnsubscribeLinks
 
         return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)

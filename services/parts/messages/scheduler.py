@@ -14,8 +14,8 @@ from shared.runtime.loops import Periodic
 
 
 class MessagesScheduler(Part):
-    """Work of credentials that waits for an instant, gauges of those that stand in the way of their jobs, retention of
-    messages, and upkeep of suppressions."""
+    """Work of credentials that waits for an instant, gauges of blocked credentials, retention of messages, and upkeep
+    of suppressions."""
 
     def on_due(self) -> Mapping[str, OnDue]:
         part = self.parts.of(MessagesPart)

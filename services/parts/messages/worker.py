@@ -57,7 +57,7 @@ class MessagesWorker(Part):
         )
 
     def components(self, process: str) -> Sequence[Component]:
-        """Mails about credentials, where there is a server for them."""
+        """Mails about credentials, if there is a mail server."""
         given, jobs = self.capabilities, self.parts.of(JobsWorker)
         if process != "worker" or not given.mail.delivers:
             return ()

@@ -1,3 +1,3 @@
-"""Push: the kind of job whose records go to Kafka, and what the receivers say about them."""
+"""Push: the kind of job whose records go to Kafka, and the feedback about them."""
 
 PROCESSES = {"feedback": "Run the feedback consumer."}

@@ -12,7 +12,7 @@ from services.parts.push.common import PushPart
 
 
 class PushApi(Part):
-    """Previews, samples of jobs that are there, and the devices of a user."""
+    """Previews, samples of existing jobs, and the devices of a user."""
 
     def resources(self) -> Sequence[Resource]:
         given, api, drafts = self.capabilities, self.settings.api, self.parts.of(JobsApi).drafts

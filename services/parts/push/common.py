@@ -15,8 +15,7 @@ class PushPart(Part):
 
     @cached_property
     def record_rules(self) -> RecordRules:
-        """How this deployment has its records written: the same when workers send them as when the API previews
-        them."""
+        """The rules for records: the same for workers that send them and for previews of the API."""
         return RecordRules(
             push_expiry=self.settings.worker.push_expiry_unit,
             time_to_live=self.settings.worker.gcm_time_to_live,

@@ -1,4 +1,4 @@
-"""The process that push has for itself: it counts what the receivers say."""
+"""The feedback process of push: it counts feedback about records."""
 
 from collections.abc import Sequence
 

@@ -3,13 +3,13 @@
 from shared.runtime.fair_budget import FairBudget
 
 BYTES_IN_HAND = 64 * 2**20
-"""How many bytes of events all runs of a process hold together, from reading chunks or open deliveries until these are
-settled. Each exists a few times for moments: as a document, as a body, and in the transaction that cuts it. One cut
-alone may have more."""
+"""The bytes of events that all runs of a process hold together, from reading chunks or open deliveries until these are
+settled. Each exists a few times for moments: as a document, as a body, and in the transaction that cuts it. A single
+cut may exceed this."""
 
 
 class ByteShare:
-    """The bytes that one run holds of a budget, for the namespace that it names."""
+    """The bytes that one run holds of a budget, for its namespace."""
 
     def __init__(self, budget: FairBudget) -> None:
         self._budget = budget
@@ -17,7 +17,7 @@ class ByteShare:
         self._size = 0
 
     def can_take(self, namespace: str, size: int) -> bool:
-        """Whether it may ask for so many more: who holds some does not wait, or two could wait for each other."""
+        """Whether it may ask for more. A run that holds some must not wait, or two could wait for each other."""
         return self._size == 0 or self._budget.has_room(namespace, size)
 
     async def take(self, namespace: str, size: int) -> None:
@@ -27,7 +27,6 @@ class ByteShare:
         self._size += size
 
     def give_back(self) -> None:
-        """Give back all."""
         if self._size:
             self._budget.give_back(self._namespace, self._size)
             self._size = 0

@@ -1,4 +1,4 @@
-"""Counts that workers of the bus keep for monitoring."""
+"""Counters of the bus in workers."""
 
 from shared.domain.bus.settling import CallResult, SettledDelivery
 from shared.domain.bus.subscriptions import EventSubscription
@@ -15,7 +15,7 @@ _label = BoundedLabels()
 
 
 def count_throttled(subscription: EventSubscription) -> None:
-    """Count that a receiver was not called, as it has a pause."""
+    """Count a receiver that was not called because it is paused."""
     BUS_DELIVERIES.labels(_label(subscription.id), "throttled").inc()
 
 
@@ -34,6 +34,6 @@ def count_call(subscription: EventSubscription, settled: SettledDelivery, result
 
 
 def count_settled(subscription: EventSubscription, settled: SettledDelivery) -> None:
-    """Count the events of a delivery that is not open any more."""
+    """Count the events of a delivery that is settled."""
     if settled.after.settled_at is not None:
         BUS_EVENTS_SETTLED.labels(_label(subscription.id), settled.after.status.value).inc(settled.before.count)

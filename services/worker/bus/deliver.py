@@ -1,9 +1,11 @@
 """The stages behind `bus.deliver` and `bus.slow`: they take a wake-up and work on its queue (`queue_run.py`).
 
-Receivers that take long or fail have a stage of their own, with places of its own, so that they hold up nobody else.
-Those that are about to take long hold up their own namespace alone, which has three quarters of a stage at most.
-A run whose wake-up is lost drops the message. After a fault of ours it comes due again, later each time. If the store
-is away, it is given back to come due soon; if that fails too, its lease ends, and the clock hands it over again.
+Slow or failing receivers have a stage with places of its own, so that they delay no others. Receivers that become slow
+delay only their own namespace, which has at most three quarters of a stage.
+
+A run that loses its wake-up drops the message. After an internal error the wake-up comes due again, later each time. If
+the store is away, it is put back to come due soon; if that fails too, its lease ends, and the clock hands it over
+again.
 """
 
 import asyncio
@@ -46,8 +48,8 @@ _AFTER_FAULTS = Backoff(first_seconds=2, cap_seconds=300)
 
 
 class DeliveringTools(Struct, frozen=True, kw_only=True):
-    """The tools with which both stages deliver. A call takes `call_seconds` at most. The clock claims what comes due so
-    many seconds `ahead` of its time, and so does it with leases."""
+    """The dependencies of both stages. A call takes `call_seconds` at most. The clock claims wake-ups and ended leases
+    `ahead` seconds early."""
 
     store: Store
     time: DatabaseTime
@@ -62,7 +64,7 @@ class DeliveringTools(Struct, frozen=True, kw_only=True):
 
 
 class DeliverQueues(Stage[DeliverQueue]):
-    """Delivers what waits in queues whose receivers are well."""
+    """Delivers from queues whose receivers are well."""
 
     task = DeliverQueue
     for_slow: ClassVar[bool] = False
@@ -75,8 +77,8 @@ class DeliverQueues(Stage[DeliverQueue]):
         self._tools = _run_tools(tools, in_flight, lambda: self._is_stopping, for_slow=self.for_slow)
 
     async def run(self, task: DeliverQueue) -> None:
-        """Work on the queue, if its wake-up is still to be taken. Raises `Unavailable` where the store is away and it
-        cannot be given back."""
+        """Work on the queue if its wake-up can still be taken. Raises `Unavailable` if the wake-up cannot be put
+        back."""
         await self._time.now()
         asked_at = asyncio.get_running_loop().time()
         taken = await self._tools.store.take((task.wake_up_id, task.token))
@@ -93,14 +95,14 @@ class DeliverQueues(Stage[DeliverQueue]):
             await self._put_off(taken)
 
     async def put_off(self, task: DeliverQueue) -> None:
-        """Let the message go: when the lease ends, the wake-up is handed over again."""
+        """Drop the message: when the lease ends, the wake-up is handed over again."""
 
     async def give_up(self, task: DeliverQueue, reason: str) -> None:
-        """Leave the wake-up to its lease: who fails so again and again is suspended."""
+        """Leave the wake-up to its lease: after repeated failures the subscription is suspended."""
         log.error("a queue cannot be worked on", task=repr(task), reason=reason)
 
     def stop(self) -> None:
-        """Begin no more calls: the process stops."""
+        """Begin no more calls, because the process stops."""
         self._is_stopping = True
 
     async def _give_back(self, taken: TakenWakeUp) -> None:
@@ -109,18 +111,17 @@ class DeliverQueues(Stage[DeliverQueue]):
             await self._store.bus_wake_ups.put_back([handed], self._time.reckon() + _SOON)
 
     async def _put_off(self, taken: TakenWakeUp) -> None:
-        """A fault of ours is no death of a worker: it says nothing about the receiver."""
+        """An internal error is no death of a worker: it says nothing about the receiver."""
         pause = next_delay(_AFTER_FAULTS, taken.of.faults + 1, random.random())
         with suppress(Unavailable):
             await self._store.bus_wake_ups.put_off(taken, self._time.reckon() + timedelta(seconds=pause))
 
     async def close(self) -> None:
-        """End the sessions in which this stage writes."""
         await self._tools.store.close()
 
 
 class DeliverSlowQueues(DeliverQueues):
-    """The same for receivers that take long or fail."""
+    """The same for slow or failing receivers."""
 
     task = DeliverSlowly
     for_slow: ClassVar[bool] = True

@@ -1,7 +1,7 @@
-"""The store calls of all wake-ups in hand, made together: what many ask for at the same time costs one round trip.
+"""Store calls for all wake-ups in hand, made together: concurrent calls share a round trip.
 
-If the call fails because of one of them, each is asked for alone, so that it fails alone. A store that is away is away
-for all.
+If a call fails because of one of them, each is repeated alone, so that only the faulty one fails. If the store is away,
+all fail.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ from shared.store.transactions import OwnSession
 log = structlog.get_logger(__name__)
 
 AT_ONCE = 200
-"""How many wake-ups one call is for at most."""
+"""The most wake-ups of one call."""
 
 BYTES_AT_ONCE = 4 * 2**20
-"""How many bytes of events one call reads or writes at most, unless one delivery alone has more."""
+"""The most bytes of events that one call reads or writes, unless a single delivery has more."""
 
 _SOON = timedelta(seconds=2)
 _ONE = BYTES_AT_ONCE // AT_ONCE
@@ -50,7 +50,8 @@ Work = Callable[[Sequence[Asked]], Awaitable[Sequence[Answered | Exception]]]
 
 
 class GroupedCall(Generic[Asked, Answered]):
-    """One kind of call, made for many at once. Raises `Unavailable` for all, and anything else for who it is about."""
+    """One kind of call, made for many at once. `Unavailable` is raised for all, any other error only for its own
+    item."""
 
     def __init__(self, work: Work[Asked, Answered], size: Callable[[Asked], int] | None = None) -> None:
         self._work = work
@@ -71,7 +72,7 @@ class GroupedCall(Generic[Asked, Answered]):
             return await self._work(asked)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever it is about
+        except Exception as error:  # noqa: BLE001 - it is raised for its own item
             return [error] if len(asked) == 1 else [await self._answer_one(one) for one in asked]
 
     async def _answer_one(self, asked: Asked) -> Answered | Exception:
@@ -79,30 +80,30 @@ class GroupedCall(Generic[Asked, Answered]):
             return (await self._work([asked]))[0]
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever it is about
+        except Exception as error:  # noqa: BLE001 - it is raised for its own item
             return error
 
 
 class OpenAsked(Struct, frozen=True):
-    """Whose open deliveries are to be read: all, or only the one that is to be tried first."""
+    """A queue whose open deliveries are read: all, or only the first to try."""
 
     queue: str
     only_first: bool
 
 
 class QueueReading(Struct, frozen=True):
-    """A queue's subscription and its cursor, `None` where there is none any more."""
+    """A queue's subscription and its cursor, `None` if it is gone."""
 
     subscription: EventSubscription | None
     cursor: Cursor | None
 
 
 class GroupedStore:
-    """The calls to the store for wake-ups in hand. `lease` is for how long they are ours from each take and renewal on.
+    """Store calls for wake-ups in hand. Each take and renewal holds a wake-up for `lease`.
 
-    All cuts go in one session and all settlements in another, and each wake-up in hand names both. A process that dies
-    in a transaction leaves locks, for a minute on a server of its own accord. So whoever takes the wake-up of one who
-    has not laid it down ends that one's sessions first.
+    All cuts use one session and all settlements another, and each wake-up in hand names both. A process that dies in a
+    transaction leaves locks, which the server itself keeps for a minute. So a worker that takes an abandoned wake-up
+    ends the sessions of its last owner first.
     """
 
     def __init__(self, store: Store, time: DatabaseTime, waker: Waker, *, lease: timedelta) -> None:
@@ -125,7 +126,7 @@ class GroupedStore:
         self.settle = GroupedCall(self._settle, _size_of_settlement)
 
     async def _take(self, handed: Sequence[tuple[str, str]]) -> Sequence[TakenWakeUp | None]:
-        """Each (id, token); `None` for what is somebody else's."""
+        """Take each (id, token); `None` if another worker has it."""
         now, token = await self._time.now(), fresh_token()
         # Of two messages about one wake-up, the later one has its token.
         asked, names = list(dict(handed).items()), [session.name for session in self._own_sessions]
@@ -133,7 +134,7 @@ class GroupedStore:
             taken = await self._store.bus_wake_ups.take(asked, token, until=now + self._lease, sessions=names)
             await self._end_sessions({name for wake_up in taken.values() for name in wake_up.of.left}.difference(names))
         except Exception:
-            # Some are ours, and nobody knows which. Left to their leases, they would count as deaths.
+            # Some of these are taken, and it is not known which. If left to their leases, they would count as deaths.
             ours = [HandedWakeUp(id, token, slow=False) for id, _ in asked]
             await self._store.bus_wake_ups.put_back(ours, now + _SOON)
             raise
@@ -145,8 +146,7 @@ class GroupedStore:
         return found
 
     async def _end_sessions(self, names: Collection[str]) -> None:
-        """End those of workers that are gone. A server that refuses ends them by itself, later. Raises
-        `Unavailable`."""
+        """End the sessions of dead workers. If a server refuses, it ends them by itself later."""
         try:
             await self._store.bus_cuts.end_sessions(names)
         except Unavailable:
@@ -155,12 +155,12 @@ class GroupedStore:
             log.exception("sessions of a worker that is gone cannot be ended", sessions=len(names))
 
     async def _renew(self, taken: Sequence[TakenWakeUp]) -> Sequence[bool]:
-        """Whether each is still ours."""
+        """Whether each is still held."""
         ours = await self._store.bus_wake_ups.renew(taken, until=await self._time.now() + self._lease)
         return [wake_up.claim in ours for wake_up in taken]
 
     async def _rest(self, rests: Sequence[Rest]) -> Sequence[TakenWakeUp | None]:
-        """Each as it is now, where it wants another look."""
+        """Each as it is now, if it needs another look."""
         woken = await self._store.bus_wake_ups.rest(rests)
         self._waker.expect({rest.taken.id: rest.fires_at for rest in rests if rest.taken.claim not in woken})
         return [woken.get(rest.taken.claim) for rest in rests]
@@ -181,7 +181,7 @@ class GroupedStore:
         ]
 
     async def _read_open(self, asked: Sequence[OpenAsked]) -> Sequence[list[EventDelivery]]:
-        """The open deliveries of each, without events and attempts, those that are to be tried first at the front."""
+        """The open deliveries of each queue, without events and attempts, the next to try first."""
         firsts, every = ([one.queue for one in asked if one.only_first is first] for first in (True, False))
         found = defaultdict[str, list[EventDelivery]](list)
         for delivery in await self._store.bus_deliveries.read_open(every) if every else []:
@@ -191,7 +191,6 @@ class GroupedStore:
         return [found[one.queue] for one in asked]
 
     async def _read_heads(self, asked: Sequence[HeadsAsked]) -> Sequence[list[ChunkHead]]:
-        """The first chunks of each."""
         return await read_heads(self._store.bus_cuts, asked)
 
     async def _read_chunks(self, asked: Sequence[Sequence[ChunkHead]]) -> Sequence[list[QueuedChunk]]:
@@ -200,21 +199,17 @@ class GroupedStore:
         return [[by_id[head.id] for head in heads if head.id in by_id] for heads in asked]
 
     async def _read_bodies(self, asked: Sequence[Sequence[EventDelivery]]) -> Sequence[list[EventDelivery]]:
-        """The same deliveries with their events, as they are now."""
+        """The same deliveries as they are now, with their events."""
         found = await self._store.bus_deliveries.with_ids([delivery.id for some in asked for delivery in some])
         return [[found[delivery.id] for delivery in some if delivery.id in found] for some in asked]
 
     async def _cut(self, cuts: Sequence[CursorCut]) -> Sequence[bool | Exception]:
-        """Whether each was made."""
-
         async def cut(some: Sequence[CursorCut], patience: float) -> CursorWrites:
             return await self._store.bus_cuts.cut(some, self._own_sessions[0], patience)
 
         return await self._locked.write(cuts, lambda each: each.cursor.id, cut)
 
     async def _settle(self, settlements: Sequence[QueueSettlement]) -> Sequence[bool | Exception]:
-        """Whether each was written."""
-
         async def settle(some: Sequence[QueueSettlement], patience: float) -> CursorWrites:
             return await self._store.bus_deliveries.settle(some, self._own_sessions[1], patience)
 
@@ -222,13 +217,13 @@ class GroupedStore:
 
     @property
     def _own_sessions(self) -> tuple[OwnSession, OwnSession]:
-        """In which this process cuts, and in which it settles."""
+        """The session for cuts and the one for settlements."""
         if self._sessions is None:
             self._sessions = self._store.bus_cuts.open_session(), self._store.bus_cuts.open_session()
         return self._sessions
 
     async def close(self) -> None:
-        """End our sessions, once nothing is in hand any more."""
+        """End the sessions once no wake-up is in hand."""
         sessions, self._sessions = self._sessions or (), None
         for session in sessions:
             await session.close()

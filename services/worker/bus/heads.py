@@ -1,8 +1,7 @@
-"""Looking at the first chunks of many queues, so that one with a long backlog holds up no other.
+"""Reading the first chunks of many queues, so that a long backlog delays no other queue.
 
-Queues in which little waits are looked at together. One in which more waits is looked at alone, a few of these at the
-same time. Our knowledge of that may be old: where a call together has all that it may have, those behind are looked at
-alone too.
+Queues with few events are read together. A queue with more is read alone, a few of these at a time. The known counts
+may be old: if a shared read reaches its limit, the remaining queues are read alone too.
 """
 
 import asyncio
@@ -16,10 +15,10 @@ from shared.domain.bus.cutting import ChunkHead
 from shared.store.bus.cuts import BusCuts
 
 HEADS = 2_000
-"""How many chunks one call looks at for several queues."""
+"""The chunks that one read takes for several queues."""
 
 FIRST_HEADS = 64
-"""How many chunks of one queue are looked at first. A queue in which more events wait is looked at alone."""
+"""The chunks of one queue that are read first. A queue with more waiting events is read alone."""
 
 READS_AT_ONCE = 8
 
@@ -27,7 +26,7 @@ Heads = dict[str, list[ChunkHead]]
 
 
 class HeadsAsked(Struct, frozen=True):
-    """Whose chunks are to be looked at, how many of them at most, and how many events wait there as far as we know."""
+    """A queue whose chunks are read, at most `most`, with the known number of waiting events."""
 
     queue: str
     most: int
@@ -35,7 +34,7 @@ class HeadsAsked(Struct, frozen=True):
 
 
 async def read_heads(cuts: BusCuts, asked: Sequence[HeadsAsked]) -> list[list[ChunkHead]]:
-    """The first chunks of each, in their order. Raises `Unavailable`."""
+    """The first chunks of each queue, in order."""
     apart = [one for one in asked if max(one.most, one.waiting) > FIRST_HEADS]
     groups = _divide([one for one in asked if max(one.most, one.waiting) <= FIRST_HEADS])
     limit = asyncio.Semaphore(READS_AT_ONCE)
@@ -65,7 +64,7 @@ async def _read_apart(cuts: BusCuts, asked: Sequence[HeadsAsked], limit: asyncio
 
 
 def _divide(asked: Sequence[HeadsAsked]) -> Iterator[list[HeadsAsked]]:
-    """As many together as can be expected to have fewer than `HEADS`."""
+    """Groups of queues that are expected to have fewer than `HEADS` chunks together."""
     group, expected = list[HeadsAsked](), 0
     for one in asked:
         expected += one.waiting + 1

@@ -1,4 +1,4 @@
-"""A queue whose wake-up is in hand: its lease, and how the queue and its receiver stand."""
+"""A queue whose wake-up is in hand: its lease, its cursor and its subscription."""
 
 import asyncio
 from collections.abc import Callable, MutableMapping
@@ -24,19 +24,19 @@ log = structlog.get_logger(__name__)
 SECONDS_AT_A_TIME = 10.0
 RENEW_SECONDS = 3.0
 MOMENT_SECONDS = 1.0
-"""How long a queue in hand waits for its namespace's share of the stage, where the namespace's others come and go."""
+"""How long a queue in hand waits for its namespace's share of the stage while other queues of it finish."""
 
 _SLOW_MS = 1_000
 
 
 class WakeUpLost(Exception):
-    """The wake-up is in other hands."""
+    """Another worker has the wake-up."""
 
 
 class RunTools(Struct, frozen=True):
-    """The tools that runs of a stage share, each namespace up to three quarters of them: `runs` bounds the queues in
-    hand, `places` the calls, `budget` the bytes. `moving` has the namespaces whose queues come and go.
-    `for_slow` tells whether it is the stage of slow receivers, `is_stopping` that the process stops."""
+    """The dependencies that runs of a stage share. A namespace has up to three quarters of each budget: `runs` for
+    queues in hand, `places` for calls, `budget` for bytes. `moving` contains the namespaces whose queues come and go.
+    `for_slow`: the stage of slow receivers."""
 
     store: GroupedStore
     receivers: Receivers
@@ -54,7 +54,7 @@ class RunTools(Struct, frozen=True):
 
 
 class HeldQueue:
-    """A queue in hand. `taken_at` is when its wake-up was asked for, by the loop's clock."""
+    """A queue in hand. `taken_at` is when its wake-up was requested, by the loop's clock."""
 
     def __init__(self, taken: TakenWakeUp, tools: RunTools, *, taken_at: float) -> None:
         self.taken = taken
@@ -71,28 +71,28 @@ class HeldQueue:
 
     @property
     def active(self) -> EventSubscription:
-        """Its subscription, which has been read."""
+        """Its subscription, after `read`."""
         assert self.subscription is not None, "read first"
         return self.subscription
 
     @property
     def is_active(self) -> bool:
-        """Whether its receiver is to be called at all."""
+        """Whether its receiver may be called at all."""
         return self.subscription is not None and self.subscription.is_called
 
     @property
     def is_well(self) -> bool:
-        """Whether its receiver is to be called, and answers."""
+        """Whether its receiver may be called and answers."""
         return self.is_active and not self.cursor.health.is_failing
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether others have their turn now, or the process stops."""
+        """Whether other queues have their turn now, or the process stops."""
         return _now() - self._began >= SECONDS_AT_A_TIME or self.tools.is_stopping()
 
     @property
     def is_leased(self) -> bool:
-        """Whether nobody else can have it yet."""
+        """Whether no other worker can have it yet."""
         return _now() < self._leased_from + self.tools.lease_seconds
 
     @property
@@ -101,7 +101,7 @@ class HeldQueue:
         return _now() + self.tools.call_seconds < self._leased_from + self.tools.lease_seconds
 
     async def read(self) -> bool:
-        """Read how the queue stands; returns whether its receiver is to be called."""
+        """Read subscription and cursor; returns whether the receiver may be called."""
         reading = await self.tools.store.read_queue(self.queue)
         self.subscription = reading.subscription
         if reading.cursor is None or not self.is_active:
@@ -110,7 +110,7 @@ class HeldQueue:
         return True
 
     async def read_after_move(self) -> None:
-        """Read it anew, as its cursor has moved: somebody else has written, or we have, and the answer was lost. Raises
+        """Read again after the cursor has moved: by another worker, or by this one with a lost answer. Raises
         `WakeUpLost`."""
         await self.renew()
         reading = await self._read_all()
@@ -119,25 +119,24 @@ class HeldQueue:
         self.cursor = reading.cursor
 
     async def keep(self) -> None:
-        """Renew the lease where it is not fresh, and look whether the receiver is still to be called. Raises
-        `WakeUpLost`."""
+        """Renew the lease if it is old, and read whether the receiver may still be called. Raises `WakeUpLost`."""
         if _now() - self._leased_from >= RENEW_SECONDS:
             await self.renew()
             await self._read_all()
 
     async def renew(self) -> None:
-        """Renew the lease. Raises `WakeUpLost`."""
+        """Raises `WakeUpLost`."""
         now = _now()
         if not await self.tools.store.renew(self.taken):
             raise WakeUpLost
         self._leased_from = now
 
     def can_hold_bytes(self, size: int) -> bool:
-        """Whether it may ask for so many more."""
+        """Whether it may ask for more bytes."""
         return self.share.can_take(self.active.namespace, size)
 
     async def hold_bytes(self, size: int) -> None:
-        """Wait until the process may hold so many bytes more. Raises `WakeUpLost`."""
+        """Wait until the process may hold `size` more bytes. Raises `WakeUpLost`."""
         waiting = asyncio.create_task(self.share.take(self.active.namespace, size))
         try:
             while not (await asyncio.wait([waiting], timeout=RENEW_SECONDS))[0]:
@@ -146,7 +145,7 @@ class HeldQueue:
             waiting.cancel()
 
     async def rest(self, left: int, fires_at: datetime, not_before: datetime | None = None) -> bool:
-        """Lay the wake-up down; returns whether to look again."""
+        """Release the wake-up until `fires_at`; returns whether to look again."""
         rest = Rest(taken=self.taken, left=left, fires_at=fires_at, not_before=not_before, slow=self._is_slow)
         woken = await self.tools.store.rest(rest)
         if woken is not None:
@@ -154,16 +153,16 @@ class HeldQueue:
         return woken is not None
 
     async def rest_until(self, moment: datetime) -> bool:
-        """Let the receiver have its pause; returns whether to look again."""
+        """Pause the receiver until then; returns whether to look again."""
         return await self.rest(self.taken.of.waiting, moment, not_before=moment)
 
     async def hand_on(self, *, to_slow: bool = False) -> None:
-        """Give it to whoever has the next turn, among the slow ones if it is to be there."""
+        """Hand the wake-up to another worker, in the slow stage if `to_slow`."""
         of = replace(self.taken.of, slow=to_slow or self._is_slow)
         await self.tools.store.hand_on(replace(self.taken, of=of))
 
     async def suspend(self, reason: str, callback: str = "") -> None:
-        """Have nobody call its receiver any more, unless another callback than this stands by now."""
+        """Suspend the subscription, unless its callback is no longer `callback`."""
         suspended = await self.tools.subscribing.suspend(self.queue, reason, callback=callback)
         if suspended is not None:
             log.warning("a subscription is suspended", queue=self.queue, reason=reason)

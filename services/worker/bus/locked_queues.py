@@ -1,7 +1,7 @@
-"""Queues whose cursor somebody's open transaction keeps, as one does whose process has died: for up to a minute.
+"""Queues whose cursor is locked by an open transaction, such as that of a dead process: for up to a minute.
 
-Such a queue is written for alone and tried once, until it can be had again: a group that it is in would wait for it.
-Its run hears that it is not available, and puts it off.
+Such a queue is written alone and tried once, until it is free again, because a group with it would wait. Its run gets
+`Unavailable` and puts the queue off.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +22,7 @@ Write = TypeVar("Write")
 
 
 class LockedQueues:
-    """Those that a process has met of late."""
+    """The locked queues that a process has met recently."""
 
     def __init__(self) -> None:
         self._met: LRUCache[str, bool] = LRUCache(maxsize=_MOST)
@@ -33,9 +33,9 @@ class LockedQueues:
         queue_of: Callable[[Write], str],
         write_some: Callable[[Sequence[Write], float], Awaitable[CursorWrites]],
     ) -> Sequence[bool | Exception]:
-        """Write these by `write_some` and its patience in seconds. Answers for each whether it was written, or
-        `Unavailable` where its queue is locked. Only the first of several for one queue is written: two runs of it have
-        met, and one of them has lost it. Raises `Unavailable`."""
+        """Write these by `write_some`, which also takes a patience in seconds. Answers for each whether it was written,
+        or `Unavailable` if its queue is locked. If one queue has several writes, only the first is made: two runs have
+        met, and one of them has lost the queue."""
         queues = list(map(queue_of, writes))
         firsts = [queues.index(queue) == place for place, queue in enumerate(queues)]
         outcome = await self._write_firsts(list(compress(writes, firsts)), queue_of, write_some)

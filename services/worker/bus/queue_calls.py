@@ -1,8 +1,8 @@
-"""Calling one queue's receiver for all that is in hand.
+"""Calling one queue's receiver for the deliveries in hand.
 
-Calls go on while those that ended are settled; what ends meanwhile is settled together next. The receiver shows first
-that it answers: the number of calls at a time begins with one, and doubles. After a call has failed, no more begin. An
-ordered queue has one call at a time, and the next one begins when the last is settled.
+Calls go on while ended ones are settled; calls that end meanwhile are settled together next. The number of concurrent
+calls begins with one and doubles as the receiver answers. After a failed call no more begin. An ordered queue has one
+call at a time, and the next begins when the last is settled.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from shared.runtime.faults import fault
 log = structlog.get_logger(__name__)
 
 _UNSETTLED = 4
-"""How many deliveries may be called and not settled, for each call at a time: they are called again if we die."""
+"""The deliveries that may be called but not settled, per concurrent call: they are called again if the process dies."""
 _NOT_MADE_SECONDS = 0.5  # before it asks again for what this process lacks
 
 
@@ -40,8 +40,8 @@ class QueueCalls:
         self.made = 0
 
     async def deliver(self, deliveries: Iterable[EventDelivery], *, in_flight: int) -> None:
-        """Call for these, so many at a time at most, and settle; stops early where a call fails. Raises `WakeUpLost`,
-        and `Unavailable`."""
+        """Call for these, at most `in_flight` at a time, and settle; stops early if a call fails. Raises
+        `WakeUpLost`."""
         self._pending.extend(deliveries)
         self._width = 1
         while self._pending or self._calls or self._unsettled:
@@ -53,7 +53,7 @@ class QueueCalls:
                 self._pending.clear()
 
     async def drop(self) -> None:
-        """End what is under way."""
+        """Cancel running calls and the settlement."""
         tasks = [*self._calls, *([self._settlement] if self._settlement is not None else [])]
         for task in tasks:
             task.cancel()
@@ -78,8 +78,8 @@ class QueueCalls:
             self._in_settlement, self._ended = len(self._ended), []
 
     async def _keep(self) -> None:
-        """Keep the lease. While the store is away and nobody else can have the queue, what was called is settled yet:
-        calls that would outlast the lease do not begin."""
+        """Keep the lease. If the store is away while the lease lasts, ended calls may still be settled; calls that
+        would outlast the lease do not begin."""
         try:
             await self._held.keep()
         except Unavailable:
@@ -87,7 +87,7 @@ class QueueCalls:
                 raise
 
     async def _wait_for_one(self) -> None:
-        """Wait until a call or the settlement ends, but no longer than until the lease is to be renewed."""
+        """Wait until a call or the settlement ends, but at most until the lease has to be renewed."""
         awaited = {*self._calls, *([self._settlement] if self._settlement is not None else [])}
         await asyncio.wait(awaited, timeout=RENEW_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if self._settlement is not None and self._settlement.done():
@@ -100,14 +100,14 @@ class QueueCalls:
         ended = [(self._calls.pop(call), call.result()) for call in done]
         made = [(delivery, result) for delivery, result in ended if result is not None]
         self._ended += made
-        # Where one was not made, none of those behind it is: an ordered queue's would overtake it.
+        # After a call that was not made none behind it is made, because in an ordered queue it would overtake.
         if len(made) < len(ended) or not all(result.is_success for _, result in made):
             self._pending.clear()
         elif made:
             self._width *= 2
 
     async def _call(self, delivery: EventDelivery) -> CallResult | None:
-        """`None` where it was not made."""
+        """`None` if the call was not made."""
         await fault("deliver.before_call")
         async with self._held.tools.places.one(self._held.active.namespace):
             if not self._held.may_call:

@@ -1,4 +1,4 @@
-"""Bringing deliveries of one queue into hand: open ones that may be tried, then what is cut for it."""
+"""Bringing deliveries of one queue into hand: open ones that may be tried, then new ones that are cut."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ _CUT_BYTES = 256 * 2**10  # of one queue at a time, unless one delivery has more
 
 
 class DeliveriesInHand(Struct, frozen=True):
-    """The deliveries to call for now. `left` events wait in the queue, and there is more to do at `next_moment`."""
+    """The deliveries to call for now. `left` events wait in the queue; the next look is due at `next_moment`."""
 
     deliveries: Sequence[EventDelivery]
     left: int
@@ -28,14 +28,15 @@ class DeliveriesInHand(Struct, frozen=True):
 
 
 class QueueFilling:
-    """Fills the hands of one run. An event that is read counts as held until its share of bytes is given back."""
+    """Brings deliveries into hand for one run. Events that are read count as held until the run's share of bytes is
+    given back."""
 
     def __init__(self, held: HeldQueue, settling: QueueSettling) -> None:
         self._held = held
         self._settling = settling
 
     async def fill(self, most: int, now: datetime) -> DeliveriesInHand:
-        """Up to so many deliveries. Raises `WakeUpLost`, and `Unavailable`."""
+        """Return at most `most` deliveries to call now. Raises `WakeUpLost`."""
         held, opened, next_open = self._held, list[EventDelivery](), FAR_AHEAD
         found, is_in_turn = list[EventDelivery](), most == 1 and not self._is_ordered
         if held.cursor.open_deliveries:
@@ -49,14 +50,14 @@ class QueueFilling:
             return DeliveriesInHand(opened, held.taken.of.waiting, now if opened else next_open)
         made = await self._cut(wanted, now)
         if is_in_turn and found and not opened and not made.deliveries and found[0].failures == 1:
-            # Its receiver's pause is over, and no other delivery can try the receiver.
+            # The pause of its receiver is over, and no other delivery can try the receiver.
             opened, next_open = await self._take_open(found, most, found[0].retry_at or now)
         return DeliveriesInHand([*opened, *made.deliveries], made.left, min(next_open, made.next_moment))
 
     async def _take_open(
         self, found: Sequence[EventDelivery], most: int, now: datetime
     ) -> tuple[list[EventDelivery], datetime]:
-        """Open ones that may be tried, with their events, and when the next of the others may be."""
+        """Open deliveries that may be tried, with events, and the next moment at which another may be."""
         if self._is_ordered:
             found = sorted(found, key=lambda delivery: delivery.sequence)
         old = [delivery for delivery in found if is_too_old(delivery, self._held.active, now)]
@@ -64,7 +65,7 @@ class QueueFilling:
             await self._settling.bury(await self._read_bodies(old[:most]), now)
             return [], now
         ready = [one for one in found if self._is_ordered or one.retry_at is None or one.retry_at <= now]
-        # Who had the queue before may have settled some since: these have no events any more.
+        # The queue's last worker may have settled some since: these have no events any more.
         chosen = [one for one in await self._read_bodies(ready[:most]) if one.status is DeliveryStatus.OPEN]
         if len(chosen) < len(ready):
             return chosen, now
@@ -75,7 +76,7 @@ class QueueFilling:
         return self._held.active.ordered
 
     async def _read_bodies(self, deliveries: Sequence[EventDelivery]) -> list[EventDelivery]:
-        """The first ones with their events, as many as may be in hand."""
+        """The first deliveries with events, as many as may be in hand."""
         chosen = first_bytes(deliveries, _CUT_BYTES)
         if not chosen:
             return []
@@ -83,7 +84,6 @@ class QueueFilling:
         return await self._held.tools.store.read_bodies(chosen)
 
     async def _cut(self, wanted: int, now: datetime) -> DeliveriesInHand:
-        """Cut up to so many deliveries."""
         subscription = self._held.active
         rules = CutRules(
             max_events=subscription.max_events,
@@ -107,7 +107,7 @@ class QueueFilling:
         return await self._cut_these(chosen, waiting, rules, now, more=more)
 
     async def _read_heads(self, rules: CutRules) -> tuple[list[ChunkHead], bool]:
-        """The first chunks, and whether others may follow: a few, unless these fill no delivery."""
+        """The first chunks, and whether others may follow: a few at first, more if these fill no delivery."""
         queue, waiting = self._held.queue, self._held.taken.of.waiting
         heads, most = list[ChunkHead](), 0
         for most in (FIRST_HEADS, max(HEADS, rules.max_events) + 1):
@@ -130,8 +130,8 @@ class QueueFilling:
         return DeliveriesInHand(made.deliveries, left, made.next_due or FAR_AHEAD)
 
     async def _write_cut(self, write: CursorCut) -> bool:
-        """Whether it was made. A cursor that has moved, be it by a worker that had the queue before, is read again.
-        Raises `WakeUpLost` where the queue is another's."""
+        """Whether the cut was made. If the cursor has moved, perhaps by the queue's last worker, it is read again.
+        Raises `WakeUpLost` if another worker has the queue."""
         if not await self._held.tools.store.cut(write):
             await self._held.renew()
             return False

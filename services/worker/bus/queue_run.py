@@ -1,13 +1,13 @@
-"""Working on one queue for as long as its wake-up is in hand:
+"""Working on one queue while its wake-up is in hand:
 
-    look ──> not active                 rest
-         ├─> its namespace has its share  hand to the slow stage; there, rest for five seconds
-         ├─> its receiver has a pause   rest until then, or probe: one call
-         └─> cut what is due ──> call, within in_flight ──> settle ──> look again
+    look ──> not active                  rest
+     ├─> its namespace is at its share   hand to the slow stage; there, rest for five seconds
+     ├─> its receiver is paused          rest until then, or probe: one call
+     └─> cut due events ──> call, within in_flight ──> settle ──> look again
     nothing to do ──> rest; 100 deliveries or ten seconds ──> hand it on
 
-It rests only as it was read: who was told of more events meanwhile looks again. A run that has lost the wake-up stops:
-another one has it, and the cursor lets nobody cut or settle what the other one has.
+It rests only if nothing has changed since the read: after news of more events it looks again. A run that has lost the
+wake-up stops: another worker has it, and the cursor prevents both from cutting or settling the same events.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _CROWDED = timedelta(seconds=5)
 
 
 class QueueRun:
-    """The work on one queue. `taken_at` is when its wake-up was asked for, by the loop's clock."""
+    """The work on one queue. `taken_at` is when its wake-up was requested, by the loop's clock."""
 
     def __init__(self, taken: TakenWakeUp, tools: RunTools, *, taken_at: float) -> None:
         self._tools = tools
@@ -46,7 +46,7 @@ class QueueRun:
         self._counted_for: str | None = None
 
     async def run(self) -> None:
-        """Work until it rests, is handed on, or is lost. Raises `Unavailable`."""
+        """Work until the queue rests, is handed on, or is lost."""
         try:
             if self._held.taken.of.deaths >= MOST_DEATHS:
                 await self._held.suspend(f"{MOST_DEATHS} workers in a row have died as they delivered")
@@ -62,7 +62,7 @@ class QueueRun:
                 self._tools.moving[self._counted_for] = True
 
     async def _take_turn(self) -> bool:
-        """Look once, and do what there is to do; returns whether to look again."""
+        """Look once, and do the next step; returns whether to look again."""
         held = self._held
         if self._calls.made >= DELIVERIES_AT_A_TIME or held.is_out_of_time:
             await held.hand_on()
@@ -88,7 +88,7 @@ class QueueRun:
         return in_hand.next_moment <= now or await held.rest(in_hand.left, in_hand.next_moment)
 
     async def _count_in(self, namespace: str) -> bool:
-        """Whether its namespace may have this queue in hand: now, or in a moment where its queues come and go."""
+        """Whether the namespace may have this queue in hand: at once, or within a moment if its queues come and go."""
         runs = self._tools.runs
         if self._counted_for is None and (runs.has_room(namespace, 1) or namespace in self._tools.moving):
             with suppress(TimeoutError):
@@ -106,7 +106,7 @@ class QueueRun:
         return False
 
     async def _judge(self) -> bool:
-        """After a failure: suspend it, or let its receiver have its pause; or look again."""
+        """After a failure: suspend the subscription, pause its receiver, or look again."""
         held, now, care = self._held, self._tools.time.reckon(), self._tools.care
         health = held.cursor.health
         if is_to_be_suspended(health, now, care) and self._settling.callback:

@@ -1,5 +1,5 @@
-"""Settling what came of the calls of one queue, together with its cursor. One settlement at a time: each follows from
-the cursor that the one before it has written."""
+"""Settling calls of one queue together with its cursor, one settlement at a time, because each follows from the cursor
+that the last one wrote."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -25,15 +25,15 @@ EndedCall = tuple[EventDelivery, CallResult]
 
 
 class QueueSettling:
-    """Writes what becomes of a queue's deliveries. `callback` is the one whose failure was written last."""
+    """Writes the results of a queue's deliveries. `callback` is the one whose failure was written last."""
 
     def __init__(self, held: HeldQueue) -> None:
         self._held = held
         self.callback = ""
 
     async def settle(self, ended: Sequence[EndedCall]) -> None:
-        """Write what came of calls. While the store is away, this goes on for as long as nobody else can have the
-        queue. Raises `WakeUpLost`, and `Unavailable`."""
+        """Write the results of calls. While the store is away, this repeats as long as the lease lasts. Raises
+        `WakeUpLost`."""
         some = list(ended)
         while some:
             try:
@@ -49,13 +49,13 @@ class QueueSettling:
         await fault("deliver.after_settle")
 
     async def bury(self, old: Iterable[EventDelivery], now: datetime) -> None:
-        """Make dead letters of deliveries that are too old; they come with their events. Raises `WakeUpLost`."""
+        """Turn deliveries that are too old into dead letters; they come with their events. Raises `WakeUpLost`."""
         cursor, settled = self._held.cursor, list[SettledDelivery]()
         for delivery in old:
             cursor, one = bury(cursor, delivery, self._held.active, DeathReason.AGE, now)
             settled.append(one)
         if settled and not await self._write(cursor, settled):
-            await self._held.renew()  # it is ours still: the cursor has moved, and is read again
+            await self._held.renew()  # still held: the cursor has moved, and is read again
             return
         for one in settled:
             count_settled(self._held.active, one)
@@ -75,7 +75,7 @@ class QueueSettling:
     async def _write(self, cursor: Cursor, settled: Sequence[SettledDelivery]) -> bool:
         before = self._held.cursor
         if cursor.health.is_failing and not cursor.open_deliveries and not await self._has_chunks():
-            # Nobody is called until something comes. How long that takes says nothing about the receiver.
+            # No call is made until more events come. That time says nothing about the receiver.
             cursor = replace(cursor, health=cursor.health.rest_from(self._held.tools.time.reckon()))
         after = replace(cursor, v=before.v + 1)
         notices = notices_of_settlement(self._held.active, before, after)
@@ -88,7 +88,7 @@ class QueueSettling:
         return bool(await self._held.tools.store.read_heads(HeadsAsked(self._held.queue, 1, 1)))
 
     async def _find_open(self, ended: Sequence[EndedCall]) -> list[EndedCall]:
-        """Those that are still to be settled, as they are now."""
+        """The calls that are still to be settled, with their present deliveries."""
         await self._held.read_after_move()
         found = await self._held.tools.store.read_bodies([delivery for delivery, _ in ended])
         results = {delivery.id: result for delivery, result in ended}

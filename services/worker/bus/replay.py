@@ -12,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 class ReplayRunner(Stage[RunReplay]):
-    """Brings subscriptions events again, a turn of a replay at a time."""
+    """Runs replays, a turn at a time."""
 
     task = RunReplay
     in_flight = 2
@@ -22,16 +22,14 @@ class ReplayRunner(Stage[RunReplay]):
         self._stopping = asyncio.Event()
 
     async def run(self, task: RunReplay) -> None:
-        """Do a turn of the replay. Raises `Unavailable`."""
         await self._replaying.run(task.replay_id, self._stopping)
 
     async def put_off(self, task: RunReplay) -> None:
-        """Leave it to upkeep, which finds what nobody has."""
+        """Leave it to upkeep, which finds replays without a worker."""
 
     async def give_up(self, task: RunReplay, reason: str) -> None:
-        """End the replay as failed."""
         await self._replaying.give_up(task.replay_id, reason)
 
     def stop(self) -> None:
-        """Leave what is in hand to other workers."""
+        """Leave replays in hand to other workers."""
         self._stopping.set()

@@ -2,10 +2,10 @@
 
     take ──> schedule ──> judge ──> call ──> settle
 
-The scheduler has moved the entry's lease past the call and passed on its token. Taking renews the lease; whoever comes
-too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost is made again, with
-the same `webhook-id`. Before a suspect is called, it is stored that its call begins; the scheduler buries what is
-poisonous.
+The scheduler has extended the occurrence's lease past the call and passed on its token. Taking renews the lease; a
+caller that comes too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost
+is repeated with the same `webhook-id`. Before a suspect is called, the begin of its call is stored; the scheduler makes
+poisonous occurrences dead letters.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _SETTLING = timedelta(seconds=10)
 
 
 class HttpCaller:
-    """Makes a call and settles it; `services.worker.clock.places.FairCalls` is the stage that asks it to."""
+    """Makes and settles calls for the stage `services.worker.clock.places.FairCalls`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HttpCaller:
         self._one_suspect = asyncio.Lock()
 
     async def run(self, task: CallTarget) -> None:
-        """Make the call, if it is still to be made. Raises `Unavailable` where the store is away."""
+        """Make the call if it is still due."""
         leased_until = await self._time.now() + self._lease
         occurrence = await self._store.occurrences.take(task.occurrence_id, task.token, leased_until=leased_until)
         if occurrence is None:
@@ -68,14 +68,16 @@ class HttpCaller:
             await self._call_suspect(occurrence, schedule, schedule.definition.callback)
 
     async def put_off(self, task: CallTarget) -> None:
-        """Let the message go: when the lease ends, the entry is handed out again."""
+        """Drop the message: when the lease ends, the occurrence is handed out again."""
 
     async def give_up(self, task: CallTarget, reason: str) -> None:
-        """Leave the entry to its lease: the claims make it a suspect, and a suspect whose calls never end is buried."""
+        """Leave the occurrence to its lease: claims make it a suspect, and a suspect whose calls never end becomes a
+        dead letter."""
         log.error("call cannot be made", task=repr(task), reason=reason)
 
     async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
-        """Call one suspect at a time: what ends this process during a call must not count against another one."""
+        """Call one suspect at a time, so that a call which ends this process does not count against another
+        occurrence."""
         async with self._one_suspect:
             if not await self._store.occurrences.begin(occurrence):
                 return
@@ -109,9 +111,9 @@ class HttpCaller:
 
     async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
-        # From here on, or the time that the secrets take would be missing before a retry that the receiver asked for.
+        # Measured from here, so that the time for the secrets counts before a retry that the receiver asked for.
         began = asyncio.get_running_loop().time()
-        # A secret of the callback's own is between its caller and the receiver.
+        # A callback's own secret is known only to its caller and the receiver.
         secrets = (callback.secret,) if callback.secret else await self._signing.get_secrets(schedule.namespace, at)
         call = Call(
             url=callback.url,

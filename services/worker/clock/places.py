@@ -1,12 +1,12 @@
-"""Places for HTTP calls, shared fairly: between namespaces, and at each host between those who call it.
+"""Places for HTTP calls, shared fairly between namespaces, and at each host between its callers.
 
-A call to a target that is silent keeps its place until its time is over. So whoever has many of these gets a share of
-the places and no more, and waits for its own calls to end; the others find a place at once. Those that wait take turns
-by (namespace, host), and within each whoever came first.
+A call to a silent target keeps its place until its timeout. So a namespace with many of these has a limited share of
+the places and waits for its own calls; others find a place at once. Waiting calls take turns by (namespace, host),
+first come first served within each.
 
-The room in which they wait is shared in the same way. A call that finds no room is let go: the lease of its occurrence
-brings it back, so nothing is written for it. A call that waits has taken its message from the queue, so that no other
-call has to wait in the queue behind it.
+The room for waiting calls is shared in the same way. A call without room is dropped: the lease of its occurrence brings
+it back, so nothing is written for it. A waiting call has taken its message from the queue, so that it blocks no other
+call there.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from shared.runtime.metrics import CALLS_LET_GO
 
 log = structlog.get_logger(__name__)
 
-# One namespace gets three quarters of the places, and half of the room: what it has not, others have at once.
+# A namespace gets at most three quarters of the places and half of the room; others have the rest at once.
 _GREED_FOR_PLACES = 3.0
 _GREED_FOR_ROOM = 1.0
 
@@ -35,7 +35,7 @@ class NoRoom(CarillonError):
 
 
 class Places:
-    """Places for `at_once` calls, at most `per_host` of them to one host; as many as `waiting` more may wait."""
+    """Places for `at_once` calls, at most `per_host` of them to one host; `waiting` more may wait."""
 
     def __init__(self, *, at_once: int, per_host: int, waiting: int) -> None:
         self.capacity = at_once + waiting
@@ -48,10 +48,10 @@ class Places:
 
     @asynccontextmanager
     async def place(self, namespace: str, host: str) -> AsyncIterator[None]:
-        """A place for one call, held while this is entered.
+        """Hold a place for one call.
 
         Raises:
-            NoRoom: too many of this namespace wait already.
+            NoRoom: too many calls of this namespace wait.
             Unavailable: the process stops before a place is free.
         """
         if host not in self._waiting.get(namespace, ()) and self._is_free(namespace, host):
@@ -65,7 +65,7 @@ class Places:
             self._admit_waiting()
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """End all waiting."""
         self._closed = True
         futures = [future for hosts in self._waiting.values() for waiting in hosts.values() for future in waiting]
         for future in futures:
@@ -91,7 +91,7 @@ class Places:
             self._room.give_back(namespace)
 
     def _admit_waiting(self) -> None:
-        """Give what is free to those who wait: a place to each namespace in turn."""
+        """Give free places to waiting calls, one to each namespace in turn."""
         while any(self._admit_one_of(namespace) for namespace in list(self._waiting)):
             pass
 
@@ -143,7 +143,7 @@ class FairCalls(Stage[CallTarget]):
         self._places = places
 
     async def run(self, task: CallTarget) -> None:
-        """Make the call when it has a place. Raises `Unavailable`, as the caller does."""
+        """Make the call once it has a place."""
         try:
             async with self._places.place(task.namespace, task.host):
                 await self._caller.run(task)
@@ -152,7 +152,7 @@ class FairCalls(Stage[CallTarget]):
             log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
 
     async def put_off(self, task: CallTarget) -> None:
-        """Let the message go, as the caller does."""
+        """Drop the message, as the caller does."""
         await self._caller.put_off(task)
 
     async def give_up(self, task: CallTarget, reason: str) -> None:
@@ -160,5 +160,5 @@ class FairCalls(Stage[CallTarget]):
         await self._caller.give_up(task, reason)
 
     def stop(self) -> None:
-        """Give back what waits for a place: the process stops."""
+        """End the waiting for places, because the process stops."""
         self._places.close()

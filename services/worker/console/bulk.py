@@ -20,7 +20,6 @@ class BulkRunner(Stage[RunBulkAction]):
         self._stopping = False
 
     async def run(self, task: RunBulkAction) -> None:
-        """Do a turn of the action. Raises `Unavailable`."""
         turn = await self._flow.take(task.action_id)
         while turn is not None and await turn.work():
             if self._stopping:
@@ -28,13 +27,12 @@ class BulkRunner(Stage[RunBulkAction]):
                 return
 
     async def put_off(self, task: RunBulkAction) -> None:
-        """Leave it to upkeep, which finds what nobody holds."""
+        """Leave it to upkeep, which finds actions without a worker."""
 
     async def give_up(self, task: RunBulkAction, reason: str) -> None:
-        """End the action as failed."""
         log.error("bulk action given up", action=task.action_id, reason=reason)
         await self._flow.give_up(task.action_id, reason)
 
     def stop(self) -> None:
-        """Leave what is in hand to other workers."""
+        """Leave the rest to other workers after the page in hand."""
         self._stopping = True

@@ -20,7 +20,7 @@ from shared.store import Store
 
 
 class Cuts:
-    """Cuts whatever a job reads."""
+    """Cuts the source of a job into batches."""
 
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, worker: WorkerSettings) -> None:
         self._tables = TableCuts(audience, page_batches=worker.page_batches)
@@ -34,10 +34,10 @@ class Cuts:
     def pages(
         self, job: Job, last: Batch | None, size: int, named: NamedColumns | None = None
     ) -> AsyncGenerator[list[PlannedBatch]]:
-        """The batches behind the last one, a page at a time; an empty page says that reading goes on. Raises `Invalid`
-        and `Unavailable`."""
+        """The batches behind the last one, a page at a time; an empty page means that reading goes on. Raises
+        `Invalid`."""
         first = 0 if last is None else last.ordinal + 1
-        # A plan that a worker of an earlier version began goes on in that version's way.
+        # A plan that a worker of an earlier version began continues in that version's way.
         if job.divided and (last is None or isinstance(last.range, DeviceList)):
             return self._zones.pages(job, first, size)
         match job.plan.source:

@@ -16,7 +16,7 @@ _FIRST_PAGE = 4
 
 
 class PlannedBatch(Struct, frozen=True):
-    """A batch to be: a range of so many devices, or users of a file. `whole` says that it is the whole audience."""
+    """A future batch: a range of `size` devices, or users of a file. `whole`: it is the whole audience."""
 
     range: Range
     size: int
@@ -33,7 +33,7 @@ class TableCuts:
     async def pages(
         self, job: Job, highest: int, last: KeyRange | None, size: int
     ) -> AsyncGenerator[list[PlannedBatch]]:
-        """The batches behind the last one and up to the highest key. Raises `Invalid` and `Unavailable`."""
+        """The batches behind the last one, up to the highest key. Raises `Invalid`."""
         after = BEGINNING if last is None else last.upto
         batches = _FIRST_PAGE if last is None else self._page_batches
         while cuts := await self._cut(job, after, highest, size, batches):
@@ -47,7 +47,7 @@ class TableCuts:
         )
 
     async def _is_whole(self, job: Job, cuts: Sequence[Cut], highest: int) -> bool:
-        """Whether nothing follows the one cut. Only a job that holds users out needs to know."""
+        """Whether nothing follows the only cut. Only a job with a control group needs to know."""
         if not job.control_group or len(cuts) > 1:
             return False
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)

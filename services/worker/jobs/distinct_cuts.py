@@ -1,9 +1,8 @@
-"""Cutting a table of recipients of whom each gets one message: the rows of a batch that repeat one before them are
-noted in its range.
+"""Cutting a table in which each recipient gets one message: rows of a batch that repeat an earlier row are noted in its
+range.
 
-The table is always read from its beginning: only so we know who stands in it twice. A plan that is taken up again reads
-what it has cut once more. A change in the table behind the plan's back changes nothing of what is noted. An empty page
-says that reading goes on.
+The table is always read from its beginning, because only then repeats are known. A resumed plan reads its cuts again.
+Changes of the table behind the plan do not change the noted repeats. An empty page means that reading goes on.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ _ROWS_AT_ONCE = 100
 
 
 class DistinctCuts:
-    """Cuts tables in which a recipient counts where it stands first."""
+    """Cuts tables in which only a recipient's first row counts."""
 
     def __init__(self, tables: RecipientTables, cuts: TableCuts) -> None:
         self._tables = tables
@@ -35,7 +34,7 @@ class DistinctCuts:
     async def pages(
         self, job: Job, highest: int, last: KeyRange | None, size: int, named: NamedColumns
     ) -> AsyncGenerator[list[PlannedBatch]]:
-        """The batches behind the last one, as `TableCuts.pages` gives them. Raises `Invalid` and `Unavailable`."""
+        """The batches behind the last one, as `TableCuts.pages`. Raises `Invalid`."""
         repeats = Repeats()
         if last is not None:
             async with aclosing(self._cuts.pages(job, last.upto, None, size)) as read_before:
@@ -62,7 +61,8 @@ class DistinctCuts:
 
 
 async def _hash(recipients: list[bytes], named: NamedColumns) -> Hashes:
-    """Their hashes. Others get their turn in between: what is sent meanwhile is sent by the clock."""
+    """The hashes of the recipients. Other coroutines run in between, because messages are sent at exact instants
+    meanwhile."""
     parts = []
     for first in range(0, len(recipients), _ROWS_AT_ONCE):
         parts.append(hashes_of(recipients[first : first + _ROWS_AT_ONCE], named.normalize))

@@ -1,8 +1,8 @@
 """Dividing a localized push's devices among its zones, once for the whole group.
 
-A planner of a zone's job completes the division first, from wherever it stands. One planner at a time does so: it holds
-the division, and the plans of other zones are put off meanwhile. That only spares work: `shared.domain.jobs.divisions`
-says why no device is in two lists even if two planners divide at once.
+The planner of a zone's job completes the division first, from its last step. One planner at a time holds the division,
+and the plans of other zones are put off meanwhile. That only saves work: `shared.domain.jobs.divisions` says why no
+device is in two lists even if two planners divide at once.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class ZoneCuts:
         self._page_batches = page_batches
 
     async def pages(self, job: Job, first: int, size: int) -> AsyncGenerator[list[PlannedBatch]]:
-        """The batches from the one with this number on; empty pages while the division is made, with lists of this size
-        unless another job of the group has begun it. Raises `Invalid` and `Unavailable`."""
+        """The batches from number `first` on; empty pages while the division is made. Its lists have `size` devices
+        unless another job of the group has begun it. Raises `Invalid`."""
         async with aclosing(self._divider.complete(job, size)) as steps:
             async for _ in steps:
                 yield []
@@ -56,8 +56,8 @@ class ZoneCuts:
             yield planned[start : start + self._page_batches]
 
     async def sum_up(self, job: Job, devices: int) -> tuple[int, list[str]]:
-        """How many users of the group's file have no device, if this job is the one to count them, and the sentence
-        about these devices, if its zone is `REST`."""
+        """The number of users of the group's file without a device, if this job counts them, and the sentence about
+        these devices, if its zone is `REST`."""
         last = await self._store.divisions.last_step(job.file_plan_id) if job.divided else None
         if last is None:
             return 0, []
@@ -80,11 +80,10 @@ class Divider:
         self._step_rows = step_rows
 
     async def complete(self, job: Job, size: int) -> AsyncGenerator[None]:
-        """Divide to the end, from wherever the division stands; yields after each step, and more often while a file is
-        read.
+        """Divide to the end, from the last step; yields after each step, and more often while a file is read.
 
         Raises:
-            Unavailable: somebody else divides now, or a server is away.
+            Unavailable: another planner divides now, or a server is away.
             Invalid: the table or the file cannot be divided.
         """
         step = await self._store.divisions.last_step(job.file_plan_id)
@@ -97,13 +96,13 @@ class Divider:
                 yield
 
     async def _begin(self, job: Job, size: int) -> Division:
-        """The division, whose source is what the first job of the group reads."""
+        """The division, whose source is that of the first job of the group."""
         assert job.plan.source is not None
         wanted = Division(id=job.file_plan_id, source=job.plan.source, size=size)
         return await self._store.divisions.get(wanted.id) or await self._store.divisions.begin(wanted)
 
     async def _add_steps(self, job: Job, division: Division) -> AsyncGenerator[None]:
-        """Add step after step. If another planner was first, go on from the last that it stored."""
+        """Add step after step. If another planner was faster, continue from its last step."""
         before = await self._store.divisions.last_step(division.id)
         while before is None or not before.last:
             async with aclosing(self._read_on(job, division, before)) as findings:
@@ -111,14 +110,14 @@ class Divider:
                     mine = True
                     if found is not None:
                         mine, before = await self._add_step(division, before, found)
-                    # Yield behind somebody else's step too: there the caller learns that it was overtaken.
+                    # Yield after another planner's step too: the caller learns there that it was overtaken.
                     yield
                     if not mine:
                         before = await self._store.divisions.last_step(division.id)
                         break
 
     async def _add_step(self, division: Division, before: Step | None, found: FoundDevices) -> tuple[bool, Step]:
-        """Store a step; returns whether it is ours that counts, and the one that does."""
+        """Store a step; returns whether it was stored first, and the step that counts."""
         step, lists = next_step(division, before, found, attempt=secrets.token_hex(8))
         await self._store.divisions.add_lists(lists)
         await fault("divide.after_lists")
@@ -130,7 +129,7 @@ class Divider:
         return mine, counting
 
     def _read_on(self, job: Job, division: Division, before: Step | None) -> AsyncGenerator[FoundDevices | None]:
-        """The devices that follow, part by part, to the end. `None` says that reading goes on."""
+        """The devices that follow, part by part. `None` means that reading goes on."""
         match division.source:
             case PushTable(highest):
                 return self._walk_table(job, BEGINNING if before is None else before.edge, highest)
@@ -168,7 +167,7 @@ class Divider:
         return await self._look_up_users(job, [user for user in users_in(lines, content) if user])
 
     async def _look_up_users(self, job: Job, users: Sequence[str]) -> DividedUsers:
-        """A user with more devices than any person has counts as one who has none."""
+        """A user with more devices than any person has counts as one without devices."""
         found = await self._audience.divide_users(job.table, users, limit=DEVICES_AT_ONCE)
         if found is not None:
             return found
@@ -194,7 +193,7 @@ class Divider:
         if await self._store.divisions.renew(division.id, holder):
             return
         if await self._store.divisions.get(division.id) is None:
-            # It was forgotten with its jobs, so what we have just stored of it must go too.
+            # It was removed with its jobs, so the step just stored must go too.
             await self._store.divisions.remove_of([division.id])
             raise Invalid("the division is gone", field="job")
         raise Unavailable("another planner divides the devices of this group by now")

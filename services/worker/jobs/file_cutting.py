@@ -1,10 +1,10 @@
 """Cutting a file of users into batches, once for all jobs of its group.
 
-A file is always read from its beginning: only so we know whether a user stands in it twice. Cuts that are stored
-already are passed on without reading. A file that is not too large is read to its end before the first of its batches
-is made, so that a broken line keeps all of it from being sent.
+A file is always read from its beginning, because only then repeated users are known. Stored cuts are passed on without
+reading. A file that is not too large is read to its end before its first batch is made, so that no part of it is sent
+if a line is broken.
 
-An empty page says that reading goes on.
+An empty page means that reading goes on.
 """
 
 import asyncio
@@ -39,9 +39,8 @@ class FileCuts:
     async def pages(
         self, plan_id: str, first: int, *, zone: str = "", named: NamedColumns | None = None
     ) -> AsyncGenerator[list[PlannedBatch]]:
-        """The batches from the one with this number on; the first column has the ids unless columns are `named`. Then
-        the plan keeps the file's header before there is a page. Raises `Unavailable`, and `Invalid` for what is wrong
-        with the file."""
+        """The batches from number `first` on. The first column contains the ids, unless columns are `named`: then the
+        plan stores the file's header before the first page. Raises `Invalid` if the file is wrong."""
         number, passed = divmod(first, PAGE)
         while (page := await self._store.files.page(plan_id, number)) is not None:
             yield _planned_batches(number, page, zone)[passed:]
@@ -74,7 +73,7 @@ class FileCuts:
         await self._store.files.end(plan.id, pages=number, users=rows - repeats, repeated=repeats)
 
     async def _fresh(self, plan: FilePlan, named: NamedColumns | None) -> AsyncGenerator[list[ByteRange]]:
-        """The pages of the file, all of it read before the first one unless it is too large to wait for."""
+        """The pages of the file. Unless it is too large, all of it is read before the first page."""
         large = plan.file.size > _READ_FIRST_BYTES
         held = []
         async with aclosing(self._read(plan, named)) as pages:
@@ -85,7 +84,8 @@ class FileCuts:
             yield page
 
     async def _read(self, plan: FilePlan, named: NamedColumns | None) -> AsyncGenerator[list[ByteRange]]:
-        """The pages of the file; an empty one for each chunk. Raises `Invalid` as soon as there are too many."""
+        """The pages of the file; an empty one for each chunk. Raises `Invalid` as soon as there are too many
+        recipients."""
         reading = _Reading(plan, named)
         page: list[ByteRange] = []
         async with aclosing(self._blobs.read(plan.file, 0, plan.file.size)) as chunks:
@@ -122,8 +122,8 @@ class _Reading:
         self._header: Header | None = None
 
     async def cut(self, chunk: bytes) -> list[ByteRange]:
-        """The cuts that this chunk completes. Others get their turn in between: to normalise a phone number takes 12
-        microseconds, a chunk may have a hundred thousand, and what is sent meanwhile is sent by the clock."""
+        """The cuts that this chunk completes. Other coroutines run in between: to normalise a phone number takes 12
+        microseconds, a chunk may have a hundred thousand, and messages are sent at exact instants meanwhile."""
         cuts: list[ByteRange] = []
         for rows in self._reader.feed(chunk).parts(_ROWS_AT_ONCE if self._named else _ALL_ROWS):
             cuts += self._check(self._cutter.add(rows))
@@ -131,18 +131,17 @@ class _Reading:
         return cuts
 
     def finish(self) -> list[ByteRange]:
-        """The last cuts."""
         return self._check(self._cutter.add(self._reader.finish()) + self._cutter.finish())
 
     def _check(self, cuts: list[ByteRange]) -> list[ByteRange]:
-        """The same cuts. Raises `Invalid` where there are too many recipients by now."""
+        """The same cuts. Raises `Invalid` if there are too many recipients now."""
         self._recipients += sum(cut.users for cut in cuts)
         if self._named is not None:
             self._named.check(self._recipients)
         return cuts
 
     def take_header(self) -> Header | None:
-        """The header, once, when it has been read."""
+        """The header once, after it was read."""
         if self._reader.header == self._header:
             return None
         self._header = self._reader.header
@@ -150,9 +149,7 @@ class _Reading:
 
 
 def _planned_batches(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
-    """The batches that a page's cuts become. How many of their users belong to a zone is only known when they are read.
-
-    Only the last page may have a single cut. So a first page with a single cut is the whole file.
-    """
+    """The batches of a page's cuts. The number of their users in a zone is known only when they are read. Only the last
+    page may have a single cut, so a first page with a single cut is the whole file."""
     whole = number == 0 and len(cuts) == 1
     return [PlannedBatch(cut, 0 if zone else cut.users, whole) for cut in cuts]

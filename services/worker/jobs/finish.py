@@ -22,7 +22,7 @@ class Finisher(Stage[FinishJob]):
         self._feed = feed
 
     async def run(self, task: FinishJob) -> None:
-        """Close the job, if it is ready. Raises `Unavailable`."""
+        """Close the job if it is ready."""
         job = await self._finish.job(task.job_id)
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
@@ -30,9 +30,8 @@ class Finisher(Stage[FinishJob]):
             log.info("job closed", job_id=job.id, status=job.status, sent=job.totals.sent, failed=job.totals.failed)
 
     async def put_off(self, task: FinishJob) -> None:
-        """Have it tried again later."""
         await self._feed.put_off(task)
 
     async def give_up(self, task: FinishJob, reason: str) -> None:
-        """Leave it to upkeep: all that is missing is the sum."""
+        """Leave it to upkeep: only the sum is missing."""
         log.error("job cannot be closed", job_id=task.job_id, reason=reason)

@@ -1,10 +1,10 @@
-"""Grace: what only people can mend is an outage for some minutes before it is a fault.
+"""Grace: a failure that only people can repair is an outage for some minutes before it is final.
 
-A file may be denied to us, by wrong credentials or rights that somebody took away. A push table, or a column of it, may
-be gone, as it is for a moment while somebody loads it anew. A job must not wait for either silently, nor for ever. So
-the first failure is written into the job's events, and the work is tried again as all work is. It fails for good once
-nothing but failures have come for the time of grace. Work that meets the same failure after that fails at once. Each
-worker counts the failures of each job for itself; one success of the job ends them.
+Access to a file may be denied, because of wrong credentials or withdrawn rights. A push table or its column may be
+gone, as it is for a moment while it is loaded anew. A job must not wait for either silently or for ever. So the first
+failure becomes one of the job's events, and the work is tried again as usual. It fails for good after nothing but
+failures for the time of grace. Work that meets the same failure after that fails at once. Each worker counts the
+failures of each job for itself; one success of the job ends them.
 """
 
 from collections.abc import AsyncIterator
@@ -24,14 +24,14 @@ _REMEMBERED = 1_000
 
 
 class _Failures(Struct, frozen=True):
-    """When a job's file or table failed for the first time, and for the last."""
+    """The first and the last failure of a job's file or table."""
 
     first: datetime
     last: datetime
 
 
 class Grace:
-    """Remembers since when each job's file or table has failed this worker."""
+    """Remembers since when each job's file or table has failed in this worker."""
 
     def __init__(self, store: Store, clock: Clock, *, seconds: float) -> None:
         self._store = store
@@ -44,8 +44,8 @@ class Grace:
         """Work at this stage of the job, which needs its file or its table.
 
         Raises:
-            Unavailable: the file or the table fails; try again. `Denied`, which is a kind of it, for a file.
-            Invalid: it has failed for the whole time of grace, or something else is wrong with it.
+            Unavailable: the file or the table fails; try again. For a file it is `Denied`, a subclass.
+            Invalid: it has failed for the whole time of grace, or it is wrong in another way.
         """
         table = job.table
         try:
@@ -77,6 +77,6 @@ class Grace:
 
 
 def _is_about_table(error: Invalid) -> bool:
-    """Whether the push database does not have what the job asks for."""
+    """Whether the push database lacks something that the job needs."""
     field = error.field or ""
     return field == "app" or field.partition(".")[0] == "filters"

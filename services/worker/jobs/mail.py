@@ -1,8 +1,8 @@
 """The stage behind `push.mail`: sends the mails that moves of jobs made due.
 
-A due mail stands in its job's document, put there by the move itself. It is sent under a short lease, so that two tasks
-for one mail send it once, and taken out when it is sent. So it is repeated only if a process died in between or the
-mail server's answer was lost, and then with the same Message-ID.
+A due mail is stored in its job by the move itself, sent under a short lease, so that two tasks send it once, and
+removed after sending. It is sent twice only if a process dies in between or the mail server's answer is lost, with the
+same Message-ID.
 """
 
 from datetime import timedelta
@@ -33,7 +33,7 @@ _REMEMBERED_MAILS = 1_000
 
 
 class Mailer(Stage[SendMail]):
-    """Sends mails; without a server, or once they are a day old, it forgets them."""
+    """Sends mails; a mail is dropped without a mail server, or when it is a day old."""
 
     task = SendMail
     in_flight = 2
@@ -57,25 +57,24 @@ class Mailer(Stage[SendMail]):
         self._sent: LRUCache[tuple[str, str, int], str] = LRUCache(_REMEMBERED_MAILS)
 
     async def run(self, task: SendMail) -> None:
-        """Send the mail, if it is still due. Raises `Unavailable`."""
+        """Send the mail if it is still due."""
         job = await self._store.jobs.view(task.job_id)
         due = next((mail for mail in job.mails if (mail.kind, mail.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:
             return
         key = (job.key, due.kind, due.at)
         if key not in self._sent and self._mail.delivers:
-            # If storing that it was sent fails now, this process still does not send it twice.
+            # If storing this fails now, this process still does not send the mail twice.
             self._sent[key] = await self._send_under_lease(job, due)
         await fault("mail.after_send")
         await self._store.mails.note_sent(job.key, due)
         await self._store.mails.release(job.key, self._sent.get(key, ""))
 
     async def put_off(self, task: SendMail) -> None:
-        """Have it tried again later."""
         await self._feed.put_off(task)
 
     async def give_up(self, task: SendMail, reason: str) -> None:
-        """Forget the mail."""
+        """Drop the mail."""
         log.error("mail given up", job_id=task.job_id, kind=task.kind, reason=reason)
         job = await self._store.jobs.view(task.job_id)
         for due in job.mails if job is not None else ():

@@ -3,9 +3,9 @@
     begin ──> cut ──> add ──> feed ──> end
                └<──────────────┘
 
-Anybody can go on with a plan from wherever it stopped. Its templates and source are fixed before the first cut, batches
-are inserted in order and never changed, and the end is itself an entry. A planner that finds an entry taken was
-overtaken; it reads the last one and goes on from there.
+Any planner can continue a plan. Its templates and source are fixed before the first cut, batches are inserted in order
+and never changed, and the end is an entry too. A planner that finds an entry taken was overtaken; it reads the last one
+and continues there.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class Planner(Stage[PlanJob]):
         self._stopping = False
 
     async def run(self, task: PlanJob) -> None:
-        """Plan the job to its end, or until it is stopped. Raises `Unavailable`."""
+        """Plan the job to its end, or until it is stopped."""
         job = await self._store.jobs.get(task.job_id)
         if job is None or job.ended:
             return
@@ -78,15 +78,14 @@ class Planner(Stage[PlanJob]):
                 await self._stop_job(job, error)
 
     async def put_off(self, task: PlanJob) -> None:
-        """Have the plan taken up again later, from wherever it stands then."""
         await self._feed.put_off(task)
 
     async def give_up(self, task: PlanJob, reason: str) -> None:
-        """Stop a job that nobody can plan."""
+        """Stop a job that cannot be planned."""
         await self._flow.stop(task.job_id, failure=f"planning failed: {reason}", stage=PLAN)
 
     def stop(self) -> None:
-        """End the plans in hand behind the page that they are at; they go on elsewhere."""
+        """End the plans in hand after their present page; other workers continue them."""
         self._stopping = True
 
     async def _plan(self, job: Job) -> None:
@@ -115,7 +114,7 @@ class Planner(Stage[PlanJob]):
         await self._end(job, last.ordinal)
 
     async def _end(self, job: Job, batches: int) -> None:
-        """Write into the job that its plan has so many batches, and have it closed if all are settled by now."""
+        """Store the number of batches of the plan, and close the job if all are settled."""
         now = self._clock.now_ns()
         read = [Event(READ_FILE, EventState.SUCCESS, "finished", now)] if job.csv_path else []
         unknown, about = await self._cuts.sum_up(job, await count_planned(self._store, job))

@@ -1,4 +1,4 @@
-"""The inputs of a plan: its templates and the version of what it reads, fixed before the first cut."""
+"""The inputs of a plan: its templates and the version of its source, fixed before the first cut."""
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from shared.store import Store
 
 
 class PlanInputs:
-    """Fixes what a job's plan is made of, once."""
+    """Fixes the inputs of a job's plan, once."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PlanInputs:
         self._max_file_bytes = max_file_bytes
 
     async def fix(self, job: Job) -> Job:
-        """The job with everything fixed that its plan is made of. Raises `Invalid` and `Unavailable`."""
+        """The job with the inputs of its plan. Raises `Invalid`."""
         if job.plan.source is not None:
             return job
         templates = await self._templates(job)
@@ -67,7 +67,7 @@ class PlanInputs:
         try:
             file = await self._blobs.stat(job.csv_path)
         except Hidden as error:
-            # The file could be seen when the job was posted, so the access was taken away.
+            # The file was visible when the job was posted, so the access was withdrawn.
             raise Denied(error.reason) from error
         except NotFound as error:
             raise Invalid(error.reason, field="csvPath") from error
@@ -80,11 +80,11 @@ class PlanInputs:
         return plan.file
 
     def batch_size(self, job: Job) -> int:
-        """How many recipients a batch of the job has, or how many users of a file."""
+        """The recipients of a batch, or users of a file."""
         return self._kinds.of(job.service).batch_size(job, self._batch_size)
 
     def named_columns(self, job: Job) -> NamedColumns | None:
-        """Which columns of its file or table the job reads by their names, if it does."""
+        """The columns of its file or table that the job reads by name, if any."""
         return self._kinds.of(job.service).named_columns(job)
 
     async def _read_again(self, job: Job) -> Job:

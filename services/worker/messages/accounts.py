@@ -1,5 +1,4 @@
-"""The provider accounts that this worker sends by. Each is opened once, and stays open for some time after its last
-use."""
+"""The open provider accounts of this worker. Each is opened once, and stays open for some time after its last use."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +13,7 @@ _Key = tuple[str, int]
 
 
 class OpenAccounts:
-    """Opens accounts by `open_account`, which raises `Conflict` and `Invalid` for those that cannot be."""
+    """Opens accounts by `open_account`, which raises `Conflict` or `Invalid` if that is impossible."""
 
     def __init__(self, open_account: Callable[[Credential], Provider]) -> None:
         self._open_account = open_account
@@ -23,7 +22,7 @@ class OpenAccounts:
 
     @asynccontextmanager
     async def use(self, credential: Credential) -> AsyncIterator[Provider]:
-        """The account. Raises `Unavailable` where this deployment cannot open it."""
+        """Use the account. Raises `Unavailable` if this deployment cannot open it."""
         key = credential.id, credential.version
         self._users[key] = self._users.get(key, 0) + 1
         try:
@@ -33,7 +32,6 @@ class OpenAccounts:
             await self._close_unused()
 
     async def close(self) -> None:
-        """Close all of them."""
         for key in list(self._providers):
             await self._providers.pop(key).close()
 
@@ -48,15 +46,15 @@ class OpenAccounts:
         return provider
 
     async def _close_unused(self) -> None:
-        """Close unused accounts that have been changed since they were opened, and of the rest those that have been
-        unused for longest."""
+        """Close unused accounts that have changed since they were opened, and beyond `_KEPT` those unused for
+        longest."""
         newest: dict[str, int] = {}
         for credential_id, version in self._providers:
             newest[credential_id] = max(version, newest.get(credential_id, 0))
         idle = [key for key in self._providers if not self._users.get(key)]
         outdated = [key for key in idle if key[1] < newest[key[0]]]
         surplus = [key for key in idle if key not in outdated][: max(len(self._providers) - len(outdated) - _KEPT, 0)]
-        # Whoever comes while one is being closed finds none, and opens another.
+        # A caller that comes while one is being closed opens another.
         closing = [self._providers.pop(key) for key in [*outdated, *surplus]]
         for key in [key for key, users in self._users.items() if not users and key not in self._providers]:
             del self._users[key]

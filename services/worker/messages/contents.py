@@ -1,6 +1,6 @@
-"""The contents of a batch's messages: made a few at a time, shortly before they are called.
+"""The contents of a batch's messages: made a few at a time, shortly before their calls.
 
-A batch that is made as a whole has a thousand times its template in memory, and holds up everything else meanwhile.
+A batch that is made as a whole takes a thousand times its template in memory, and blocks the event loop.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ Columns = Mapping[str, Sequence[str]]
 
 
 class BatchContents:
-    """The contents of a batch's messages. `columns` hold the values of all its recipients, by tag. If there are `urls`,
-    each message gets the one at its place as the recipient's own link. `locales` are those of their templates."""
+    """The contents of a batch's messages. `columns` hold the values of all its recipients, by tag. `urls`, if any, are
+    the recipients' own links. `locales` are those of their templates."""
 
     def __init__(self, mailing: MessagesOfJob, columns: Columns, count: int, urls: Sequence[str] = ()) -> None:
         self._texts = mailing.texts
@@ -30,7 +30,7 @@ class BatchContents:
         self.locales = self._texts.locales_of(columns, count)
 
     async def find_flaws(self, credential: Credential) -> dict[int, str]:
-        """Why some of the messages cannot be sent, by their places. Others get their turn in between."""
+        """The reasons why some messages cannot be sent, by place. Other coroutines run in between."""
         found: dict[int, str] = {}
         for some in find_flaws(self._texts, self._columns, self._lengths, credential):
             found |= some
@@ -38,8 +38,8 @@ class BatchContents:
         return found
 
     def split(self, places: Sequence[int]) -> list[Callable[[], Content]]:
-        """The functions that make the contents of these messages, none of which is too large. They should be called in
-        about this order. The first call of a group renders the whole group, and each content is kept until it is
+        """Functions that make the contents of these messages, none of which is too large. They should be called in
+        about this order: the first call of a group renders the whole group, and each content is kept until it is
         taken."""
         lengths = [self._lengths[place] for place in places]
         groups = (_Together(self._render, places[first:end]) for first, end in pairwise(ends_of_groups(lengths)))
@@ -62,7 +62,7 @@ class _Together:
         self._bodies: dict[int, Body] | None = None
 
     def take(self, place: int) -> Content:
-        """The content of the message at this place. The first caller alone gets it, as nothing of it is kept."""
+        """The content of the message at this place. It is returned once and not kept."""
         if self._bodies is None:
             self._bodies = dict(zip(self.places, self._render(self.places), strict=True))
         return self._bodies.pop(place)

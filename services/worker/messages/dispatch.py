@@ -2,15 +2,14 @@
 
     reserve instants ──> write ahead ──> call at the instant ──> record the answer
 
-Three loops go on side by side. One reserves instants a little ahead of time. One writes: it notes messages as `sending`
-shortly before their instants, together with the answers that have come meanwhile. One calls: at each instant it takes
-the next message that is written ahead.
+Three loops run side by side. One reserves instants a little ahead of time. One writes: it notes messages as `sending`
+shortly before their instants, together with the answers that have come. One calls: at each instant it takes the next
+message that is written ahead.
 
-No call begins before its message is noted for certain, and none at an instant that the note does not cover. So whoever
-finds the batch after a death knows which messages may have been sent, and no message is called by us once others may
-judge what became of it. Little more is noted than is about to be called, so little can become `unknown`; what has no
-instant any more is given back. An instant for which nothing is ready, or no more calls may be under way, is lost:
-nothing catches up.
+No call begins before its message is noted for certain, and none at an instant that the note does not cover. After a
+crash the ledger says which messages may have been sent. A worker stops calling before another worker may judge its
+messages. Only messages about to be called are noted, so few can become `unknown`; a message without an instant is given
+back. An instant for which no message is ready, or at which no more calls may run, is lost: nothing catches up.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ _AHEAD_US = (80_000, 250_000)
 _RESERVED_AHEAD_US = 400_000
 _ANSWER_US = 100_000
 _TOGETHER_US = 40_000
-# What is noted too late for its instant has this long for another one: to note it again would take as long again.
+# A message noted too late for its instant has this long for another one; to note it again would take as long.
 _SPARE_US = 2_000_000
 _STARVED_US = 10_000
 _FIRST_LASTING_US = 500_000
@@ -55,28 +54,30 @@ _LEAVING_SECONDS = 10.0
 _AWAY_SECONDS = 0.2
 _LOOKED_AT_SECONDS = 0.5
 _MOMENT_SECONDS = 0.01
-# A loop's timers go by milliseconds: for less it comes back at once, again and again.
+# A loop's timers have milliseconds: a shorter sleep returns at once, again and again.
 _RESOLUTION_SECONDS = 0.001
 _WEIGHT = 0.2  # of the newest in a running mean
 
 
 class DispatchEnd(Enum):
-    """Why sending ended. But for `DONE`, messages may be left that nobody has called."""
+    """Why sending ended. Except after `DONE`, uncalled messages may be left."""
 
     DONE = "done"
     STOPPED = "stopped"
-    LATER = "later"  # nothing is granted for so long that somebody else may have our place meanwhile
+    LATER = "later"  # nothing is granted for long: another holder may have the place meanwhile
     YIELDED = "yielded"
     FORBIDDEN = "forbidden"  # the account has lost its place, or sends nothing now
     REJECTED = "rejected"  # the provider refused the account's login
-    TAKEN = "taken"  # somebody else has the batch
+    TAKEN = "taken"  # another worker has the batch
 
 
 class Dispatch:
     """Sends the messages of one batch; a call lasts `call_us` at most. Once all of them have instants, `let_next_in` is
-    called, so that the next batch is prepared. `lost` counts the instants that went unused.
-    If it ends as `LATER`, something is granted again at `free_us`; if as `REJECTED`, `refusal` is what the provider
-    said."""
+    called, so that the next batch is prepared. `lost` counts unused instants.
+
+    After the end `LATER`, instants are granted again at `free_us`; after `REJECTED`, `refusal` contains the provider's
+    words.
+    """
 
     def __init__(
         self,
@@ -117,10 +118,10 @@ class Dispatch:
         self._lasting_us = float(_FIRST_LASTING_US)
 
     async def run(self, prepared: Iterable[Prepared], *, expects_more: bool = False) -> DispatchEnd:
-        """Send these in their order, until all are answered and recorded, or until there is a reason to stop. Then
-        nothing is under way, and what was not called is `unsent`. One that `expects_more` goes on until `finish`.
+        """Send these in order, until all are answered and recorded, or sending has to stop. Then no call is running,
+        and uncalled messages are `unsent`. With `expects_more` it goes on until `finish`.
 
-        Raises `Unavailable` where that cannot be recorded: the notes of what is left end by themselves.
+        Raises `Unavailable` if that cannot be recorded: the remaining notes expire by themselves.
         """
         self._expects_more = expects_more
         self.add(prepared)
@@ -137,7 +138,7 @@ class Dispatch:
         return self._end or DispatchEnd.DONE
 
     def add(self, prepared: Iterable[Prepared]) -> None:
-        """Send these too, behind the others."""
+        """Send these too, after the others."""
         added = list(prepared)
         self._pending.extend(added)
         self._uncalled += len(added)
@@ -145,22 +146,20 @@ class Dispatch:
         self._wake_all()
 
     def finish(self) -> None:
-        """Expect no more: end when all are answered."""
+        """Expect no more messages: end when all are answered."""
         self._expects_more = False
         self._wake_all()
 
     @property
     def held(self) -> AbstractSet[str]:
-        """The ids of those that are still to be called, or to be recorded."""
+        """The ids of messages that are still to be called or recorded."""
         return self._held
 
     @property
     def uncalled(self) -> int:
-        """How many have not been called yet."""
         return self._uncalled
 
     def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
-        """Begin no further call."""
         self._end = self._end or end
         self._stopping.set()
         self._wake_all()
@@ -187,7 +186,7 @@ class Dispatch:
                 self._let_next_in()
                 return
             except Unavailable as error:
-                # Calls that are under way have answers, which wait for the store too.
+                # Running calls have answers, which wait for the store too.
                 log.warning("nothing can be reserved", reason=str(error))
                 await pause(self._stopping, _AWAY_SECONDS)
                 continue
@@ -216,7 +215,7 @@ class Dispatch:
         )
 
     async def _outlast(self, wait: Wait) -> None:
-        """Wait until there is something to reserve. If that takes long, end once nothing is granted any more."""
+        """Wait until instants can be reserved. If that takes long, end once no granted instant is left."""
         generation = self._clock.generation
         if wait.until_us - self._clock.now_us() <= _LONGEST_WAIT_US:
             await self._sleep_until(wait.until_us, generation)
@@ -248,7 +247,7 @@ class Dispatch:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
                 call.add_done_callback(self._end_call)
-                # The call is to begin before the next one is judged: else a loop that lags makes calls that are late.
+                # The call begins before the next one is judged; otherwise a loop that lags makes late calls.
                 await asyncio.sleep(0)
             if not self._instants:
                 self._wake_all()
@@ -267,12 +266,12 @@ class Dispatch:
         return None if is_ready else LostInstant.NOT_READY
 
     def _is_in_time(self, instant: int, reserved: Reserved) -> bool:
-        """Whether the instant is still ahead. One that another clock granted may only seem to be."""
+        """Whether the instant is still ahead. An instant that another clock granted may only seem to be."""
         is_known = reserved.generation == self._clock.generation
         return self._end is None and is_known and self._clock.now_us() <= instant + self._guard.late_us
 
     def _covered_until_us(self, prepared: Prepared) -> int:
-        """The last instant at which its call may begin, so as to end before others may judge what became of it."""
+        """The last instant at which the call may begin, so that it ends before another worker may judge the message."""
         assert prepared.message.until is not None
         return (prepared.message.until - EPOCH) // _MICROSECOND - self._noted_us
 
@@ -317,7 +316,7 @@ class Dispatch:
         except NotCalled:
             raise
         except Exception:
-            # A fault of ours: nobody can tell how far the call came.
+            # An internal error: it is not known how far the call came.
             log.exception("a provider failed", message=message.id)
             return CallUnanswered("our side failed")
 
@@ -344,11 +343,11 @@ class Dispatch:
 
     @property
     def _answer_waits_us(self) -> int:
-        """How long the first answer still waits for others. Not by the account's clock: that may be set back."""
+        """How long the first answer still waits for others. Not by the account's clock, which may be set back."""
         return int((self._answers[0][0] - time.monotonic()) * _SECOND) + _ANSWER_US
 
     def _take_due(self) -> list[Note]:
-        """The messages to write ahead, once one is needed: those that have an instant soon, and a call by then."""
+        """The messages to write ahead, if one is needed: those whose instant is near and that may be called then."""
         known, soon = len(self._ready), self._clock.now_us() + self._ahead_us
         if self._end is not None or len(self._instants) <= known or self._instants[known][0] > soon:
             return []
@@ -364,7 +363,7 @@ class Dispatch:
         ]
 
     def _take_useless(self) -> list[Note]:
-        """The messages written ahead for nothing: their notes cover no instant that we have or may get."""
+        """Messages written ahead in vain: their notes cover no present or future instant."""
         first = self._instants[0][0] if self._instants else self._clock.now_us()
         useless = []
         while self._ready and self._covered_until_us(self._ready[0]) < first:
@@ -383,7 +382,7 @@ class Dispatch:
         try:
             await self._writer.write(notes, patience_seconds=patience_seconds)
         except (BatchTaken, asyncio.CancelledError):
-            # Written or not: who records an answer twice changes nothing.
+            # Written or not: recording an answer twice changes nothing.
             self._answers.extendleft((0, note) for note in notes if note.purpose is Purpose.ANSWER)
             raise
         if Purpose.AHEAD in purposes:
@@ -401,14 +400,14 @@ class Dispatch:
             elif self._writer.is_to_be_sent(note.prepared):
                 back.append(note.prepared)
             else:
-                self._uncalled -= 1  # a callback has told what became of it, or somebody has cancelled it
+                self._uncalled -= 1  # a callback has reported its result, or a caller has cancelled it
                 self._held.discard(note.prepared.message.id)
         self._pending.extendleft(reversed(back))
         self._wake_all()
 
     def _next_write_us(self) -> int | None:
-        """When there is something to write, if nothing happens before: an answer has waited, an instant comes near, or
-        a note covers no instant any more."""
+        """The next write, if nothing happens before: an answer has waited, an instant comes near, or a note covers no
+        instant any more."""
         moments = [self._clock.now_us() + self._answer_waits_us] if self._answers else []
         if self._ready and not self._instants and self._end is None:
             moments.append(self._covered_until_us(self._ready[0]) + 1)
@@ -418,12 +417,12 @@ class Dispatch:
         return min(moments, default=None)
 
     async def _record_late(self) -> None:
-        """Record the answers to our calls, though another worker owns the batch by now."""
+        """Record the answers to finished calls after another worker has taken the batch."""
         while notes := self._take_answers():
             await self._writer.record_late(notes)
 
     async def _leave(self) -> None:
-        """Record what was answered, and let go of what was not called."""
+        """Record answers, and give back uncalled messages."""
         ready, self._ready = list(self._ready), deque()
         notes = [Note(prepared, Purpose.BACK) for prepared in ready]
         while notes or self._answers:
@@ -451,7 +450,7 @@ class Dispatch:
         event.clear()
 
     async def _sleep_until(self, instant_us: int, generation: int) -> None:
-        """Sleep until then, or until we are to stop, or the clock of this generation counts no more."""
+        """Sleep until then, until the dispatch stops, or until the clock has a new generation."""
         while (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
             if self._stopping.is_set() or generation != self._clock.generation:
                 return
@@ -461,7 +460,6 @@ class Dispatch:
                 await pause(self._stopping, min(seconds, _LOOKED_AT_SECONDS))
 
     def now(self) -> datetime:
-        """The account's time."""
         return EPOCH + timedelta(milliseconds=self._clock.now_us() // 1_000)
 
 

@@ -1,4 +1,4 @@
-"""The dry run of a batch. Nobody is called, and nothing is written but the counts of what it would send."""
+"""The dry run of a batch: no provider is called, and only the counts of messages are written."""
 
 from msgspec.structs import replace
 
@@ -22,8 +22,7 @@ async def settle_counted(
     batch: Batch,
     rows: RecipientRows,
 ) -> Batch | None:
-    """Settle a batch with what its rows would come to if the provider took all that it is called for. `None` where
-    another worker has it by now. Raises `Unavailable`."""
+    """Settle a batch as if the provider accepted every call. `None` if another worker has it."""
     screened = await screen(store, links, mailing, credential, batch, rows, {}, now=await store.now())
     taken = [replace(prepared.message, state=MessageState.SENT, attempt=1) for prepared in screened.prepared]
     entries = [*taken, *map(_rejected_entry, screened.rejected)]

@@ -1,7 +1,7 @@
 """Feeding a credential while one of its batches is still being sent, so that the next one is prepared meanwhile.
 
-It goes on beside the sending: a broker that does not answer holds up no batch, and what fails here is tried again when
-the batch ends.
+It runs beside the sending: a broker that does not answer delays no batch, and failures are tried again when the batch
+ends.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ class EarlyFeed:
         self._again: set[str] = set()
 
     def begin(self, credential_id: str) -> None:
-        """Feed this credential soon; once more, where that is under way."""
+        """Feed this credential soon; if it is being fed, once more."""
         if credential_id in self._feeding:
             self._again.add(credential_id)
         else:
             self._feeding[credential_id] = asyncio.create_task(self._feed_one(credential_id))
 
     async def close(self) -> None:
-        """Wait for what is under way: a batch that is queued is to be published, too."""
+        """Wait for running feeds, because a queued batch has to be published."""
         await asyncio.gather(*self._feeding.values())
 
     async def _feed_one(self, credential_id: str) -> None:

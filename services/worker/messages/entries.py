@@ -1,9 +1,9 @@
-"""Writing a batch's entries in the ledger, again and again until they are written.
+"""Writing a batch's entries in the ledger, repeated until they are written.
 
-Each note says what is to happen to a message: it is about to be called, it was answered, or it is not called after all.
-The change of its entry is decided anew at every try, from the entry as it stands then. Meanwhile a callback may have
-changed it, and a write of ours whose reply was lost may have happened. If an answer says that an address will never
-work, the address is suppressed in the same transaction.
+Each note says what happens to a message: it is about to be called, it was answered, or it is not called after all. The
+change of its entry is decided anew at every try, from the present entry. Meanwhile a callback may have changed it, or a
+write with a lost reply may have happened. If an answer says that an address will never work, the address is suppressed
+in the same transaction.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ _NOTHING_AGAIN = Repeating()
 
 
 class Prepared(Struct):
-    """One message, what it says, or what makes that when it is called, and to whom; `is_stored` where the ledger has an
-    entry of it, which may be redacted, and `is_gone` where it had one."""
+    """One message, its content or the function that makes it at the call, and its recipient. `is_stored`: the ledger
+    has an entry, which may be redacted; `is_gone`: it had one."""
 
     message: Message
     content: Content | Callable[[], Content]
@@ -61,13 +61,13 @@ class Prepared(Struct):
         self.to = self.to or self.message.to
 
     def make_content(self) -> Content:
-        """The message's content. It is made once and kept, so that a call that is tried again need not make it anew."""
+        """The message's content, made once and kept for further tries."""
         if callable(self.content):
             self.content = self.content()
         return self.content
 
     def forget_content(self) -> None:
-        """Forget what the message says, which may be large: it has been called."""
+        """Drop the content, which may be large, after the call."""
         self.content = {}
 
 
@@ -78,13 +78,13 @@ class Purpose(Enum):
     AHEAD = "ahead"  # it is called soon
     BACK = "back"  # it was to be called, and was not
     ANSWER = "answer"  # it was called, and this came of it
-    LATER = "later"  # nobody is to look at it before then
-    RECOVER = "recover"  # somebody was to call it, and is gone
+    LATER = "later"  # it is not looked at before then
+    RECOVER = "recover"  # a dead worker was going to call it
 
 
 class Note(Struct):
-    """One message, and what is to be written of it: `until` when it is left alone, or the answer that was `given`
-    to this `attempt`, and when it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
+    """One message and the change to write: `until` when no other worker touches it; or the answer that was `given` to
+    this `attempt`, and when it came (`at`); or the `reason`, with a `detail`, for not calling."""
 
     prepared: Prepared
     purpose: Purpose
@@ -97,13 +97,13 @@ class Note(Struct):
 
 
 class BatchTaken(Exception):
-    """Somebody else sends the batch now: nothing more is to be written or called."""
+    """Another worker sends the batch now: nothing more may be written or called."""
 
 
 class EntryWriter:
-    """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has so
-    many attempts; `resending` tells what its job sends, `repeating` what it sends again that may have arrived, and
-    `channel` is that of the job's messages."""
+    """Writes entries of one batch for its `owner`, or `of_singles` for the lease of their credential. A message has
+    `attempts` tries; `resending` says what its job sends again, `repeating` which possibly sent messages it repeats,
+    and `channel` is that of the job's messages."""
 
     def __init__(
         self,
@@ -131,8 +131,9 @@ class EntryWriter:
         self._resending = resending
 
     async def write(self, notes: Sequence[Note], *, patience_seconds: float | None = None) -> None:
-        """Write these. Each message is then as its entry is. While the store is away this waits, so long at most. A
-        majority read may still show an entry as it was before a change that our write has met: that is waited out, too.
+        """Write these notes; each message is then as its entry is. While the store is away this waits, at most
+        `patience_seconds`. It also waits out a majority read that still shows an entry before a change that the write
+        has met.
 
         Raises:
             BatchTaken: the batch has another owner.
@@ -175,7 +176,7 @@ class EntryWriter:
                     assert_never(result)
 
     async def record_late(self, notes: Sequence[Note]) -> None:
-        """Record answers after the batch was taken: they count where nobody knows better. Raises `Unavailable`."""
+        """Record answers after the batch was taken: they count unless newer facts are known."""
         failures = 0
         await self._read_again(notes)
         while changes := [change for _, change in self._changes(notes)]:
@@ -188,18 +189,18 @@ class EntryWriter:
                 await self._rest(next_delay(_PAUSES, failures, 0))
 
     def is_ours(self, prepared: Prepared) -> bool:
-        """Whether the message is noted as about to be called, by us."""
+        """Whether this owner has noted the message as about to be called."""
         message = prepared.message
         return not prepared.is_gone and message.is_sending and message.owner == self._owner
 
     def is_to_be_sent(self, prepared: Prepared) -> bool:
-        """Whether nobody has called the message yet, in this round of its job."""
+        """Whether the message is uncalled in this round of its job."""
         if prepared.is_gone:
             return False
         return is_to_be_sent(prepared.message, round=self._resending.round, states=self._resending.states)
 
     def _bars(self, notes: Sequence[Note], changes: Sequence[EntryChange]) -> Transact | None:
-        """Only the provider's answers suppress: who is rejected here is barred from this list alone."""
+        """Only answers of the provider suppress: a recipient rejected here is barred from this list alone."""
         answered = {note.prepared.message.id for note in notes if note.purpose is Purpose.ANSWER}
         return bars_beside(self._store, [each for each in changes if each.after.id in answered], self._channel)
 
@@ -214,7 +215,7 @@ class EntryWriter:
         return changes
 
     def _entry_after(self, note: Note) -> Message | None:
-        """The entry to write; `None` where there is nothing left to be written."""
+        """The entry to write; `None` if nothing has to be written."""
         message = note.prepared.message
         match note.purpose:
             case Purpose.AHEAD:
@@ -249,7 +250,7 @@ class EntryWriter:
                 assert_never(note.purpose)
 
     async def _read_again(self, notes: Sequence[Note]) -> bool:
-        """Whether an entry is another one than before."""
+        """Whether an entry has changed."""
         found = await self._store.messages.with_ids([note.prepared.message.id for note in notes])
         has_changed = False
         for prepared in (note.prepared for note in notes):
@@ -263,5 +264,5 @@ class EntryWriter:
 
 
 def count_unknown(changes: Iterable[EntryChange], *, why: str) -> None:
-    """Count the messages that became `unknown`, since a provider gave `no_answer` or because of a `lost_worker`."""
+    """Count the messages that became `unknown`, because of `no_answer` from a provider or a `lost_worker`."""
     MESSAGES_UNKNOWN.labels(why).inc(sum(change.after.is_unknown for change in changes))

@@ -1,7 +1,7 @@
 """The batches of messages that this worker has in hand, and a look at their jobs four times a second.
 
-So a pause or a stop acts within a second's worth of messages, and whoever looks at the batches sees that they are not
-lost. One query serves all of them.
+So a pause or a stop acts within a second's worth of messages, and other workers see that the batches are not lost. One
+query serves all of them.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ _LOOK_SECONDS = 0.25
 _SIGN_SECONDS = 2.0
 _SILENT_SECONDS = 2.5 * _SIGN_SECONDS
 _COUNT_SECONDS = 1.0
-# One after the other, hundreds of signs would take longer than others wait for one.
+# In sequence, hundreds of signs would take longer than other workers wait for one.
 _SIGNS_AT_ONCE = 16
 _LONGEST_SECONDS, _CROWDED_SECONDS = 300.0, 30.0
 
 
 async def falls_silent(store: Store, batch: Batch) -> bool:
-    """Whether the batch's owner gives no sign of life any more, for which this waits some seconds. One that has only
-    lost the broker does, and goes on. Raises `Unavailable`."""
+    """Whether the batch's owner shows no sign of life within some seconds. An owner that has only lost the broker goes
+    on."""
     if batch.changed_at is None:
         return False
     while (quiet := (await store.now() - batch.changed_at).total_seconds()) < _SILENT_SECONDS:
@@ -46,7 +46,7 @@ async def falls_silent(store: Store, batch: Batch) -> bool:
 
 
 class BatchInHand(Struct, eq=False):
-    """A batch that this worker owns, and what sends it, once it is being sent."""
+    """A batch that this worker owns, and its dispatch while it is being sent."""
 
     batch: Batch
     session: WritingSession
@@ -54,14 +54,13 @@ class BatchInHand(Struct, eq=False):
     dispatch: Dispatch | None = None
 
     def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
-        """Begin no further call."""
         if self.dispatch is not None:
             self.dispatch.stop(end)
 
 
 class BatchesInHand:
-    """Watches over the batches that this worker has. Once it has as many as it can, each batch stays only for a short
-    time, so that those of slow accounts do not keep out all others."""
+    """Watches the batches of this worker. Once it has as many as it can, each batch stays only for a short time, so
+    that batches of slow accounts do not block all others."""
 
     def __init__(self, store: Store, bounces: BounceBreaker, clock: Clock, *, most: int) -> None:
         self._most = most
@@ -79,7 +78,7 @@ class BatchesInHand:
 
     @contextmanager
     def hold(self, batch: Batch, session: WritingSession) -> Iterator[BatchInHand]:
-        """Watch over a batch for as long as it is in hand."""
+        """Watch a batch while it is in hand."""
         held = BatchInHand(batch, session, asyncio.get_running_loop().time())
         self._held[batch.id] = held
         if not self._watching:
@@ -99,7 +98,7 @@ class BatchesInHand:
                 self._watching = []
 
     def stop(self) -> None:
-        """Put back all that is in hand, soon: the process stops."""
+        """Put all batches in hand back soon, because the process stops."""
         self._stopping = True
         for held in self._held.values():
             held.stop()
@@ -112,7 +111,7 @@ class BatchesInHand:
             except Unavailable as error:
                 log.warning("nobody knows how the jobs in hand stand", reason=str(error))
             except Exception:
-                # Without a look no pause would act any more, and nobody would know.
+                # Without a look no pause would act any more, unnoticed.
                 log.exception("the batches in hand cannot be looked at")
 
     async def _look_once(self) -> None:
@@ -125,8 +124,8 @@ class BatchesInHand:
                 one.stop()
 
     async def _show_signs(self) -> None:
-        """Make an empty write for each batch for which nothing was written of late: it shows that this worker is alive.
-        It goes through the batch's own writer: any other one would wait for an open transaction of the batch."""
+        """Make an empty write for each batch without a recent write: a sign of life. It uses the batch's own session,
+        because any other would wait for an open transaction of the batch."""
         now, room = time.monotonic(), asyncio.Semaphore(_SIGNS_AT_ONCE)
 
         async def show(held: BatchInHand) -> None:

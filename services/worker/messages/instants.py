@@ -1,4 +1,4 @@
-"""Counts how many of the instants that a worker was granted went unused, and tells what bounds the worker from that."""
+"""Counting the granted instants that a worker did not use, and the limit that follows from it."""
 
 from enum import Enum
 
@@ -26,12 +26,11 @@ class LostInstant(Enum):
 
 
 class Speed:
-    """How many calls a second this process makes by a quick account. All its batches share that: each reserves behind
-    the last instant that any of them holds.
+    """How many calls a second this process can make by a quick account. All its batches share this: each reserves
+    behind the last instant that any of them holds.
 
-    `most` is as many as it could make of late. Once two spells of half a second lost more than a tenth of their
-    instants each, `most` is what was used of the last one. After a spell that lost less than a twentieth, `most` grows
-    by a quarter.
+    `most` is the recent maximum. After two spells of half a second that each lost more than a tenth of their instants,
+    `most` is the number used in the last one. After a spell that lost less than a twentieth, `most` grows by a quarter.
     """
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class Speed:
         self._begin(0)
 
     def count(self, why: LostInstant | None, now_us: int, interval_us: int) -> None:
-        """An instant was used, as its call has ended now, or went unused now for this reason."""
+        """Count an instant: used, if its call has ended now, or lost for the reason `why`."""
         if interval_us > _QUICK_US:
             return
         if not 0 <= now_us - self._since_us < _SPELL_US:
@@ -53,7 +52,7 @@ class Speed:
         self._behind += why in {LostInstant.LATE, LostInstant.NOT_READY}
 
     def hold(self, until_us: int, generation: int) -> None:
-        """A batch has instants until then, by this generation of the clock."""
+        """Note that a batch holds instants until then, by this generation of the clock."""
         if generation >= self._held[0]:
             self._held = (generation, max(self.after_us(generation), until_us))
 
@@ -78,7 +77,7 @@ class Speed:
 
 
 class InstantCounts:
-    """Counts them: `lost` since the beginning, and beside that since the last grant."""
+    """Counts instants: `lost` since the beginning, and separately since the last grant."""
 
     def __init__(self, speed: Speed) -> None:
         self.lost = dict.fromkeys(LostInstant, 0)
@@ -87,23 +86,23 @@ class InstantCounts:
         self._before = dict(self.lost)
 
     def use(self, now_us: int, interval_us: int) -> None:
-        """A call began at one, and has ended now."""
+        """Count an instant whose call has ended now."""
         self.speed.count(None, now_us, interval_us)
 
     def lose(self, why: LostInstant, now_us: int, interval_us: int) -> None:
-        """One went unused."""
+        """Count an unused instant."""
         self.lost[why] += 1
         INSTANTS_LOST.labels(why.value).inc()
         self.speed.count(why, now_us, interval_us)
 
     def begin(self, granted: int) -> None:
-        """So many are granted from now on."""
+        """Begin to count for a new grant."""
         self._granted = granted
         self._before = dict(self.lost)
 
     @property
     def limit(self) -> Limit:
-        """The limit that has bounded us since the last grant: the rate, unless a fifth of it was lost."""
+        """The limit since the last grant: the rate, unless a fifth of the instants was lost."""
         lost = {why: count - self._before[why] for why, count in self.lost.items()}
         notable = max(self._granted, 1) / _NOTABLE
         if lost[LostInstant.NO_PERMIT] > notable:

@@ -1,4 +1,4 @@
-"""The clock of accounts, looked at every second for as long as anybody sends by it."""
+"""The clock of accounts, looked at every second while a batch or single messages are sent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ _SECOND = 1_000_000
 
 
 class KeptClock:
-    """An `AccountClock` that costs nothing while nobody needs it. Nothing is granted while it may be wrong by more than
+    """An `AccountClock` that costs nothing while it is unused. Nothing is granted while it may be wrong by more than
     `allowed_us`."""
 
     def __init__(self, clock: AccountClock, *, allowed_us: int) -> None:
@@ -28,7 +28,7 @@ class KeptClock:
 
     @asynccontextmanager
     async def keep(self) -> AsyncIterator[AccountClock]:
-        """The clock, which was looked at just now. Raises `Unavailable`."""
+        """The clock, after a fresh look."""
         async with self._lock:
             if self._looking is None:
                 await self._clock.look()
@@ -53,7 +53,7 @@ class KeptClock:
                 # The longer this lasts the less is known of the time, until nothing is granted any more.
                 log.warning("the database does not tell its time", reason=str(error))
             except Exception:
-                # Without a clock nobody would ever send again, and nobody would know.
+                # Without a clock this worker would never send again, unnoticed.
                 log.exception("the database's time cannot be read")
             self._tell()
 

@@ -26,7 +26,7 @@ class MessagesOfJob(Struct, frozen=True):
 
 
 class Mailings:
-    """Those of the jobs whose batches were sent last."""
+    """The prepared messages of recently sent jobs."""
 
     def __init__(self, store: Store, tables: RecipientTables) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class Mailings:
 
         Raises:
             Invalid: its file or its table cannot be read any more.
-            Unavailable: the job is gone, or of another kind, or a server is away.
+            Unavailable: the job is gone or of another kind, or a server is away.
         """
         resending = await self._store.message_jobs.get_resending(job_key)
         known = self._mailings.get((job_key, resending.round))

@@ -1,4 +1,4 @@
-"""Opening what one sender needs to send by an account: its provider, its clock and its pace."""
+"""Opening the provider, clock and pace that a sender needs for an account."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ _REMEMBERED = 1_000
 
 
 class Dispatches:
-    """Opens dispatches by the accounts and the clock that all senders of this worker share."""
+    """Opens dispatches with the accounts and the clock that all senders of this worker share."""
 
     def __init__(self, store: Store, accounts: OpenAccounts, kept_clock: KeptClock, rules: SendRules) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class Dispatches:
         first_in_line: bool = False,
         let_next_in: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[Dispatch]:
-        """A dispatch that sends for this holder of a place, by this turn of its batch. Raises `Unavailable`."""
+        """Open a dispatch for the holder of a place, in this turn of its batch."""
         guard, call_us = self._rules.guard, self._rules.call_us
         async with self._kept_clock.keep() as clock, self._accounts.use(credential) as provider:
             pace = AccountPace(
@@ -52,10 +52,10 @@ class Dispatches:
                 call_us=call_us,
                 first_in_line=first_in_line,
             )
-            # Single messages do not wait for the end of what this process holds for jobs.
+            # Single messages do not wait for instants that this process holds for jobs.
             speed = Speed() if first_in_line else self._speeds.setdefault(credential.id, Speed())
             yield Dispatch(pace, writer, provider, clock, guard, call_us=call_us, speed=speed, let_next_in=let_next_in)
 
     async def close(self) -> None:
-        """Close the accounts, when nobody sends any more."""
+        """Close the accounts once no sender uses them."""
         await self._accounts.close()

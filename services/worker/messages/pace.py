@@ -34,8 +34,8 @@ _GRANTED = "granted"
 
 
 class Reserved(Struct, frozen=True):
-    """A grant, how many calls may be under way meanwhile, whether the holder needs no other one (`ends`), and the
-    generation of the clock that it goes by."""
+    """A grant, the calls that may run meanwhile, whether the holder needs no further grant (`ends`), and the generation
+    of its clock."""
 
     grant: Grant
     calls: int
@@ -44,10 +44,9 @@ class Reserved(Struct, frozen=True):
 
 
 class Wish(Struct, frozen=True):
-    """The wish of a holder: `count` instants, at least `ahead_us` from now, and room for the calls that will be under
-    way where each lasts so long and so many are `left`. Others have nothing of the calls that are `claimed`: they are
-    under way, or may be by what was granted before. `limit` is what has bounded the holder so far, `most` calls a
-    second are what its process makes, which has instants until `after_us`."""
+    """A holder's wish: `count` instants at least `ahead_us` from now, and room for calls of `lasting_us` each, of which
+    `left` remain. The calls that are `claimed` are running, or may be by earlier grants. `limit` has bounded the holder
+    so far. Its process makes at most `most` calls a second and has instants until `after_us`."""
 
     count: int
     left: int
@@ -60,15 +59,15 @@ class Wish(Struct, frozen=True):
 
 
 class PlaceLost(Exception):
-    """The holder has no place any more, or its account sends nothing now."""
+    """The holder has lost its place, or its account sends nothing now."""
 
 
 class PlaceYielded(Exception):
-    """The holder's place is another's now, but for the calls that are under way."""
+    """The holder has yielded its place, except for running calls."""
 
 
 class AccountPace:
-    """Reserves instants of one account. All raise `Unavailable`."""
+    """Reserves instants of one account."""
 
     def __init__(
         self,
@@ -93,11 +92,11 @@ class AccountPace:
         self._generation = clock.generation
 
     async def reserve(self, wish: Wish) -> Reserved | Wait:
-        """Instants, and room for calls, as far as others leave it.
+        """Reserve instants, and room for calls, as far as other holders leave it.
 
         Raises:
-            PlaceLost: nothing is to be sent any more.
-            PlaceYielded: somebody else comes first.
+            PlaceLost: nothing may be sent any more.
+            PlaceYielded: another holder comes first.
         """
         for _ in range(_TRIES):
             got = await self._reserve_once(wish)
@@ -107,13 +106,13 @@ class AccountPace:
         raise Unavailable("too many others change this account's pace")
 
     async def give_back(self, grant: Grant, *, used: int) -> bool:
-        """Return the unused end of a grant to others. `False` where somebody has reserved behind it already."""
+        """Return the unused end of a grant. `False` if another holder has reserved behind it already."""
         traffic = await self._credentials.get_traffic(self._id)
         pace = None if traffic is None else pacing.give_back(traffic.pace, grant, used=used)
         return traffic is not None and pace is not None and await self._change(traffic, pace, traffic.places)
 
     async def slow_down(self, *, began_us: int, retry_after: timedelta | None) -> None:
-        """Hold the account back: its provider said that this call came too fast."""
+        """Slow the account down: its provider said that this call came too fast."""
         for _ in range(_TRIES):
             traffic = await self._credentials.get_traffic(self._id)
             if traffic is None:
@@ -127,7 +126,7 @@ class AccountPace:
         raise Unavailable("too many others change this account's pace")
 
     async def _reserve_once(self, wish: Wish) -> Reserved | Wait | None:
-        """`None` where somebody else was faster."""
+        """`None` if another holder was faster."""
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
             await self._note_clock(traffic)
@@ -146,7 +145,7 @@ class AccountPace:
             return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), wish, now.now_us)
         few = max(calls, _BRIEF_US // got[1].spacing_us)
         if calls * got[1].spacing_us < wish.lasting_us and few < got[1].count:
-            # Others have the calls for now: what would be lost for want of them is left to others, too.
+            # Other holders have the calls for now: instants that would be lost without calls are left to them too.
             got = self._grant(traffic, wish, now, few)
             assert not isinstance(got, Wait)
         pace, grant = got
@@ -187,8 +186,7 @@ class AccountPace:
         )
 
     async def _outlast(self, traffic: Traffic, wait: Wait, wish: Wish, now_us: int) -> Wait | None:
-        """Keep the place for as long as we wait, and no more calls than we need; `None` where somebody else was
-        faster."""
+        """Keep the place during the wait, with only the calls that are needed; `None` if another holder was faster."""
         mine = self._mine(traffic.places)
         until, calls = wait.until_us + _SECOND, min(mine.calls, wish.claimed)
         if mine.until_us >= until and (mine.calls == calls or wait.limit is not Limit.IN_FLIGHT):
@@ -200,7 +198,7 @@ class AccountPace:
         return wait if changed else None
 
     async def _yield_place(self, traffic: Traffic, wish: Wish, now_us: int) -> None:
-        """Let somebody else have the place at once, however long our calls last; returns where somebody was faster."""
+        """Yield the place at once, however long running calls last; returns if another holder was faster."""
         known = places.drop_expired(traffic.places, now_us, keep=self._holder)
         until = now_us + self._call_us + _SECOND
         kept = places.renew(known, self._holder, until_us=until, calls=wish.claimed, limit=wish.limit, ends=True)
@@ -208,7 +206,7 @@ class AccountPace:
             raise PlaceYielded
 
     async def _note_clock(self, traffic: Traffic) -> None:
-        """Have everybody see that our clock keeps us from sending, if we are the first to say so."""
+        """Show in the place that this process's clock prevents sending, unless it shows that already."""
         mine = places.place_of(traffic.places, self._holder, turn=self._turn)
         if mine is not None and mine.limit is not Limit.CLOCK:
             kept = tuple(replace(one, limit=Limit.CLOCK) if one is mine else one for one in traffic.places)
@@ -220,7 +218,7 @@ class AccountPace:
         )
 
     async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
-        """Have the pace go by the clock that we read; `None` where somebody else was faster."""
+        """Let the pace follow the clock of this process; `None` if another holder was faster."""
         pace = adopt(traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard)
         if not await self._change(traffic, pace, traffic.places):
             return None

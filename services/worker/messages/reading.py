@@ -1,4 +1,4 @@
-"""Reading the recipients of a batch: the rows of its range, each with a number that it has at every reading."""
+"""Reading the recipients of a batch: the rows of its range, each with a number that is the same at every reading."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -35,7 +35,7 @@ class RowsReader:
         self._blobs = blobs
 
     async def read(self, mailing: MessagesOfJob, batch: Batch) -> RecipientRows:
-        """The batch's rows. Raises `Unavailable`, and `Invalid` where file or table cannot be read any more."""
+        """The batch's rows. Raises `Invalid` if the file or the table cannot be read any more."""
         match batch.range:
             case ByteRange() as lines:
                 return await self._read_file(mailing, lines)

@@ -13,5 +13,5 @@ class SendRules(Struct, frozen=True, kw_only=True):
 
     @property
     def call_us(self) -> int:
-        """How long a call lasts at most, in microseconds."""
+        """The longest duration of a call in microseconds."""
         return int(self.call_seconds * 1_000_000)

@@ -1,4 +1,4 @@
-"""The screening of each row of a batch, by its entry in the ledger: it is to be called now, or later, or never."""
+"""The screening of a batch's rows by their entries in the ledger: call now, later, or never."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -33,8 +33,7 @@ class Screened(Struct):
 
 
 class _Row(Struct, frozen=True):
-    """A row whose message may be called now: its place among the rows, its entry's id, and the entry if there is
-    one."""
+    """A row whose message may be called now: its place among the rows, its entry's id, and its entry if any."""
 
     place: int
     id: str
@@ -52,8 +51,8 @@ async def screen(
     *,
     now: datetime,
 ) -> Screened:
-    """Choose the messages of these rows that are called now. A message that was sent to an earlier address of its row
-    is not called again, since the columns belong to the new address. Raises `Unavailable`."""
+    """Choose the messages of these rows to call now. A message that was sent to an earlier address of its row is not
+    called again, because the columns belong to the new address."""
     due = [*_due_rows(mailing, credential, batch, rows, entries, now)]
     read = address_reader(mailing.options.channel, mailing.options.default_region, kind=credential.kind)
     addresses = [read(rows.recipients[row.place]) for row in due]
@@ -73,7 +72,7 @@ async def screen(
             locale="" if locale == own_locale else locale,
         )
         prepared = Prepared(message, {}, row.entry is not None, spelled)
-        # A redacted entry has forgotten it, and former versions had other forms.
+        # A redacted entry has lost it, and former versions had other forms.
         if message.to not in ("", spelled) and read(message.to) != address:
             screened.rejected.append(_reject(prepared, Reason.ADDRESS_CHANGED, "", now))
         elif isinstance(address, Malformed):
@@ -99,9 +98,9 @@ def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
 async def fit(
     store: Store, batch: Batch, rows: RecipientRows, entries: Mapping[str, Message], *, resent: bool
 ) -> Batch:
-    """The batch with the size that it has: the rows that there are now, and the entries of rows that have gone. So what
-    the ledger counts never exceeds what is planned. The receipt of a batch that is `resent` may lack what callbacks
-    told after it was settled. Raises `BatchTaken` if the batch has another owner, and `Unavailable`."""
+    """The batch with its real size: the present rows, and the entries of rows that have gone. So the ledger never
+    counts more than is planned. The receipt of a batch that is `resent` may lack reports that came after it was
+    settled. Raises `BatchTaken` if the batch has another owner."""
     size, receipt = len({*ids_of(batch, rows), *entries}), receipt_of_entries(entries.values())
     if size == batch.size and (receipt == batch.receipt or not resent):
         return batch
@@ -133,7 +132,7 @@ def _contents_of(
     due: Sequence[_Row],
     addresses: Sequence[Address],
 ) -> BatchContents:
-    """The contents of the messages of these rows, with the recipient's own link where it has one."""
+    """The contents of the messages of these rows, with the recipient's own link if there is one."""
     options = mailing.options
     columns = {name: [values[row.place] for row in due] for name, values in rows.columns.items()}
     has_button = options.channel is Channel.MAIL and not options.transactional

@@ -1,12 +1,12 @@
-"""The sender of messages: sends what is to be sent of one batch, by its job's credential.
+"""The sender of messages: sends the due messages of one batch, by its job's credential.
 
     find ──> take ──> recover ──> gate ──> read ──> screen ──> dispatch ──> settle ──> feed
-                                    └──────────> put back <───────┘
+                                   └──────────> put back <───────┘
 
-The ledger says what was sent, so a batch is left at any time and taken up again by anybody: nobody is called twice
-unless the policy for `unknown` messages says so. Recovery comes before everything, whatever the job's status: a batch
-with an owner may have messages of which nobody knows yet what became of them. It goes back into its plan where some of
-its messages are to be called later, and is settled when none is left.
+The ledger says which messages were sent, so any worker may leave or continue a batch: no recipient is called twice
+unless the policy for `unknown` messages says so. Recovery comes first, whatever the job's status: a batch with an owner
+may have messages with an unknown result. The batch returns to its plan if some messages are to be called later, and is
+settled when none is left.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ _NOTHING_AGAIN = Repeating()
 
 
 class _Batch(Struct, frozen=True):
-    """A batch that this worker owns, with what it needs to be sent."""
+    """A batch that this worker owns, with the dependencies of its sending."""
 
     batch: Batch
     mailing: MessagesOfJob
@@ -113,7 +113,7 @@ class MessageSender(Stage[SendMessages]):
         self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)
 
     async def run(self, task: SendMessages) -> None:
-        """Send what is to be sent of the batch now, and feed its credential. Raises `Unavailable`."""
+        """Send the due messages of the batch, and feed its credential."""
         batch = await self._find(task)
         if batch is None:
             return
@@ -121,7 +121,7 @@ class MessageSender(Stage[SendMessages]):
             await self._work(batch, self._bring_on)
 
     async def run_again(self, task: SendMessages) -> None:
-        """As `run`. A batch that a dead worker owns by this very task gets a new turn."""
+        """As `run`, but a batch that a dead worker owns by this very task gets a new turn."""
         batch = await self._store.batches.get(task.job_id, task.ordinal)
         if batch is not None and batch.is_on_its_way and self._has_come_twice(task, batch):
             if await falls_silent(self._store, batch):
@@ -130,11 +130,10 @@ class MessageSender(Stage[SendMessages]):
             await self.run(task)
 
     async def put_off(self, task: SendMessages) -> None:
-        """Have the batch brought back later with a new turn."""
         await self._feed.put_off(task)
 
     async def give_up(self, task: SendMessages, reason: str) -> None:
-        """Settle a batch that nobody can send: what of it has no entry stays unsent."""
+        """Settle a batch that cannot be sent: messages without an entry stay unsent."""
 
         async def settle(held: BatchInHand, session: WritingSession) -> Batch | None:
             log.error("batch cannot be sent", job_id=held.batch.job_id, batch=held.batch.ordinal, reason=reason)
@@ -148,13 +147,13 @@ class MessageSender(Stage[SendMessages]):
         self._in_hand.stop()
 
     async def close(self) -> None:
-        """Close the accounts, when nothing goes on any more."""
+        """Close the accounts once nothing is sent any more."""
         await self._early_feed.close()
         await self._dispatches.close()
 
     async def _work(self, batch: Batch, work: _WorkAtBatch) -> None:
-        """Take the batch, work at it, and feed what comes next; `work` returns the batch if we are done with it. Nobody
-        else in this process is at it meanwhile."""
+        """Take the batch, work at it, and feed the next one; `work` returns the batch if this worker is done with it.
+        No other task of this process works at it meanwhile."""
         self._at[batch.id] = batch.turn
         try:
             async with self._store.messages.open_session() as session:
@@ -169,8 +168,8 @@ class MessageSender(Stage[SendMessages]):
             await self._feed_after(left)
 
     async def _find(self, task: SendMessages) -> Batch | None:
-        """The batch to work on; `None` where the task is void, or in hand here already. Raises `Unavailable` where an
-        earlier turn of the batch is in hand: who has put a batch back may be given it again at once."""
+        """The batch to work on; `None` if the task is void, or the batch is in hand here. Raises `Unavailable` while an
+        earlier turn is in hand: a worker that puts a batch back may get it again at once."""
         if self._in_hand.stopping:
             raise Unavailable("this process is stopping; the batch is sent elsewhere")
         batch = await self._store.batches.get(task.job_id, task.ordinal)
@@ -191,7 +190,7 @@ class MessageSender(Stage[SendMessages]):
         return batch.turn == task.turn == turn_of(batch.owner) and batch.owner not in self._own
 
     async def _take(self, batch: Batch, session: WritingSession) -> Batch | None:
-        """The batch as ours, to be written for in this session; `None` where somebody else was faster."""
+        """Take the batch, to be written in this session; `None` if another worker was faster."""
         if batch.owner:
             await self._store.messages.end_session(batch.owner)
             disowned = await self._store.batches.disown(batch)
@@ -206,7 +205,7 @@ class MessageSender(Stage[SendMessages]):
         return owned
 
     async def _bring_on(self, held: BatchInHand, session: WritingSession) -> Batch | None:
-        """The batch, settled or back in its plan by our work at it; `None` where another worker has it by now."""
+        """The batch, settled or back in its plan; `None` if another worker has it now."""
         batch = held.batch
         try:
             mailing = await self._mailings.prepare(batch.job_id)
@@ -250,7 +249,7 @@ class MessageSender(Stage[SendMessages]):
     async def _recover(
         self, batch: Batch, session: WritingSession, repeating: Repeating = _NOTHING_AGAIN
     ) -> Mapping[str, Message]:
-        """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
+        """The batch's entries. The messages that a dead worker left are decided, as far as possible now."""
         now, entries = await self._store.now(), await self._read_entries(batch)
         prepared = [Prepared(entry, {}, is_stored=True) for entry in entries.values()]
         lost = [Note(each, Purpose.RECOVER, at=now) for each in prepared if each.message.is_sending]
@@ -275,7 +274,7 @@ class MessageSender(Stage[SendMessages]):
         return screened
 
     async def _dispatch(self, held: BatchInHand, ours: _Batch, screened: Screened) -> tuple[DispatchEnd, int]:
-        """How sending ended, and when something is granted again."""
+        """Why sending ended, and when instants are granted again."""
         if not screened.prepared:
             return DispatchEnd.DONE, 0
         opening = self._dispatches.open(
@@ -307,12 +306,13 @@ class MessageSender(Stage[SendMessages]):
         )
 
     def _repeating_of(self, ours: _Batch) -> Repeating:
-        """Which `unknown` messages are sent again: all if the job wants it, else where it does no harm."""
+        """Which `unknown` messages are sent again: all if the job wants it, else those that the provider drops if
+        repeated."""
         wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
         return Repeating(wanted, self._credentials.repeats_within(ours.credential))
 
     async def _leave_batch(self, ours: _Batch, rows: RecipientRows, end: DispatchEnd, free_us: int) -> Batch | None:
-        """The batch, settled where nothing of it is left to be called, or back in its plan."""
+        """The batch, settled if no call is left, or back in its plan."""
         match end:
             case DispatchEnd.TAKEN:
                 return None
@@ -350,8 +350,8 @@ class MessageSender(Stage[SendMessages]):
         return await self._store.message_batches.put_back(ours.batch)
 
     async def _end(self, batch: Batch, session: WritingSession, to: BatchStatus) -> Batch | None:
-        """Settle a batch of which nothing is sent any more: what of it has no entry stays unsent. Calls of a lost
-        worker are waited for: only then anybody may say what became of them."""
+        """Settle a batch of which nothing more is sent: messages without an entry stay unsent. Calls of a lost worker
+        are waited for, because only then their result may be judged."""
         entries, now = await self._read_entries(batch), await self._store.now()
         open_until = [entry.until or now for entry in entries.values() if entry.is_sending]
         if open_until:
@@ -370,7 +370,7 @@ class MessageSender(Stage[SendMessages]):
         return await self._end(batch, session, BatchStatus.DROPPED)
 
     async def _fail_unreadable(self, batch: Batch, session: WritingSession, error: Invalid) -> Batch | None:
-        """Nothing more can be read of a file that has changed, or of a table that is gone."""
+        """A changed file or a missing table cannot be read any more."""
         job = await self._store.jobs.view(batch.job_id)
         if job is not None and error.field == "csvPath":
             await self._flow.stop_over_file(job, error.reason)
@@ -382,7 +382,7 @@ class MessageSender(Stage[SendMessages]):
         return await self._store.messages.read_batch(split_key(batch.job_id)[1], batch.ordinal)
 
     async def _feed_after(self, batch: Batch) -> None:
-        """Give up the batch's place, feed its credential, and have its job finished where all is settled."""
+        """Give up the batch's place, feed its credential, and finish its job if all is settled."""
         standing = await self._leave_place(batch)
         if standing is not None and batch.settled and standing.may_finish:
             await self._feed.finish_if_done(batch.job_id)

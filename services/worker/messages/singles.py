@@ -1,11 +1,11 @@
-"""The sender of single messages: sends what is due of one credential, behind one grant of its jobs at most.
+"""The sender of single messages: sends the due ones of one credential, behind at most one grant of its jobs.
 
     want ──> take the lease ──> open the account ──> (look ──> screen ──> dispatch)* ──> release
 
-One worker at a time sends the single messages of a credential. It goes on for as long as there are some, and looks for
-new ones meanwhile. When it finds none it lets go of the lease, unless somebody has wanted more since it looked. A
-worker that finds the lease held leaves the work to its owner; where the owner is silent, it ends the owner's session
-and takes over (`shared.domain.messages.singles`).
+One worker at a time sends the single messages of a credential. It goes on while there are some, and looks for new ones
+meanwhile. When it finds none it releases the lease, unless another process has wanted more since its look. A worker
+that finds the lease held leaves the work to its owner; if the owner is silent, it ends the owner's session and takes
+over (`shared.domain.messages.singles`).
 """
 
 import asyncio
@@ -59,8 +59,7 @@ _NOT_SHARED = "the app may not use the credential any more"
 
 class _Turn(Struct, eq=False):
     """This worker's work at one credential. `woken` is set when there may be more to send. `seen` is the lease's count
-    of such wishes when the worker last looked. `handed` are the messages in hand, until their contents are
-    forgotten."""
+    of such wishes at the last look. `handed` are the messages in hand, until their contents are removed."""
 
     woken: asyncio.Event
     handed: dict[str, Prepared]
@@ -69,7 +68,7 @@ class _Turn(Struct, eq=False):
 
 
 class _Work(Struct, frozen=True):
-    """A credential whose lease is ours."""
+    """A credential whose lease this worker holds."""
 
     owner: str
     credential: Credential
@@ -101,7 +100,7 @@ class SingleSender(Stage[SendSingles]):
         self._stopping = False
 
     async def run(self, task: SendSingles) -> None:
-        """Send what is due of the credential. Raises `Unavailable`."""
+        """Send the due messages of the credential."""
         if self._stopping:
             raise Unavailable("this process is stopping; single messages are sent elsewhere")
         if (known := self._turns.get(task.credential_id)) is not None:
@@ -118,7 +117,7 @@ class SingleSender(Stage[SendSingles]):
             del self._turns[task.credential_id]
 
     async def put_off(self, task: SendSingles) -> None:
-        """Have somebody look again soon."""
+        """Let a worker look again soon."""
         await self._flow.wake_at(task.credential_id, await self._store.now() + _LATER)
 
     async def give_up(self, task: SendSingles, reason: str) -> None:
@@ -133,7 +132,7 @@ class SingleSender(Stage[SendSingles]):
                 turn.dispatch.stop()
 
     async def _work(self, credential_id: str, turn: _Turn) -> None:
-        """Send what is due, unless somebody else is at it."""
+        """Send due messages, unless another worker does."""
         lease = await self._want(credential_id)
         if lease.is_held(await self._store.now()):
             return
@@ -155,8 +154,8 @@ class SingleSender(Stage[SendSingles]):
                 log.warning("somebody else sends these single messages by now")
 
     async def _want(self, credential_id: str) -> SendLease:
-        """Raise the lease's `wanted`. A dead owner may have left a transaction open that keeps others from writing the
-        lease, so the session of a silent owner is ended first."""
+        """Raise the lease's `wanted`. A dead owner may have left a transaction open that blocks the lease, so the
+        session of a silent owner is ended first."""
         known = await self._store.singles.get_lease(credential_id)
         if known is not None and known.owner and not known.is_held(await self._store.now()):
             await self._store.messages.end_session(known.owner)
@@ -176,7 +175,7 @@ class SingleSender(Stage[SendSingles]):
         await self._store.singles.forget(credential_id)
 
     async def _send_all(self, work: _Work) -> None:
-        """Send, and let go of the lease, in whatever way this ends."""
+        """Send, and release the lease however this ends."""
         try:
             while await self._send(work):
                 pass
@@ -185,7 +184,7 @@ class SingleSender(Stage[SendSingles]):
             raise
 
     async def _send(self, work: _Work) -> bool:
-        """Send what is due. Returns whether this worker still has the lease and should send more."""
+        """Send due messages; returns whether this worker still has the lease and should send more."""
         credential_id = work.credential.id
         prepared = await self._look(work, await self._store.now(), limit=WRITTEN_AT_ONCE)
         if not prepared or not await self._feed.enter_first(credential_id, work.owner):
@@ -210,8 +209,8 @@ class SingleSender(Stage[SendSingles]):
         return False
 
     async def _release(self, work: _Work) -> bool:
-        """Give up the lease. `False` where somebody has asked for more since this worker looked. For an account that
-        sends nothing now, upkeep looks again later."""
+        """Release the lease. `False` if another process has wanted more since the last look. For an account that sends
+        nothing now, upkeep looks again later."""
         credential_id = work.credential.id
         lease = await self._store.singles.get_lease(credential_id)
         if lease is None or lease.owner != work.owner:
@@ -222,7 +221,7 @@ class SingleSender(Stage[SendSingles]):
         return False
 
     async def _dispatch(self, work: _Work, prepared: Sequence[Prepared]) -> tuple[DispatchEnd, int]:
-        """How sending ended, and when something is granted again."""
+        """Why sending ended, and when instants are granted again."""
         opening = self._dispatches.open(work.credential, work.writer, holder=work.owner, first_in_line=True)
         async with opening as dispatch:
             work.turn.dispatch = dispatch
@@ -243,7 +242,7 @@ class SingleSender(Stage[SendSingles]):
             return end, dispatch.free_us
 
     async def _keep_feeding(self, work: _Work, dispatch: Dispatch) -> None:
-        """Hand over what is due, a second's worth ahead, until nothing is left."""
+        """Hand over due messages, a second's worth ahead, until none is left."""
         loop, tries = asyncio.get_running_loop(), 0
         began = looked = loop.time()
         while loop.time() < began + self._longest_seconds:
@@ -268,7 +267,7 @@ class SingleSender(Stage[SendSingles]):
         dispatch.stop()
 
     async def _feed_once(self, work: _Work, dispatch: Dispatch) -> int:
-        """How many were handed over."""
+        """Returns how many were handed over."""
         await self._show_sign(work)
         room = min(_ahead_of(work.credential) - dispatch.uncalled, WRITTEN_AT_ONCE)
         if room <= 0:
@@ -279,16 +278,16 @@ class SingleSender(Stage[SendSingles]):
 
     @property
     def _longest_seconds(self) -> float:
-        """How long we stay at one credential: not for long, where there are as many as we can have."""
+        """The longest stay at one credential: short if this worker has as many as it can."""
         return _LONGEST_SECONDS if len(self._turns) < self.in_flight else _CROWDED_SECONDS
 
     async def _is_unchanged(self, credential: Credential) -> bool:
-        """Whether the account may go on to be used as it was opened."""
+        """Whether the account may still be used as it was opened."""
         found = await self._store.credentials.get(credential.id)
         return found is not None and found.version == credential.version
 
     async def _forget_ended(self, work: _Work, held: AbstractSet[str] = frozenset()) -> None:
-        """Forget what those messages said that we have sent or ended."""
+        """Remove the contents of messages that were sent or ended."""
         left = [each for id_, each in work.turn.handed.items() if id_ not in held]
         for each in left:
             del work.turn.handed[each.message.id]
@@ -296,15 +295,15 @@ class SingleSender(Stage[SendSingles]):
             await self._store.single_contents.remove(ended)
 
     async def _show_sign(self, work: _Work) -> None:
-        """Make an empty write if nothing was written of late, which shows that this worker is alive."""
+        """Make an empty write without a recent one: a sign of life."""
         if time.monotonic() - work.session.wrote_at > _SIGN_SECONDS:
             await work.writer.write(())
 
     async def _look(
         self, work: _Work, now: datetime, *, limit: int, beside: AbstractSet[str] = frozenset()
     ) -> list[Prepared]:
-        """Up to this many messages that are to be called now, `beside` those in hand. On the way this reschedules what
-        is to be tried later, ends what nobody will send, and decides what a dead worker has left."""
+        """Up to `limit` messages to call now, `beside` those in hand. This also reschedules messages to try later, ends
+        those that cannot be sent, and decides about those of a dead worker."""
         while True:
             found = await self._store.singles.find_due(work.credential.id, now=now, limit=limit + len(beside))
             fresh = [Prepared(message, {}, is_stored=True) for message in found if message.id not in beside][:limit]
@@ -316,7 +315,7 @@ class SingleSender(Stage[SendSingles]):
         return await self._read_contents(work, wanted, now)
 
     async def _read_contents(self, work: _Work, wanted: Sequence[Prepared], now: datetime) -> list[Prepared]:
-        """The first of these, with what they say, as far as they are not too large together."""
+        """The first of these with their contents, as many as are not too large together."""
         ids = [each.message.id for each in wanted]
         found = await self._store.single_contents.find(ids, most_bytes=_BYTES_AHEAD) if ids else {}
         if len(found) < len(ids) and (missing := await self._store.single_contents.find_missing(ids)):
@@ -329,7 +328,7 @@ class SingleSender(Stage[SendSingles]):
         return ready
 
     async def _write_notes(self, work: _Work, fresh: Sequence[Prepared], now: datetime) -> Sequence[Note]:
-        """Write what must stand in the ledger before any of these messages is called."""
+        """Write the notes that have to be in the ledger before any of these messages is called."""
         barred = await self._find_barred([each.message for each in fresh])
         notes = [note for each in fresh if (note := self._note(work, each, barred, now)) is not None]
         if notes:
@@ -342,7 +341,7 @@ class SingleSender(Stage[SendSingles]):
         return notes
 
     def _note(self, work: _Work, prepared: Prepared, barred: dict[str, Reason], now: datetime) -> Note | None:
-        """The note that must be written about the message before it is called, if any."""
+        """The note to write about the message before its call, if any."""
         message = prepared.message
         if message.is_sending:
             return self._note_abandoned(work, prepared, now)
@@ -366,7 +365,7 @@ class SingleSender(Stage[SendSingles]):
         return Note(prepared, Purpose.RECOVER, at=now)
 
     async def _find_barred(self, found: Sequence[Message]) -> dict[str, Reason]:
-        """Why some of these get nothing, by the ids of the messages."""
+        """The reasons why some recipients get nothing, by message id."""
         alike: dict[tuple[str, Channel, str, bool], tuple[SingleWish, list[Message]]] = {}
         for message in found:
             if (wish := message.single) is not None:
@@ -395,5 +394,5 @@ _PAUSES = Backoff(first_seconds=_FIRST_PAUSE, cap_seconds=_LONGEST_PAUSE)
 
 
 def _ahead_of(credential: Credential) -> int:
-    """How many may be in hand that have not been called: about a second's worth."""
+    """How many uncalled messages may be in hand: about a second's worth."""
     return min(max(int(credential.rate), _FEWEST_AHEAD), WRITTEN_AT_ONCE)

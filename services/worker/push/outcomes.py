@@ -1,6 +1,6 @@
-"""Outcomes of recipients: of those to whom nothing can be sent, and the counting of all.
+"""Outcomes of recipients: those that get nothing, and the counts of all.
 
-It is counted for a whole batch, once it is settled: a worker settles a batch in the place of ten thousand recipients.
+Outcomes are counted for a whole batch, once it is settled: one settlement covers up to ten thousand recipients.
 """
 
 from collections.abc import Iterator
@@ -11,27 +11,27 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.push.rendering import NO_TOKEN
 from shared.runtime.metrics import BATCHES_SETTLED, JOB_START_DELAY, RECIPIENTS, RECORDS_SENT
 
-# Why a batch failed, or what was left of it. `HOPELESS`: no take of it ever sent anything.
+# Why a batch failed, or the rest of it. `HOPELESS`: no take of it ever sent anything.
 OUTCOME_UNKNOWN, UNREADABLE, REFUSED, FAULT, HOPELESS = "outcome-unknown", "unreadable", "refused", "fault", "not-taken"
 _SKIPS = frozenset({NO_TOKEN, GONE})
 
 
 def rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """The receipt of the batch where all that is left of it fails."""
+    """The receipt of the batch if all the rest of it fails."""
     failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})
 
 
 def count_part(job: Job, batch: Batch, part: BatchPart, records: int, now: int) -> None:
-    """Count the records of a part whose commit we saw; `now` (ns) is when. The plan's first batch tells how late the
-    job began."""
+    """Count the records of a part whose commit was seen at `now` (ns). The plan's first batch shows how late the job
+    began."""
     RECORDS_SENT.labels(job.app_name, job.service).inc(records)
     if batch.ordinal == 0 and part.number == 1:
         JOB_START_DELAY.observe(max(now - max(job.created_at, job.starts_at), 0) / 1e9)
 
 
 def count_settled(job: Job | None, batch: Batch) -> None:
-    """Count a batch that was settled and its recipients; those of a job that is gone, under no app."""
+    """Count a settled batch and its recipients; for a job that is gone, under no app."""
     BATCHES_SETTLED.labels(batch.status).inc()
     app, service = (job.app_name, job.service) if job is not None else ("", "")
     for outcome, reason, count in _outcomes(batch.receipt):
@@ -40,7 +40,7 @@ def count_settled(job: Job | None, batch: Batch) -> None:
 
 
 def _outcomes(receipt: Receipt) -> Iterator[tuple[str, str, int]]:
-    """Outcome, reason and count. A receipt that had no room for all reasons has fewer of them than recipients."""
+    """Outcome, reason and count. A receipt without room for all reasons has fewer of them than recipients."""
     yield "sent", "", receipt.sent
     yield "held_out", "", receipt.held_out
     yield "unknown", "", receipt.unknown

@@ -1,6 +1,6 @@
-"""The recipients of a batch: read from the push table, those of the control group set aside.
+"""The recipients of a batch: read from the push table, without the control group.
 
-The recipients of a batch may have become more since it was planned. So no more is read than fits into one part of it.
+A batch may have more recipients than planned by now. So only as many are read as fit into one part of it.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ TOO_MANY_DEVICES = "too-many-devices"
 
 
 class Recipients(Struct, frozen=True):
-    """The devices of one part, the users held out, the receipt so far for the rest, and where the next part begins
+    """The devices of one part, the users held out, the receipt so far for the rest, and the begin of the next part
     (`shared.domain.jobs.batches.BatchPart`)."""
 
     devices: Devices
@@ -38,10 +38,8 @@ class Recipients(Struct, frozen=True):
 
 
 class RecipientReader:
-    """Reads recipients. Its result depends on nothing but the job, the batch and what is stored now.
-
-    A part of a push table has up to `batch_size` devices.
-    """
+    """Reads recipients. The result depends only on the job, the batch and the stored data. A part of a push table has
+    up to `batch_size` devices."""
 
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, *, batch_size: int) -> None:
         self._store = store
@@ -50,8 +48,8 @@ class RecipientReader:
         self._batch_size = batch_size
 
     async def recipients(self, job: Job, batch: Batch, *, fitting: int) -> Recipients:
-        """The recipients of the batch's next part, which holds as many records as are `fitting`. Raises `Unavailable`,
-        and `Invalid` where table or file cannot be read any more."""
+        """The recipients of the batch's next part, at most `fitting` records. Raises `Invalid` if the table or the file
+        cannot be read any more."""
         match batch.range:
             case KeyRange() as keys:
                 found = await self._read_table(job, batch, keys, min(fitting, self._batch_size))
@@ -71,7 +69,7 @@ class RecipientReader:
         return _as_part(batch, devices, limit, upto=keys.upto)
 
     async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
-        """The devices of a division's list. Their zone is fixed, so it is not asked for again."""
+        """The devices of a division's list. Their zone is fixed, so it is not read again."""
         keys = await self._store.divisions.keys(devices)
         if keys is None:
             raise Invalid(f"the list {devices.id} is gone", field="job")
@@ -95,7 +93,7 @@ class RecipientReader:
 
     async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], Devices | None]:
         """As many of these users as have `most` devices together, but at least the first one, and their devices; `None`
-        for a user who has more devices than any person."""
+        for a user with more devices than any person has."""
         # Unknown users, and those without a zone, are only found by looking for all users. The last zone's job does so.
         zone = "" if job.counts_unknown else job.zone
         while True:
@@ -116,7 +114,7 @@ class RecipientReader:
 
 
 def _as_part(batch: Batch, devices: Devices, limit: int, *, upto: int) -> Recipients:
-    """The recipients that were read, up to so many devices: all the rest of the batch, or a part that others follow."""
+    """The recipients that were read, at most `limit` devices: the rest of the batch, or a part that others follow."""
     if len(devices) >= limit and devices.keys[-1] < upto:
         return Recipients(devices, (), Receipt(), next=int(devices.keys[-1]))
     return Recipients(devices, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(devices)))
@@ -134,5 +132,5 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
 
 
 def _receipt_for_missing(missing: int) -> Receipt:
-    """Rows that were planned and are not there any more count as skipped."""
+    """Planned rows that have gone count as skipped."""
     return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()

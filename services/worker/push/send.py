@@ -1,11 +1,11 @@
-"""The sender: brings one batch to its end.
+"""The sender of push: sends one batch.
 
     find ──> recover ──> gate ──> read ──> render ──> take ──> produce ──> settle ──> feed
-                           └<───────────── advance, where that was only a part of it ──┘
+                          └<───────────── advance, after a part of the batch ───┘
 
-Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading and
-rendering come before the take, so that a transaction is short. Exactly once is the work of three lines: the take (a
-compare-and-set that names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
+Recovery comes first, whatever the job's status: a batch with an owner may be sent already. Reading and rendering come
+before the take, so that a transaction is short. Three lines guarantee exactly once: the take (a compare-and-set that
+names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
 """
 
 import time
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED_LANES = 1_000
 _TAKES = 3
-# After so many takes in a row that sent nothing, the job's events tell of it.
+# After this many takes in a row without a record, it becomes one of the job's events.
 _TOLD_AT = 3
 
 
@@ -77,22 +77,21 @@ class Sender(Stage[SendBatch]):
         self._clock = clock
         self._worker = worker
         self._patience = stream_settings.transaction_timeout_seconds / 2
-        # Beyond half their retention, "no marker" no longer proves that nothing went out.
+        # Beyond half their retention, "no marker" no longer proves that nothing was sent.
         self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
         self._sendings = Sendings(store, stream_settings.topic_template, rules)
         self._in_hand: dict[str, int] = {}
         self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
     async def run(self, task: SendBatch) -> None:
-        """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
-        again."""
+        """Send the batch, if the message is of its turn. After `Unavailable` and `LaneLost`, run it again."""
         with structlog.contextvars.bound_contextvars(job_id=task.job_id, ordinal=task.ordinal):
             batch = await self._find(task)
             if batch is None:
                 return
             with self._in_our_hands(batch):
                 if batch.has_failed:
-                    # Whoever settled it may have died before the look.
+                    # The worker that settled it may have died before the look.
                     await self._breaker.look(batch.job_id)
                 left, standing = await self._recover(batch), None
                 while left is not None and left.is_on_its_way:
@@ -101,16 +100,14 @@ class Sender(Stage[SendBatch]):
                 await self._feed_after(left, gated=standing)
 
     async def put_off(self, task: SendBatch) -> None:
-        """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
-        message recovers it, and once another lane has taken it, it does not come back.
-
-        We forget our lost lane with this turn: in the new one nobody has lost a lane yet.
-        """
+        """Let the clock bring the batch back with a new turn. This includes a batch with an owner: the worker that
+        takes the message recovers it, and once another lane has taken it, it does not come back. The lost lane is
+        forgotten with this turn: in the new turn no lane is lost."""
         await self._feed.put_off(task)
 
     async def give_up(self, task: SendBatch, reason: str) -> None:
-        """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is recovered first: it may
-        be out."""
+        """Fail a batch that cannot be sent, so that its chain goes on. A batch with an owner is recovered first,
+        because it may be sent."""
         batch = await self._find(task)
         left = None if batch is None else await self._recover(batch)
         if left is not None and not left.settled:
@@ -118,8 +115,8 @@ class Sender(Stage[SendBatch]):
         await self._feed_after(left)
 
     async def _find(self, task: SendBatch) -> Batch | None:
-        """The batch; `None` where the message is void, or where somebody else works at it. Raises `Unavailable` while
-        an earlier turn of it, which can take nothing any more, is still in hand here."""
+        """The batch; `None` if the message is void, or another worker has it. Raises `Unavailable` while an earlier
+        turn, which can take nothing any more, is in hand here."""
         batch = await self._store.batches.get(task.job_id, task.ordinal)
         if batch is None or batch.turn != task.turn or self._is_taken_by_another(batch):
             return None
@@ -141,16 +138,14 @@ class Sender(Stage[SendBatch]):
             del self._in_hand[batch.id]
 
     def _is_taken_by_another(self, batch: Batch) -> bool:
-        """Whether we lost our lane over this message and somebody else has taken the batch since.
-
-        Fencing back whoever fenced us would go on for ever and send nothing.
-        """
+        """Whether this worker lost its lane over this message and another one has taken the batch since. To fence that
+        lane in turn would go on for ever and send nothing."""
         lost = self._lost.get((batch.id, batch.turn))
         return lost is not None and batch.owner not in {"", lost}
 
     async def _send_part(self, batch: Batch, standing: Standing | None) -> Batch | None:
-        """The batch behind its next part: settled, or queued where more of it is left; or back in its plan. `None`:
-        somebody else goes on with it."""
+        """Send the next part; returns the batch settled, queued if more is left, or back in its plan. `None`: another
+        worker continues it."""
         if standing is None:
             return None
         match gate(standing, self._clock.now_ns()):
@@ -184,12 +179,12 @@ class Sender(Stage[SendBatch]):
             lasted = time.monotonic() - began
             outcomes.count_part(sending.job, taken, part, len(rendered.records), self._clock.now_ns())
             await fault("send.after_commit")
-            # The lane stays ours: should this fail, whoever recovers the batch fences the lane, and nobody else's work.
+            # The lane stays held: if this fails, recovery of the batch fences this lane and no other work.
             return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
 
     @trace_calls("feed")
     async def _feed_after(self, batch: Batch | None, *, gated: Standing | None = None) -> None:
-        """Feed whatever the end of our work at this batch makes due."""
+        """Feed the batches that this batch's end makes due."""
         if batch is None:
             return
         await fault("send.before_feed")
@@ -202,7 +197,7 @@ class Sender(Stage[SendBatch]):
 
     @trace_calls("recover")
     async def _recover(self, batch: Batch) -> Batch | None:
-        """The batch without an owner, for certain: settled, or free for its next part. `None`: somebody else was
+        """The batch, certainly without an owner: settled, or free for its next part. `None`: another worker was
         faster."""
         if batch.settled or not batch.owner:
             return batch
@@ -227,10 +222,8 @@ class Sender(Stage[SendBatch]):
 
     @trace_calls("take")
     async def _take(self, batch: Batch, lane: Lane, recipients: Recipients) -> Batch | None:
-        """The batch as this lane's; `None` where another lane was first.
-
-        All else is done before: what fails behind the take has to be recovered.
-        """
+        """Take the batch for this lane; `None` if another lane was first. Everything else is done before, because a
+        failure after the take needs recovery."""
         if recipients.held_out:
             await self._store.held_out.put(batch, recipients.held_out, owner=lane.id)
         await fault("send.before_take")
@@ -241,7 +234,7 @@ class Sender(Stage[SendBatch]):
 
     @trace_calls("settle")
     async def _settle_part(self, batch: Batch, part: BatchPart, *, halvings: int) -> Batch | None:
-        """The batch of which this part is out: settled by its last one, else queued again for the next."""
+        """Settle a batch after its last part, or queue it again for the next one."""
         if part.next is None:
             status = verdict(part.receipt, max_failed_share=self._worker.max_user_failure_in_batch)
             left = await self._settle(batch, status, part.receipt)
@@ -251,8 +244,7 @@ class Sender(Stage[SendBatch]):
         return left
 
     async def _retry_or_fail(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
-        """Kafka took none of the records, for certain: try again, but not for ever if it would refuse them
-        again."""
+        """Kafka certainly took none of the records: try again, but not for ever if it would refuse them again."""
         if error.final and batch.fruitless + 1 >= _TAKES:
             log.error("batch refused by the stream", reason=str(error))
             at_least = part.receipt.recipients - batch.receipt.recipients
@@ -271,7 +263,7 @@ class Sender(Stage[SendBatch]):
 
     async def _fail_unreadable(self, job: Job, batch: Batch, error: Invalid) -> Batch | None:
         if error.field == "csvPath":
-            # Nothing more can be read of a file that has changed.
+            # A changed file cannot be read any more.
             await self._flow.stop_over_file(job, error.reason)
         return await self._fail(batch, outcomes.UNREADABLE, error.reason)
 

@@ -15,7 +15,7 @@ _REMEMBERED_JOBS = 16
 
 
 class Sending(Struct, frozen=True):
-    """The renderer of a job's records, the topic to which they go, and how many of them fit into one part."""
+    """The renderer of a job's records, their topic, and how many fit into one part."""
 
     job: Job
     renderer: Renderer
@@ -24,7 +24,7 @@ class Sending(Struct, frozen=True):
 
 
 class Sendings:
-    """Those of the jobs whose batches were sent last."""
+    """The sendings of recently sent jobs."""
 
     def __init__(self, store: Store, topic_template: str, rules: RecordRules) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Sendings:
         self._sendings: LRUCache[str, Sending] = LRUCache(_REMEMBERED_JOBS)
 
     async def prepare(self, job_key: str) -> Sending:
-        """The sending of this job. Raises `Unavailable` for one that is gone, or of another kind."""
+        """The sending of this job. Raises `Unavailable` if the job is gone or of another kind."""
         known = self._sendings.get(job_key)
         if known is None:
             job = await self._store.jobs.get(job_key)
@@ -45,6 +45,6 @@ class Sendings:
         return known
 
     async def find_job(self, job_key: str) -> Job | None:
-        """The job, from memory where one of its batches was sent just now."""
+        """The job, from memory if one of its batches was sent recently."""
         known = self._sendings.get(job_key)
         return await self._store.jobs.view(job_key) if known is None else known.job

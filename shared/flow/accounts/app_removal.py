@@ -1,9 +1,9 @@
-"""Deleting an app, with all that subjects have stored for it.
+"""Deleting an app with all data that subjects have stored for it.
 
     idle? ──> takes nothing new ──> idle? ──> noted ──> secrets, templates ──> the rest, in steps ──> idle? ──> the app
 
-A noted removal is done to its end: a request does as much as fits into it, and upkeep the rest. Until then the app is
-there, and its name and ids are taken.
+A noted removal is finished: a request does as much as fits, upkeep does the rest. Until then the app exists, and its
+name and ids are taken.
 """
 
 import time
@@ -25,15 +25,15 @@ ROUND_SECONDS = 20.0
 
 
 class AppRemoval:
-    """Deletes apps. All raise `Unavailable`."""
+    """Deletes apps."""
 
     def __init__(self, store: Store, belongings: Sequence[Belongings]) -> None:
         self._store = store
         self._belongings = belongings
 
     async def remove(self, app: App, *, seconds: float = REQUEST_SECONDS) -> bool:
-        """Delete the app, as far as that goes in so many seconds; whether it is gone. It takes nothing new from now
-        on; the same again does what was cut off.
+        """Delete the app for at most `seconds`; returns whether it is gone. It accepts no new work from now on; another
+        call continues.
 
         Raises:
             Conflict: it has unfinished work.
@@ -42,13 +42,13 @@ class AppRemoval:
         await self._store.apps.begin_removal(app.id)
         for owned in self._belongings:
             await owned.withdraw(app.id)
-        # What was begun before that is seen now; whoever begins something after it finds the app being deleted.
+        # Work that was begun before is visible now; work begun later finds the app being deleted.
         await self._check_idle(app.id)
         await self._store.apps.confirm_removal(app.id)
         return await self._go_on(app.id, time.monotonic() + seconds)
 
     async def run_once(self) -> Swept:
-        """Go on with the deletions that were cut off."""
+        """Continue deletions that were cut off."""
         gone, deadline = 0, time.monotonic() + ROUND_SECONDS
         for app_id in await self._store.apps.find_confirmed():
             try:
@@ -67,7 +67,7 @@ class AppRemoval:
                 await fault("removal.after_step")
                 if time.monotonic() > deadline:
                     return False
-        # Nor is work forgotten whose maker died before looking. Without templates, it never begins later.
+        # Work whose maker died before its own check is not forgotten either. Without templates it never begins later.
         await self._check_idle(app_id)
         await fault("removal.before_end")
         await self._store.apps.remove(app_id)

@@ -1,7 +1,7 @@
-"""Links that sign a person's browser in, once.
+"""Links that sign in a browser, once.
 
-A person who runs Carillon on a laptop has no proxy that names them, and need not make a token to look at the dashboard.
-A link lies beside the sessions: it is one that no browser has yet.
+A person who runs Carillon on a laptop has no proxy that names them, and needs no token to see the dashboard. A link is
+stored like a session that has no browser yet.
 """
 
 import secrets
@@ -15,8 +15,7 @@ LASTS = timedelta(minutes=10)
 
 
 async def make_sign_in_link(store: Store, email: str, now: datetime) -> str:
-    """Make a link for this person: the secret that its address has. It serves once, within ten minutes. Raises
-    `Unavailable`."""
+    """Make a link for this person; returns its secret. It works once, within ten minutes."""
     secret = secrets.token_urlsafe(32)
     link = WebSession(
         id=secret_digest(secret),

@@ -1,4 +1,4 @@
-"""The secrets of a namespace, which sign its callbacks."""
+"""The secrets with which callbacks of a namespace are signed."""
 
 import asyncio
 import secrets
@@ -18,7 +18,7 @@ _SALT_BYTES = 32
 
 
 class IssuedSecret(Struct, frozen=True):
-    """A new secret, and when it is the only one that signs."""
+    """A new secret, and the time from which only it signs."""
 
     namespace: str
     version: int
@@ -41,10 +41,10 @@ class Signing:
         self._remembered: LRUCache[str, _Remembered] = LRUCache(_REMEMBERED)
 
     async def issue(self, namespace: str) -> IssuedSecret:
-        """Give a namespace a new secret; what signed until now signs beside it for a day.
+        """Make a new secret for the namespace; older secrets sign beside it for a day.
 
         Raises:
-            Conflict: the deployment has no key, or too many of the namespace's secrets sign already.
+            Conflict: the deployment has no key, or too many of the namespace's secrets sign.
         """
         if not self._key:
             reason = "there is no deployment key to derive secrets from: callbacks.signing_secret must be set first"
@@ -57,7 +57,7 @@ class Signing:
                 return IssuedSecret(namespace, new.newest.number, secret, now + OVERLAP)
 
     async def get_secrets(self, namespace: str, at: datetime) -> tuple[str, ...]:
-        """The secrets that sign a callback of this namespace, the newest first. They may be some seconds old."""
+        """The secrets that sign callbacks of this namespace, newest first, up to `REMEMBERED_SECONDS` old."""
         if not self._key:
             return ()
         return signing_secrets(await self._recall(namespace), self._key, at)

@@ -1,1 +1,1 @@
-"""The work on the bus, in whichever process it is done."""
+"""Flows of the bus."""

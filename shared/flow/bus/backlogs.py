@@ -1,7 +1,7 @@
-"""Upkeep of backlogs: of a queue that holds too much, or for too long, the oldest events are lost, and told as such. So
-are Carillon's own events, if no fan-out publishes them.
+"""Upkeep of backlogs: a queue that holds too many events, or holds them too long, loses its oldest, which are noted as
+lost. Carillon's own events are lost too if no fan-out publishes them.
 
-And a net: a queue whose events were due long ago, and at which nobody will look, is looked at. None should be.
+As a safety net, upkeep wakes a queue whose events are long overdue and that no wake-up covers.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _ROUNDS = 200  # of one queue in one run: the others have their turn
 
 
 class BacklogUpkeep:
-    """Keeps backlogs within their limits, and within the age that each subscription names, and leaves none behind."""
+    """Keeps backlogs within their limits and within each subscription's `max_age_hours`."""
 
     def __init__(self, store: Store, time: DatabaseTime, limits: BacklogLimits) -> None:
         self._store = store
@@ -37,7 +37,6 @@ class BacklogUpkeep:
         self._label = BoundedLabels()
 
     async def run_once(self) -> Swept:
-        """Look at all queues once. Raises `Unavailable`."""
         after, lost, roused = "", 0, 0
         while page := await self._store.bus_subscriptions.page(after=after, limit=_PAGE):
             backlogs = await self._store.bus_standings.read_uncut([each.queue for each in page])
@@ -52,10 +51,10 @@ class BacklogUpkeep:
         return Swept(retried=roused, discarded=lost)
 
     async def _rouse(self, uncut: Sequence[tuple[EventSubscription, Backlog]], now: datetime) -> int:
-        """Have those looked at that nobody will look at; returns how many."""
+        """Wake overdue queues that no worker will look at; returns how many."""
         overdue = [each.queue for each, backlog in uncut if each.is_called and backlog.is_overdue(each.timeout, now)]
         asleep, roused = await self._store.bus_wake_ups.find_asleep(overdue), 0
-        # Who has been at work meanwhile has left nothing.
+        # A worker that has been at such a queue meanwhile has left nothing in it.
         still = await self._store.bus_standings.read_uncut(sorted(asleep)) if asleep else {}
         for queue, backlog in still.items():
             if await self._store.bus_subscriptions.rouse(queue, backlog.events, now):
@@ -64,7 +63,6 @@ class BacklogUpkeep:
         return roused
 
     async def _bring_within(self, subscription: EventSubscription, now: datetime) -> int:
-        """Have the oldest go in rounds."""
         expired, lost = _expiry(subscription, now), 0
 
         def choose(heads: Sequence[ChunkHead], backlog: Backlog | None) -> Surplus | None:
@@ -81,7 +79,7 @@ class BacklogUpkeep:
         return lost
 
     async def _bring_outbox_within(self) -> int:
-        """Have the oldest of Carillon's own events go, if more wait to be published than may in a queue."""
+        """Drop the oldest of Carillon's own events if more wait than one queue may hold."""
         lost = 0
         for _ in range(_ROUNDS):
             gone = await self._store.bus_backlogs.lose_of_outbox(self._limits.events, await self._time.now())

@@ -1,4 +1,4 @@
-"""Upkeep of queues with many small chunks: a receiver that is away leaves one for each flush that brought it events."""
+"""Upkeep of queues with many small chunks: while a receiver is away, each flush adds a chunk to its queue."""
 
 import structlog
 
@@ -20,7 +20,7 @@ class ChunkUpkeep:
         self._store = store
 
     async def run_once(self) -> Swept:
-        """Compact some of the queues that have most chunks. Raises `Unavailable`."""
+        """Compact the queues that have the most chunks."""
         fewer = 0
         for queue in await self._store.bus_compaction.find_queues(_QUEUES):
             fewer += await self._compact(queue)

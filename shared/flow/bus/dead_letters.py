@@ -1,10 +1,10 @@
-"""Dead letters: a delivery that nobody has taken is opened again, or given up.
+"""Dead letters: retry a delivery that its receiver has not accepted, or discard it.
 
-    retry ──> one transaction: the letter goes, its delivery is open again, a note says whom to wake
-          ──> the queue is woken (of many letters, a page's queues together) ──> the note goes
+    retry ──> one transaction: remove the letter, open its delivery, note the queue to wake
+          ──> wake the queue (the queues of a page together) ──> remove the note
 
-A process that dies in between leaves the note, which the upkeep of the fan-outs finds. A letter that tells of a loss
-has no delivery: a replay of where its events lie in the log takes its place.
+If a process dies in between, the upkeep of the fan-outs finds the note. A letter about lost events has no delivery:
+retrying it replays these events from the log.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ from shared.store.bus.flushes import Unwoken
 from shared.store.documents import Page
 
 MOST_AT_ONCE = 500
-"""How many letters one call retries, or a page more."""
+"""One call retries this many letters, or up to a page more."""
 
 _PAGE, _PAGES = 100, 50
 _UNKNOWN = "it does not tell in which log its events lie"
@@ -32,14 +32,14 @@ _GONE = "it is not there any more, or its subscription is gone: then it can only
 
 
 class RetriedLetters(Struct, frozen=True):
-    """How many were retried, and whether there are more that were not looked at."""
+    """The number of retried letters, and whether there are more."""
 
     retried: int
     more: bool
 
 
 class BusDeadLetterFlow:
-    """Dead letters of namespaces. `now` tells the database's time. All raise `Unavailable`."""
+    """Lists, retries and discards dead letters. `now` returns the database's time."""
 
     def __init__(
         self, store: Store, waker: Waker, replays: BusReplayFlow, now: Callable[[], Awaitable[datetime]]
@@ -52,23 +52,22 @@ class BusDeadLetterFlow:
     async def page(
         self, namespace: str, *, key: str = "", before: BusLetterPlace | None = None, limit: int
     ) -> Page[BusDeadLetter]:
-        """The dead letters of a namespace, or of one of its keys, the newest first, without their events."""
+        """Dead letters of a namespace, or of one subscription, without their events, newest first."""
         return await self._store.bus_dead_letters.page(namespace, key=key, before=before, limit=limit)
 
     async def get(self, namespace: str, letter_id: str) -> BusDeadLetter:
-        """A dead letter with its events. Raises `NotFound`."""
+        """A dead letter with its events."""
         letter = await self._store.bus_dead_letters.get(namespace, letter_id)
         if letter is None:
             raise NotFound("there is no dead letter with this id", field="id", value=letter_id)
         return letter
 
     async def retry(self, namespace: str, letter_id: str) -> BusDeadLetter:
-        """Open the delivery of a letter again; of one that tells of a loss, have its events replayed.
+        """Open the delivery of a letter again, or replay the events that it reports as lost.
 
         Raises:
-            NotFound: there is no such letter.
-            Conflict: its subscription is gone, or too many of its deliveries are open, or another replay is.
-            Gone: it tells of a loss, and the log has its events no more.
+            Conflict: the subscription is gone, has too many open deliveries, or has an open replay.
+            Gone: the letter reports a loss, and the log has lost these events.
         """
         letter = await self.get(namespace, letter_id)
         if refusal := await self._retry(letter):
@@ -76,9 +75,8 @@ class BusDeadLetterFlow:
         return letter
 
     async def retry_all(self, namespace: str, *, key: str = "") -> RetriedLetters:
-        """Open the deliveries of letters again, of one key if that is given, the newest first: not more than one call
-        can do. Those that cannot be retried stay, and those that tell of losses: a subscription has one replay at a
-        time."""
+        """Open the deliveries of letters again, newest first, as many as one call may. Letters that cannot be retried
+        stay, and so do letters about losses, because a subscription has one replay at a time."""
         retried, place = 0, None
         for _ in range(_PAGES):
             page = await self._store.bus_dead_letters.page(namespace, key=key, before=place, limit=_PAGE, losses=False)
@@ -89,11 +87,10 @@ class BusDeadLetterFlow:
         return RetriedLetters(retried, more=True)
 
     async def discard(self, namespace: str, letter_id: str) -> None:
-        """Give a letter up. Raises `NotFound`."""
         await self._store.bus_dead_letters.remove(await self.get(namespace, letter_id))
 
     async def _retry(self, letter: BusDeadLetter) -> str:
-        """Retry it; returns why that cannot be, or nothing."""
+        """Retry a letter; returns the reason if that is impossible, else `""`."""
         if letter.queue not in await self._find_queues([letter]):
             return _GONE
         if letter.is_loss:
@@ -107,7 +104,7 @@ class BusDeadLetterFlow:
         return ""
 
     async def _retry_page(self, listed: Sequence[BusDeadLetter]) -> int:
-        """Retry those of these that can be; returns how many. Their queues are looked up and woken together."""
+        """Retry the letters of a page; returns how many. Their queues are looked up and woken together."""
         queues, now, opened = await self._find_queues(listed), await self._now(), list[Unwoken]()
         for one in listed:
             if one.queue not in queues:
@@ -128,6 +125,5 @@ class BusDeadLetterFlow:
             await self._store.bus_flushes.forget_unwoken([unwoken.id for unwoken in opened])
 
     async def _find_queues(self, letters: Sequence[BusDeadLetter]) -> set[str]:
-        """The queues that there are of the subscriptions of these letters."""
         found = await self._store.bus_subscriptions.with_ids(list({letter.subscription for letter in letters}))
         return {subscription.queue for subscription in found.values() if not has_to_be_made(subscription)}

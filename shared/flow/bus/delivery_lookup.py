@@ -1,4 +1,5 @@
-"""Looking deliveries up: those of a subscription, one by its id, and the events of one while something has them."""
+"""Looking up deliveries: those of a subscription, one by id, and the events of one while they are stored or in the
+log."""
 
 from msgspec import Struct
 
@@ -13,14 +14,14 @@ from shared.store.documents import Page
 
 
 class OwnedDelivery(Struct, frozen=True):
-    """A delivery, and the subscription that it belongs to."""
+    """A delivery and its subscription."""
 
     delivery: EventDelivery
     subscription: EventSubscription
 
 
 class DeliveryLookup:
-    """Finds deliveries of a namespace. All raise `Unavailable`."""
+    """Finds deliveries of a namespace."""
 
     def __init__(self, store: Store, subscribing: Subscribing, logged: LoggedEvents) -> None:
         self._store = store
@@ -30,15 +31,14 @@ class DeliveryLookup:
     async def page(
         self, namespace: str, key: str, choice: DeliveryChoice, *, before: DeliveryPlace | None, limit: int
     ) -> Page[EventDelivery]:
-        """The deliveries of a subscription behind this place, the newest first, without their events. Raises
-        `NotFound`."""
+        """The deliveries of a subscription before `before`, newest first, without their events."""
         subscription = await self._subscribing.get(namespace, key)
         upto = None if before is None else before.sequence
         return await self._store.bus_deliveries.page(subscription.queue, choice, before=upto, limit=limit)
 
     async def get(self, namespace: str, id: str) -> OwnedDelivery:
-        """A delivery without its events. Raises `NotFound`, also where it belongs to another namespace or its
-        subscription was removed."""
+        """A delivery without its events. Raises `NotFound` also if it belongs to another namespace, or its subscription
+        is removed."""
         delivery = await self._store.bus_deliveries.find(id, events=False)
         found = None
         if delivery is not None:
@@ -48,8 +48,8 @@ class DeliveryLookup:
         return OwnedDelivery(delivery, found)
 
     async def read_events(self, owned: OwnedDelivery) -> tuple[bytes, ...]:
-        """The events of a delivery, each as its receiver gets it. Open deliveries hold theirs, and so do dead letters;
-        those of others are read from the log. Raises `Gone` where it has them no more, and `TooMany`."""
+        """The events of a delivery, as its receiver gets them. Open deliveries and dead letters hold their events;
+        those of other deliveries are read from the log. Raises `Gone` if the log has lost them, and `TooMany`."""
         id, namespace = owned.delivery.id, owned.subscription.namespace
         now = await self._store.bus_deliveries.find(id, events=True)
         if now is not None and now.events:

@@ -1,4 +1,4 @@
-"""The clock hands the wake-ups that come due over to workers, as many together as come together."""
+"""Due wake-ups: the clock hands them to workers, many in one update."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ class DueQueues:
         self._hand_over = Coalescer(self._hand_over_all)
 
     async def begin(self, occurrence: Occurrence) -> None:
-        """Have a worker look at a queue. It is no longer the clock's then. Raises `Unavailable`."""
+        """Hand a wake-up to a worker; the clock no longer holds it then."""
         await self._hand_over(occurrence)
 
     async def _hand_over_all(self, claimed: Sequence[Occurrence]) -> Sequence[None]:

@@ -1,10 +1,10 @@
-"""Flushing: what was read of the log goes into the queues, and these are woken.
+"""Flushing: entries that were read from the log go into the queues, and the queues are woken.
 
-    fold ──> flush (positions, chunks, unwoken, counts) ──> wake ──> forget that they are unwoken
-      ^────── the registry has changed
+    fold ──> flush (positions, chunks, unwoken, counts) ──> wake ──> remove the unwoken note
+     ^────── the registry has changed
 
-A death between the flush and the end leaves a document in `bus_unwoken`, which `UnwokenUpkeep` wakes by. So a queue is
-woken at least once for what it was brought.
+If a process dies after the flush, a document in `bus_unwoken` stays, and `UnwokenUpkeep` wakes its queues. So each
+queue is woken at least once for what a flush added.
 """
 
 import secrets
@@ -44,11 +44,11 @@ _OUTCOMES = {
 }
 
 WakeAll = Callable[[Sequence[Wake]], Awaitable[None]]
-"""Tells queues what waits in them. Raises `Unavailable`: then some were perhaps not told."""
+"""Tells queues what waits in them. After `Unavailable` some may not have been told."""
 
 
 class LogFlusher:
-    """Flushes what was read. `now` tells the database's time."""
+    """Flushes log entries into queues. `now` returns the database's time."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class LogFlusher:
         self._label = BoundedLabels()
 
     async def learn(self) -> None:
-        """Learn who collects what. Raises `Unavailable`, and `UnreadableSubscriptions`: then it cannot flush."""
+        """Learn which subscriptions collect events. After `UnreadableSubscriptions` it cannot flush."""
         await self._registry.refresh()
 
     async def flush(self, entries: Sequence[LogEntry], positions: LogPositions) -> int | None:
-        """Flush as many of the first entries as go into one flush, and wake the queues; returns how many these are, 0
-        where it was a part of the first one, and `None` where somebody else has moved a partition. Raises
-        `Unavailable`: whether they are flushed shows at the next try, which is safe."""
+        """Flush as many of the first entries as fit into one flush, and wake the queues. Returns how many; 0 if only a
+        part of the first entry fitted; `None` if another fan-out has moved a partition. After `Unavailable`, the next
+        try shows whether the flush was stored; to try again is safe."""
         most = len(entries)
         while True:
             now, version = await self._now(), self._registry.collectors.version
@@ -91,7 +91,7 @@ class LogFlusher:
                     await self._wake_all(flush)
                     return folded.taken
                 case FlushResult.OUTDATED:
-                    # A smaller fold takes less time: whoever changes subscriptions all the time holds up nobody.
+                    # A smaller fold takes less time, so frequent changes of subscriptions cannot starve the flush.
                     most = max(folded.taken // 2, 1)
                     await self._registry.refresh()
                 case FlushResult.OVERTAKEN:
@@ -117,8 +117,8 @@ class LogFlusher:
 
 
 class UnwokenUpkeep:
-    """Wakes the queues of flushes whose process died before it did, and has wake-ups follow their subscriptions where a
-    process died before that."""
+    """Wakes the queues of flushes whose process died, and updates wake-ups whose subscription changed before a process
+    died."""
 
     def __init__(self, store: Store, wake: WakeAll, now: Callable[[], Awaitable[datetime]]) -> None:
         self._store = store
@@ -126,7 +126,7 @@ class UnwokenUpkeep:
         self._now = now
 
     async def run_once(self, *, after: timedelta = _UNWOKEN_AFTER) -> Swept:
-        """Wake what was flushed so long ago. Raises `Unavailable`."""
+        """Wake the queues of flushes older than `after`."""
         before, woken = await self._now() - after, 0
         while found := await self._store.bus_flushes.find_unwoken(before, _WOKEN_AT_ONCE):
             await self._wake([wake for unwoken in found for wake in unwoken.wakes])

@@ -1,5 +1,5 @@
-"""Gauges of what belongs to no process: what waits in queues, how their receivers stand, how many are worked on, the
-age of the oldest notice or event in the outbox, and how many replays are not over."""
+"""Gauges of the whole bus: waiting events, health of receivers, wake-ups, age of the oldest notice or event in the
+outbox, open replays."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -25,8 +25,8 @@ _GAUGES = (BUS_HEALTH_POINTS, BUS_OLDEST, BUS_QUEUED_DELIVERIES, BUS_QUEUED_EVEN
 
 
 class QueueGauges:
-    """Counts, for `/metrics` of schedulers: all wake-ups, all replays that are not over, and the queues of the first
-    thousand subscriptions. `now` tells the database's time."""
+    """Counts for `/metrics` of schedulers: all wake-ups, all open replays, and the queues of the first thousand
+    subscriptions. `now` returns the database's time."""
 
     def __init__(self, store: Store, standings: QueueStandings, now: Callable[[], Awaitable[datetime]]) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class QueueGauges:
         self._now = now
 
     async def read_once(self) -> None:
-        """Count once. Raises `Unavailable`; then the gauges show nothing rather than old values."""
+        """Count once. If the store is away, the gauges are empty rather than old."""
         try:
             stages = await self._store.bus_wake_ups.count_stages()
             replays = await self._store.bus_replays.count_open()
@@ -53,7 +53,7 @@ class QueueGauges:
             _show(subscription_id, standing, now)
 
     async def _read(self) -> Mapping[str, QueueStanding]:
-        """How the queues stand, by the ids of their subscriptions."""
+        """Queue figures by subscription id."""
         subscriptions = await self._store.bus_subscriptions.page(limit=MOST_LABELS)
         standings = await self._standings.read([subscription.queue for subscription in subscriptions])
         return {subscription.id: standings[subscription.queue] for subscription in subscriptions}

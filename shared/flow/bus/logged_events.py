@@ -1,8 +1,8 @@
-"""The events of deliveries that are settled, read from the log once more.
+"""Events of settled deliveries, read from the log again.
 
-A settled delivery keeps where each of its events stands, and the digest of them all. The records of each partition,
-from the first of these events to the last, are read in one go, whatever lies in between. The digest decides: a log that
-was made anew may have other events in these places.
+A settled delivery keeps the place of each event, and one digest of all. The records of each partition are read in one
+go from the first of its events to the last. The digest decides: a log that was created anew may have other events in
+these places.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from shared.stream import Stream
 from shared.stream.reading import Chunk
 
 MOST_RECORDS = 50_000
-"""The most records that are read for one delivery, which has a fifth as many events at most."""
+"""The most records that are read for one delivery; it has at most a fifth as many events."""
 
 _SECONDS = 10.0
 _AT_ONCE, _QUEUE_SECONDS = 4, 5.0
@@ -29,7 +29,7 @@ RecordPlace = tuple[str, int]
 
 
 class LoggedEvents:
-    """Reads events again, for so many at a time in a process: each takes connections and memory of its own."""
+    """Reads events again, `_AT_ONCE` deliveries at a time, because each read takes connections and memory."""
 
     def __init__(self, store: Store, stream: Stream) -> None:
         self._store = store
@@ -37,8 +37,8 @@ class LoggedEvents:
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self, delivery: EventDelivery, form: EventForm) -> tuple[bytes, ...]:
-        """The events of a delivery, byte for byte as its receiver got them in this form. Raises `Gone` where the log
-        has them no more, or where they lie too far apart; `TooMany` and `Unavailable`."""
+        """The events of a delivery, byte for byte as its receiver got them in this form. Raises `Gone` if the log has
+        lost them or they are too far apart, and `TooMany`."""
         ranges = await self._find_ranges(delivery.offsets)
         if sum(range.ends - range.begins for range in ranges.values()) > MOST_RECORDS:
             raise _make_gone(
@@ -54,7 +54,7 @@ class LoggedEvents:
         return events
 
     async def _find_ranges(self, places: Iterable[RecordPlace]) -> dict[str, LogRange]:
-        """The range to read again of each partition that the fan-out has read: of the log that it reads now."""
+        """The range to read of each partition, in the log that fan-outs read now."""
         offsets: dict[str, list[int]] = {}
         for partition, offset in places:
             offsets.setdefault(partition, []).append(offset)
@@ -78,7 +78,6 @@ class LoggedEvents:
             self._places.release()
 
     async def _read(self, places: set[RecordPlace], ranges: Mapping[str, LogRange]) -> dict[RecordPlace, bytes]:
-        """The records that are still in these places."""
         found, left = dict[RecordPlace, bytes](), set(ranges)
         try:
             async with self._stream.read_ranges(ranges) as reader, asyncio.timeout(_SECONDS):

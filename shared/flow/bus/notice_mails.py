@@ -1,7 +1,7 @@
-"""Mails about subscriptions. One is stored with what it tells, as the notice beside it is, and sent from there.
+"""Mails about subscriptions, stored together with the notice and sent from the store.
 
-One that is sent stays for an hour as a mark, so that somebody whose subscription is suspended again and again gets no
-more than one an hour. It is repeated only where a process died in between, and then with the same Message-ID.
+A sent mail stays for an hour as a mark, so that a user whose subscription is suspended repeatedly gets at most one mail
+an hour. A mail is sent twice only if a process dies in between, with the same Message-ID.
 """
 
 from datetime import timedelta
@@ -28,7 +28,7 @@ _AT_ONCE = 100  # in one round
 
 
 class NoticeMails:
-    """Sends them. `lease` is for how long one that sends has its mail."""
+    """Sends mails about subscriptions. `lease` is how long a sender holds a mail."""
 
     def __init__(self, store: Store, mail: Mail, time: DatabaseTime, mailing: Mailing, *, lease: timedelta) -> None:
         self._store = store
@@ -38,8 +38,7 @@ class NoticeMails:
         self._lease = lease
 
     async def run_once(self) -> Swept:
-        """Send what is due. Raises `Unavailable` where the mail server or the store is away: then it is tried again
-        later, for a day."""
+        """Send the mails that are due. If the mail server is away, a mail is tried again for a day."""
         sent = 0
         while sent < _AT_ONCE and (notice := await self._take()) is not None:
             if notice.is_told:

@@ -1,8 +1,8 @@
-"""Telling notices: what the outbox holds is published, and taken out behind it.
+"""Publishing notices: a notice in the outbox is published and then removed.
 
-    stored with what it tells ──> taken for a while ──> published ──> taken out
+    stored with the change ──> leased ──> published ──> removed
 
-A process that dies in between leaves it to the next one, which publishes it again under the same id.
+If a process dies in between, the next one publishes the notice again under the same id.
 """
 
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ _DOUBLINGS = 20
 
 
 class NoticeTeller:
-    """Publishes notices. `base_url` is where the API is, empty where that is not known."""
+    """Publishes notices. `base_url` is the API's URL, empty if it is not known."""
 
     def __init__(self, store: Store, publisher: EventPublisher, time: DatabaseTime, *, base_url: str) -> None:
         self._store = store
@@ -38,7 +38,6 @@ class NoticeTeller:
             BUS_NOTICES.labels(kind.value)  # its first rise is seen only of what was there
 
     async def run_once(self) -> Swept:
-        """Tell what is due. Raises `Unavailable` where the log or the store is away: what is left is told later."""
         told = 0
         while told < _AT_ONCE and (notice := await self._take()) is not None:
             await self._tell(notice)
@@ -61,5 +60,5 @@ class NoticeTeller:
 
 
 def later_try(tries: int, now: datetime) -> datetime:
-    """When to try again what so many tries have not done."""
+    """The time of the next try after `tries` failed ones."""
     return now + min(_FIRST_PAUSE * (1 << min(tries - 1, _DOUBLINGS)), _LONGEST_PAUSE)

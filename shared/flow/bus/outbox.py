@@ -44,7 +44,6 @@ class OutboxPublisher:
         self._base_url = base_url
 
     async def run_once(self) -> Swept:
-        """Publish the events that are stored. Raises `Unavailable`; events that were taken are published later."""
         return Swept(claimed=await repeat(self._publish_some, while_full=1))
 
     async def _publish_some(self) -> int:
@@ -68,7 +67,8 @@ class OutboxPublisher:
         return len(events)
 
     async def _find_callers(self, namespaces: Collection[str], now: datetime) -> Mapping[str, Sequence[Caller | None]]:
-        """By namespace, its users and tokens; `None` for a token of the bus, which opens nothing else."""
+        """The users and tokens of each namespace; `None` for a token of the bus, which has no role over anything
+        else."""
         found: dict[str, list[Caller | None]] = {namespace: [] for namespace in namespaces}
         if not namespaces:
             return found

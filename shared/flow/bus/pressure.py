@@ -1,4 +1,4 @@
-"""How much waits on the bus, in all: what is due and queued, and what no fan-out has read yet."""
+"""The load of the bus: due batches, queued events, and records that no fan-out has read."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -12,8 +12,8 @@ from shared.stream import Stream
 
 
 class Pressure(Struct, frozen=True):
-    """So many batches are `due`, so many events are `queued`, the oldest of them for `oldest_seconds`, and `log_lag`
-    records of the log are in no queue yet."""
+    """The load of the bus: `due` batches, `queued` events, the age of the oldest, and `log_lag` records that no fan-out
+    has read."""
 
     due: int
     queued: int
@@ -22,8 +22,7 @@ class Pressure(Struct, frozen=True):
 
 
 class BusPressure:
-    """Reads the pressure, at most once a second. `now` tells the database's time, `log` is the topic that is the
-    log."""
+    """Reads the load at most once a second. `now` returns the database's time; `log` is the log's topic."""
 
     def __init__(
         self,
@@ -42,7 +41,6 @@ class BusPressure:
         self._pressure = Cached(self._read, seconds=FRESH_SECONDS)
 
     async def read(self) -> Pressure:
-        """The pressure, at most a second ago. Raises `Unavailable`."""
         return await self._pressure.get()
 
     async def _read(self) -> Pressure:
@@ -57,5 +55,5 @@ class BusPressure:
 
 
 def count_lag(spans: Mapping[str, tuple[int, int]], reached: Mapping[str, int]) -> int:
-    """How many records the log has behind these positions; of a partition without one, all that it has."""
+    """The number of records behind these positions; a partition without a position counts in full."""
     return sum(max(end - max(begin, reached.get(name, 0)), 0) for name, (begin, end) in spans.items())

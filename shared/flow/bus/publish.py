@@ -1,13 +1,12 @@
-"""Publishing: an event is accepted once the log has it, on all replicas.
+"""Publishing: an event is accepted once all replicas of the log have it.
 
-    stamp with the arrival ──> look at the topic ──> append, and wait for the acknowledgement ──> answer
-                                       └─ it is not the publisher's yet: claim it, and once more
+    stamp with the arrival ──> look up the topic ──> append, wait for the acknowledgement ──> answer
+                                └─ not the publisher's yet: claim it, and try again
 
-All that is published at the same time in a process goes together: one look at the topics, one append. An entity's
-events have one key, its topic and URL, so they lie in one partition in the order in which they were appended. If a
-partition does not answer, only those whose events go there wait for it. The arrival is the database's time. If no
-acknowledgement comes in time, nobody knows whether the log has the events: whoever publishes them again may publish
-them twice.
+Events that a process publishes at the same time share one lookup of topics and one append. All events of an entity have
+one key, topic and URL, so they lie in one partition, in order. If a partition does not answer, only its own events
+wait. The arrival is the database's time. Without an acknowledgement the log may or may not have the events: publishing
+them again may publish them twice.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ _PATIENCE_SECONDS = 0.25  # a round holds up those behind it no longer for parti
 
 
 class _Append(Struct, frozen=True):
-    """Records that a namespace appends together on a topic, the ids of their events, and their keys."""
+    """Records that a namespace appends to a topic together, with the ids of their events and their keys."""
 
     topic: str
     namespace: str
@@ -52,11 +51,11 @@ class _Append(Struct, frozen=True):
 
 
 _Appended = Collection[asyncio.Future[None]]
-"""The futures that end once the log has all that was appended; empty where it has."""
+"""Futures that end once the log has everything; empty if it has."""
 
 
 class EventPublisher:
-    """Publishes events. `now` tells the database's time."""
+    """Publishes events. `now` returns the database's time."""
 
     def __init__(
         self, topics: TopicFlow, stream: Stream, now: Callable[[], Awaitable[datetime]], settings: BusSettings
@@ -75,12 +74,12 @@ class EventPublisher:
         )
 
     async def publish(self, name: str, namespace: str, drafts: Sequence[EventDraft]) -> list[str]:
-        """Publish events on a topic, which this namespace owns from now on; returns their ids, in their order, once the
-        log has them.
+        """Publish events on a topic, which the namespace claims if it is free; returns their ids in order, once the log
+        has them.
 
         Raises:
-            Forbidden: the topic belongs to another one, or the namespace owns as many as it may.
-            Unavailable: nobody knows whether the log has them. It comes in time.
+            Forbidden: the topic belongs to another namespace, or the namespace owns too many topics.
+            Unavailable: the log may or may not have the events. Raised within `publish_seconds`.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -94,7 +93,7 @@ class EventPublisher:
         return append.ids
 
     async def _claim_and_append(self, name: str, namespace: str, drafts: Sequence[EventDraft]) -> _Append:
-        """The append, once the log has it. Nearly every topic is its publisher's already: only others are claimed."""
+        """Append first and claim only if needed: nearly every topic is its publisher's already."""
         for _ in range(_TRIES):
             append = await self._stamp(name, namespace, drafts)
             if (appended := await self._append(append)) is not None:
@@ -111,7 +110,7 @@ class EventPublisher:
         return _Append(name, namespace, ids, [_key(name, draft) for draft in drafts], records)
 
     async def _append_all(self, appends: Sequence[_Append]) -> Sequence[_Appended | None]:
-        """Append what is on its publisher's own topic; `None` for what is not."""
+        """Append to topics that their publishers own; `None` for the others."""
         topics = await self._topics.find_all([append.topic for append in appends])
         owned = [
             topic is not None and topic.owner == append.namespace for topic, append in zip(topics, appends, strict=True)
@@ -131,7 +130,7 @@ class EventPublisher:
 def _share_out(
     late: Sequence[LateRecords], appends: Sequence[_Append], owned: Sequence[bool]
 ) -> list[_Appended | None]:
-    """The futures that each append still waits for, where some partitions are late."""
+    """The futures that each append still waits for if some partitions are late."""
     done_by_place = {place: records.done for records in late for place in records.places}
     shared, first = list[_Appended | None](), 0
     for append, is_owned in zip(appends, owned, strict=True):
@@ -150,5 +149,4 @@ def _counters(topic: str, publisher: str) -> tuple[Counter, Counter]:
 
 
 def _key(name: str, draft: EventDraft) -> bytes:
-    """The key that all events of an entity share."""
     return f"{name}\0{draft.url}".encode()

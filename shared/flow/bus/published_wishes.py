@@ -1,4 +1,4 @@
-"""Subscriptions of Routemaster's API, as wishes: the rules for their fields, whoever brings them."""
+"""Subscriptions of Routemaster's API: the rules for their fields."""
 
 import re
 from collections.abc import Sequence
@@ -30,12 +30,8 @@ def read_published_wish(
     check_url: CheckUrl,
     allow_http: bool,
 ) -> SubscriptionWish:
-    """The published subscription that a client wishes for its namespace. A user in the callback stands for a missing
-    `uuid`; `timeout_ms` and `max_events`, which have passed their checks, stay as they are where they are `None`.
-
-    Raises:
-        Invalid: a field breaks a rule.
-    """
+    """Check a client's subscription of Routemaster's API. A user in the callback replaces a missing `uuid`.
+    `timeout_ms` and `max_events` were checked before; `None` leaves them unchanged."""
     for name in topics:
         check_published_name(name, field="topics")
     url, user = split_callback(callback)
@@ -57,7 +53,7 @@ def read_published_wish(
 
 
 def split_callback(callback: str) -> tuple[str, str]:
-    """A callback without the user in it, and that user: `rtm sub add` asks for one."""
+    """Split a callback into its URL and the user in it, as `rtm sub add` sends it."""
     parts = _USER.fullmatch(callback)
     if parts is None:
         return callback, ""

@@ -1,4 +1,4 @@
-"""Positions in the log, as one reader has them: what is stored of each partition, and how far its log is read."""
+"""Positions in the log as one reader has them: the stored ones, and how far it has read."""
 
 from collections.abc import Collection, Mapping
 
@@ -20,8 +20,8 @@ log = structlog.get_logger(__name__)
 
 
 class PartitionReading(Struct, frozen=True):
-    """How far a partition is read: `stands` is what is stored, and `begun` follows from it in the log that is read.
-    `is_new`: nothing was read of this log yet, and another one was read before it."""
+    """The position of a partition: `stands` is stored, `begun` is the same in the log that is read now. `is_new`:
+    nothing of this log was read yet, and another log was read before."""
 
     stands: LogPosition
     begun: Position
@@ -29,14 +29,14 @@ class PartitionReading(Struct, frozen=True):
 
     @classmethod
     def begin(cls, stands: LogPosition, log_id: str) -> "PartitionReading":
-        """Reading on in this log. Raises `Unavailable` for one that was left for another."""
+        """Begin in this log. Raises `Unavailable` for a log that was replaced by another."""
         begun = stands.position.begin(log_id)
         return cls(stands, begun, is_new=len(begun.left) > len(stands.position.left))
 
 
 class LogPositions:
-    """The positions of one reader, and the session in which it flushes. `begins_at_end`: of a log that has taken the
-    place of another one, what is there already is passed over."""
+    """The positions of one reader and its session. `begins_at_end`: skip the existing records of a log that replaces
+    another."""
 
     def __init__(self, store: Store, *, begins_at_end: bool = False) -> None:
         self._store = store
@@ -50,18 +50,17 @@ class LogPositions:
 
     @property
     def session(self) -> OwnSession:
-        """The session in which these partitions are flushed."""
+        """The session in which this reader flushes."""
         if self._session is None:
             self._session = self._store.bus_flushes.open_session()
         return self._session
 
     def __getitem__(self, partition: str) -> PartitionReading:
-        """How far a partition is read."""
         return self._readings[partition]
 
     @property
     def begun(self) -> dict[str, DividedEvent]:
-        """The events of which a part is brought, by their partitions."""
+        """Events that are partly in the queues, by partition."""
         return {
             name: DividedEvent(reading.begun.offset, reading.stands.upto)
             for name, reading in self._readings.items()
@@ -69,15 +68,15 @@ class LogPositions:
         }
 
     async def take_over(self, logs: Mapping[str, str]) -> Mapping[str, int]:
-        """The offsets at which these partitions are read on, each with the id of its log; they are this reader's from
-        now on. Raises `Unavailable`, also where a log was replaced by another: the next answer may name that one."""
+        """Take these partitions over, each with the id of its log; returns the offsets to read from. Raises
+        `Unavailable` also if a log was replaced: the next try may see the new one."""
         await self._store.bus_flushes.take_over(logs, self.session)
         self._logs |= logs
         self._passed_over = {name: upto for name, upto in self._passed_over.items() if name not in logs}
         return await self.read_again(logs)
 
     async def read_again(self, partitions: Collection[str]) -> Mapping[str, int]:
-        """The offsets at which these partitions are read on, as they are stored now. Raises `Unavailable`."""
+        """Read the stored positions of these partitions again; returns the offsets to read from."""
         stored = await self._store.bus_flushes.read_positions(list(partitions))
         self._readings |= {
             name: PartitionReading.begin(stored.get(name, LogPosition()), self._logs[name]) for name in partitions
@@ -87,27 +86,27 @@ class LogPositions:
         return self.read_on(partitions)
 
     def read_on(self, partitions: Collection[str]) -> dict[str, int]:
-        """The offsets at which these partitions are read on."""
+        """The offsets to read from."""
         return {name: self._readings[name].begun.offset for name in partitions}
 
     def move(self, reached: Mapping[str, LogPosition]) -> None:
-        """Note what was stored."""
+        """Note positions that were stored."""
         self._readings |= {name: PartitionReading(at, at.position) for name, at in reached.items()}
         self._forget_gaps(reached)
 
     def gaps_before(self, partitions: Collection[str]) -> list[LogGap]:
-        """The gaps that whoever moves on in these partitions passes."""
+        """The gaps in these partitions, which the next flush passes."""
         return [gap for name, gap in self._gaps.items() if name in partitions]
 
     def note_ends(self, ends: Mapping[str, int]) -> None:
-        """Note where partitions end: what lies before that in a log that is new may have to be passed over."""
+        """Note where partitions end: records before the end of a new log may be skipped."""
         self._ends = ends
         if self._begins_at_end:
             new = {name: end for name, end in ends.items() if name in self._readings and self._readings[name].is_new}
             self._passed_over = new | self._passed_over
 
     def read_chunk(self, chunk: Chunk) -> list[LogEntry]:
-        """The entries that count of those that were read. Tells of records that are gone, or passed over."""
+        """The entries of a chunk that count. Reports records that are lost or skipped."""
         partition = chunk.partition
         self._look_for_end(chunk)
         reading, begins = self._readings[partition], self._passed_over.get(partition, 0)
@@ -119,13 +118,13 @@ class LogPositions:
             return entries
         wanted = [entry for entry in entries if entry.offset >= begins]
         _tell_loss(len(entries) - len(wanted))
-        # The position moves there with the first of them, so that the next process begins there too.
+        # The first flush moves the position there, so that the next process begins there too.
         passed = [replace(entries[0], event=None, next=begins)] if reading.is_new else []
         return passed + wanted
 
     def _look_for_end(self, chunk: Chunk) -> None:
-        """If the log ends before the position, the reader goes on at its beginning: that is a log in the place of
-        the one that was read, under the same id."""
+        """If the log ends before the position, begin at its start: another log has taken its place under the same
+        id."""
         partition, reading = chunk.partition, self._readings[chunk.partition]
         if self._passed_over.get(partition, 0) > chunk.first or chunk.first >= reading.begun.offset:
             return
@@ -137,7 +136,7 @@ class LogPositions:
         stood = reading.stands.position.offset
         if reading.is_new:
             log.warning("the log of the bus is another one", partition=chunk.partition, stood=stood)
-            # How much of the one before nobody has read is not known; that something is missing has to be seen.
+            # It is not known how much of the old log was unread; at least one loss has to show.
             _tell_loss(max(chunk.first, 1))
             passed_over = max(self._passed_over.get(chunk.partition, 0) - chunk.first, 0)
             self._gaps[chunk.partition] = LogGap(max(chunk.first, 1) + passed_over, is_new_log=True)
@@ -151,12 +150,11 @@ class LogPositions:
             self._gaps.pop(name, None)
 
     def count_lag(self, ends: Mapping[str, int]) -> int:
-        """How many records lie behind these positions, in partitions that end there."""
+        """The number of records between these positions and the ends."""
         known = self._readings
         return sum(max(end - known[name].begun.offset, 0) for name, end in ends.items() if name in known)
 
     async def close(self) -> None:
-        """End the session."""
         if self._session is not None:
             await self._session.close()
 

@@ -1,4 +1,4 @@
-"""Calling a receiver: one POST of one delivery, signed, behind the guard, and what came of it."""
+"""Calling a receiver: one signed POST of one delivery, through the guard for outgoing calls."""
 
 import asyncio
 from base64 import b64encode
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Receivers:
-    """Calls receivers."""
+    """Calls receivers of events."""
 
     def __init__(self, outgoing: Outgoing, ring: KeyRing, time: DatabaseTime) -> None:
         self._outgoing = outgoing
@@ -27,8 +27,8 @@ class Receivers:
         self._time = time
 
     async def call(self, delivery: EventDelivery, subscription: EventSubscription) -> CallResult:
-        """Make one call, and tell what came of it. An error that nobody foresaw counts against the receiver, who might
-        have called for it. Raises `Unavailable` where the call was not made, and that is no fault of the receiver."""
+        """Call the receiver once. An unexpected error counts against the receiver, which may have caused it.
+        `Unavailable` means that the call was not made, through no fault of the receiver."""
         at, callback = self._time.reckon(), subscription.callback
         began = asyncio.get_running_loop().time()
         try:
@@ -47,7 +47,7 @@ class Receivers:
         return CallResult(callback=callback, attempt=attempt, retry_after=_retry_after(answer))
 
     def _secrets(self, subscription: EventSubscription) -> tuple[str, ...]:
-        """Raises `Conflict` where this deployment lacks a key."""
+        """Raises `Conflict` if this deployment lacks a key."""
         return open_secrets(self._ring, subscription, self._time.reckon())
 
     def _make_call(

@@ -1,4 +1,4 @@
-"""The registry at hand: who collects what, as this process knows it. A flush tells when it is out of date."""
+"""The registry in memory: which subscriptions collect which events. A flush finds out if it is out of date."""
 
 import asyncio
 import secrets
@@ -15,12 +15,11 @@ from shared.stream import Stream
 _ID_BYTES = 12
 
 ReadEnds = Callable[[], Awaitable[LogEnds]]
-"""Returns the ends of the log now. Raises `Unavailable`."""
+"""Returns the ends of the log now."""
 
 
 async def read_log_ends(stream: Stream, log_topic: str, seconds: float) -> LogEnds:
-    """The ends of the log now: all events that were accepted before lie before these. Raises `Unavailable`, also after
-    `seconds`."""
+    """The ends of the log now, behind all accepted events. Raises `Unavailable` also after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return LogEnds.of(secrets.token_hex(_ID_BYTES), await stream.find_ranges(log_topic))
@@ -29,14 +28,14 @@ async def read_log_ends(stream: Stream, log_topic: str, seconds: float) -> LogEn
 
 
 class Registry:
-    """Those who collect events, read from the store: all of them first, then what has changed."""
+    """The subscriptions that collect events: at first all are read, then only changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.collectors = Collectors()
 
     async def refresh(self) -> None:
-        """Read what has changed. Raises `Unavailable`, and `UnreadableSubscriptions`, after which it is as it was."""
+        """Read what has changed. After `UnreadableSubscriptions` the registry is unchanged."""
         try:
             reading = await self._store.bus_subscriptions.read_since(self.collectors.version)
         except UnreadableSubscriptions as error:

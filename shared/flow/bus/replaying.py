@@ -1,11 +1,11 @@
-"""Replaying: a worker brings a subscription events that the log still has.
+"""Replaying: a worker brings events that the log still has to a subscription.
 
-    take it ──> find where the log ends, unless that is known ──> [ read on ──> fold ──> flush ──> wake ]*
-      ^                                                                 │
-      └──── upkeep <──── a worker has died, or the queue is half full <──┘
+    take it ──> find where the log ends, unless known ──> [ read ──> fold ──> flush ──> wake ]*
+        ^                                                                        │
+        └──── upkeep <──── a worker has died, or the queue is half full <────────┘
 
-How far a replay has read and what that brings go into one transaction, so whoever takes it over goes on exactly there.
-A message stands for at most `TURN_SECONDS` of work: replays take turns.
+One transaction stores the events and how far the replay has read, so the next worker continues exactly there. A message
+is worth at most `TURN_SECONDS` of work: replays take turns.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ _BUSY = 30  # so much longer is the patience while messages wait
 
 
 class ReplayTools(Struct, frozen=True, kw_only=True):
-    """The tools that a replay is done with. `now` tells the database's time."""
+    """The dependencies of a replay. `now` returns the database's time."""
 
     store: Store
     stream: Stream
@@ -81,14 +81,14 @@ class ReplayTools(Struct, frozen=True, kw_only=True):
 
 
 class Replaying:
-    """Does replays, a turn at a time. All raise `Unavailable`."""
+    """Runs replays, a turn at a time."""
 
     def __init__(self, tools: ReplayTools) -> None:
         self._tools = tools
         self._label = BoundedLabels()
 
     async def run(self, replay_id: str, stopping: asyncio.Event) -> None:
-        """Go on with a replay for a turn, unless somebody else does, or it is over."""
+        """Work at a replay for a turn, unless another worker does or it is over."""
         replays, now = self._tools.store.bus_replays, await self._tools.now()
         session = replays.open_session()
         try:
@@ -100,8 +100,8 @@ class Replaying:
             await session.close()
 
     async def requeue_lost(self, patience: timedelta = _PATIENCE) -> Swept:
-        """Tell workers of replays that nobody has, and of which they were not told for so long: for far longer, while
-        messages wait, as these stand for turns."""
+        """Publish again the messages of replays that no worker has and whose last message is older than `patience`. The
+        patience is much longer while messages wait, because replays take turns."""
         replays, now, told = self._tools.store.bus_replays, await self._tools.now(), 0
         is_busy = await self._tools.broker.depth(REPLAY_QUEUE) > 0
         before = now - (patience * _BUSY if is_busy else patience)
@@ -112,8 +112,7 @@ class Replaying:
         return Swept(retried=told)
 
     async def give_up(self, replay_id: str, reason: str) -> None:
-        """Count a fault of ours. Upkeep has the replay tried again, but after some of them in a row it has failed,
-        whoever has it."""
+        """Count an internal error. Upkeep tries the replay again; after `MOST_FAULTS` in a row it has failed."""
         replay = await self._tools.store.bus_replays.note_fault(replay_id)
         if replay is None or replay.faults < MOST_FAULTS:
             return
@@ -124,7 +123,7 @@ class Replaying:
 
 
 class ReplayTurn:
-    """One worker's turn at a replay that it has."""
+    """One worker's turn at a replay."""
 
     def __init__(self, tools: ReplayTools, replay: Replay, session: OwnSession, label: BoundedLabels) -> None:
         self._tools = tools
@@ -136,8 +135,8 @@ class ReplayTurn:
         self._entries: Sequence[LogEntry] = ()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Read and flush until the replay is done, has to wait, or is somebody else's, or the turn is over. Raises
-        `Unavailable`; whoever comes next goes on from what is stored."""
+        """Read and flush until the replay is done, has to wait or belongs to another worker, or the turn is over. After
+        `Unavailable`, the next worker continues from what is stored."""
         try:
             if not self._replay.is_fixed and not await self._fix():
                 return
@@ -157,14 +156,14 @@ class ReplayTurn:
                 await self._tools.store.bus_replays.leave(self._replay.id, self._session)
 
     async def _fix(self) -> bool:
-        """Find where a replay ends that has waited for its subscription: where the log does, now that it collects
-        again. `False` where it is ours no more."""
+        """Set the end of a replay that waited for its subscription: the end of the log now that the subscription
+        collects again. `False` if this worker no longer has the replay."""
         since = self._replay.created_at - MARGIN
         ranges = await self._tools.stream.find_ranges(self._tools.log_topic, since=since)
         return await self._store(fix_range(self._replay, ranges))
 
     async def _go_on(self, reader: RangeReader) -> bool:
-        """Flush some of what was read, or read on; `False` where there is nothing more to do in this turn."""
+        """Flush some entries, or read more; `False` if this turn has nothing more to do."""
         if not self._entries and self._replay.ranges_left:
             self._entries = self._entries_of(await reader.read(_READ_SECONDS))
             if not self._entries:
@@ -179,13 +178,13 @@ class ReplayTurn:
         return True
 
     def _entries_of(self, chunks: Sequence[Chunk]) -> list[LogEntry]:
-        """The entries that were read, by arrival; the end of a range behind which no record came is an entry too."""
+        """The entries by arrival. If no record follows, the end of a range is an entry too."""
         partitions = [read_entries(each.partition, each.values, each.offsets, each.next) for each in chunks]
         ends = [empty_entry(chunk.partition, chunk.next) for chunk in chunks if not chunk.offsets]
         return merge_entries([*partitions, ends])
 
     async def _find_subscription(self) -> EventSubscription | None:
-        """The subscription, if it is the one that the replay is for; the replay is over otherwise."""
+        """The subscription that the replay is for; if it is gone, the replay is cancelled."""
         found = await self._tools.store.bus_subscriptions.get(self._replay.subscription)
         if found is not None and not has_to_be_made(found) and found.queue == self._replay.queue:
             return found
@@ -202,8 +201,8 @@ class ReplayTurn:
         return bool(reason)
 
     async def _flush(self, entries: Sequence[LogEntry], subscription: EventSubscription) -> int | None:
-        """How many of the entries were brought: none where the subscription has changed; `None` where the replay is
-        not ours any more."""
+        """Returns how many entries were flushed; 0 if the subscription has changed; `None` if this worker no longer has
+        the replay."""
         now = await self._tools.now()
         gone = await self._tools.store.bus_topics.read_gone(self._replay.topics or subscription.topics)
         fold = fold_replay(self._replay, entries, subscription, now=now, limits=self._limits, gone=gone)
@@ -249,12 +248,11 @@ class ReplayTurn:
             await self._tools.store.bus_flushes.forget_unwoken(list(flush.unwoken))
 
     async def _hand_over(self) -> None:
-        """Leave the rest to others, and tell them so."""
         await self._tools.store.bus_replays.release(self._replay, told_at=await self._tools.now())
         await tell_workers(self._tools.broker, self._replay.id)
 
     async def _store(self, after: Replay) -> bool:
-        """Write how the replay stands; `False` where it is ours no more."""
+        """`False` if this worker no longer has the replay."""
         stored = await self._tools.store.bus_replays.store(self._replay, after)
         if stored:
             self._replay = after

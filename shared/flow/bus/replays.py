@@ -1,4 +1,4 @@
-"""Replays, as people ask for them: made by a request, done by workers (`replaying.py`), found again by upkeep.
+"""Replays: requests make them, workers do them (`replaying.py`), upkeep finds lost ones.
 
 find where the log begins and ends ──> store the replay ──> tell workers
 """
@@ -32,14 +32,14 @@ if TYPE_CHECKING:  # it brings cryptography along, and not every process needs t
 log = structlog.get_logger(__name__)
 
 MOST_AT_A_TIME = 10
-"""How many replays of a namespace may be under way: they take turns with those of others."""
+"""The most open replays of a namespace."""
 
 _TRIES = 5
 
 
 class ReplayWish(Struct, frozen=True, kw_only=True):
-    """Which events are to be brought again: those that arrived from `since` to before `until`, of these topics, or of
-    the subscription's own, that this filter keeps, or the subscription's."""
+    """The events to replay: they arrived from `since` to before `until`, have one of these topics (empty: the
+    subscription's) and pass this filter (`None`: the subscription's)."""
 
     since: datetime
     until: datetime | None = None
@@ -48,8 +48,7 @@ class ReplayWish(Struct, frozen=True, kw_only=True):
 
 
 class BusReplayFlow:
-    """Makes, shows and cancels replays. `log_topic` is the log's; `now` tells the database's time. All raise
-    `Unavailable`."""
+    """Makes, lists and cancels replays. `log_topic` is the log's; `now` returns the database's time."""
 
     def __init__(
         self,
@@ -69,13 +68,12 @@ class BusReplayFlow:
         self._log_topic = log_topic
 
     async def start(self, namespace: str, key: str, wish: ReplayWish) -> Replay:
-        """Have events brought again. Without the broker, upkeep tells workers.
+        """Start a replay. If the broker is away, upkeep tells workers later.
 
         Raises:
-            NotFound: there is no such subscription.
             Forbidden: a topic is private to another namespace.
-            Invalid: it begins after it ends, or has not begun yet.
-            Conflict: another replay of the subscription is not over, or too many of the namespace are not.
+            Invalid: the range begins after its end, or in the future.
+            Conflict: another replay of the subscription is open, or too many of the namespace are.
         """
         subscription = await self._subscribing.get(namespace, key)
         now = await self._now()
@@ -92,8 +90,8 @@ class BusReplayFlow:
         raise Unavailable(f"replays of {key} are made all the time")
 
     async def bring_back(self, letter: BusDeadLetter) -> str:
-        """Have the events brought again that a letter tells as lost, in whose place the replay stands; returns why that
-        cannot be, or nothing. Raises `Gone` where the log has none of them."""
+        """Replace a letter about lost events by a replay of them; returns the reason if that is impossible, else `""`.
+        Raises `Gone` if the log has none of the events."""
         try:
             number = await self._next_number(letter.namespace, letter.key, letter.queue)
         except Conflict as refusal:
@@ -109,19 +107,19 @@ class BusReplayFlow:
         return ""
 
     async def page(self, namespace: str, key: str, *, below: int | None, limit: int) -> Page[Replay]:
-        """The replays of a subscription with numbers below this one, the last first. Raises `NotFound`."""
+        """Replays of a subscription with numbers below `below`, last first."""
         subscription = await self._subscribing.get(namespace, key)
         return await self._store.bus_replays.page(subscription.queue, below=below, limit=limit)
 
     async def cancel(self, namespace: str, key: str) -> None:
-        """Cancel all replays of a subscription; what they have brought stays. Raises `NotFound` where there is no such
-        subscription, or no replay under way."""
+        """Cancel all replays of a subscription; events that they brought stay. Raises `NotFound` also if none is
+        open."""
         subscription, now = await self._subscribing.get(namespace, key), await self._now()
         if not await self._store.bus_replays.cancel_all(subscription.queue, "its owner has cancelled it", now):
             raise NotFound(f"no replay of {key} is under way", field="key", value=key)
 
     async def _add(self, subscription: EventSubscription, wish: ReplayWish, now: datetime) -> Replay | None:
-        """Store a replay with its range; `None` where somebody else has stored one in between."""
+        """Store a replay with its range; `None` if another request has stored one in between."""
         number = await self._next_number(subscription.namespace, subscription.key, subscription.queue)
         ranges = await self._stream.find_ranges(
             self._log_topic, since=max(wish.since, EPOCH + MARGIN) - MARGIN, until=wish.until and wish.until + MARGIN
@@ -130,7 +128,7 @@ class BusReplayFlow:
         return replay if await self._store.bus_replays.add(replay) else None
 
     async def _next_number(self, namespace: str, key: str, queue: str) -> int:
-        """The number of a queue's next replay. Raises `Conflict` where there may be none now."""
+        """The number of a queue's next replay. Raises `Conflict` if it may have none now."""
         last = await self._store.bus_replays.page(queue, limit=1)
         if await self._store.bus_replays.has_open(queue):
             raise Conflict("another replay of the subscription is not over", field="key", value=key)
@@ -147,6 +145,6 @@ class BusReplayFlow:
 
 
 async def tell_workers(broker: Broker, replay_id: str) -> None:
-    """Have a worker go on with a replay. Raises `Unavailable`."""
+    """Publish a message so that a worker continues a replay."""
     task = RunReplay(replay_id=replay_id, trace=current_trace())
     await broker.publish(task.queue, encode(task))

@@ -1,11 +1,11 @@
-"""Retention of the bus: what is too old, too much, or belongs to nobody any more is forgotten, some of it a round.
+"""Retention of the bus: data that is too old, too much or without an owner is removed in steps.
 
-removed subscription ──an hour──> its chunks, deliveries and cursor go, and what is left of itself
-settled delivery     ──some days, or so many later ones──> goes
-dead letter, replay  ──some days──> goes
-former choice        ──fan-outs have read what it holds for──> goes
-removed topic        ──the log has forgotten its events──> goes
-mail of a notice     ──a day──> goes
+removed subscription ──an hour──> its chunks, deliveries and cursor, then itself
+settled delivery ──`delivery_days`, or `deliveries_kept` later ones──> removed
+dead letter, replay ──`dead_letter_days`──> removed
+former choice ──fan-outs have read the log up to its end──> removed
+removed topic ──the log has dropped its events──> removed
+mail of a notice ──a day──> removed
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,7 @@ _LATE = timedelta(hours=1)
 _SOME = _PAGE = 500
 _FORMER = 1_000
 _LOG_DAYS_MORE = 1  # the log forgets by whole segments
-# Enough for thousands of deliveries a second between two rounds, a minute apart; a round that takes longer than that
-# puts the next one off.
+# Enough for thousands of deliveries a second between two rounds, a minute apart; a longer round delays the next one.
 _STEPS = 1_000
 _TURNS = 250
 _QUEUES = 20
@@ -32,7 +31,7 @@ _BIG = 20  # chunks and deliveries may have a megabyte
 
 
 class BusRetention:
-    """Forgets what is old, as far as one round goes. `settings` says after how long."""
+    """Removes old data of the bus, as much as fits in a round. `settings` gives the ages."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: BusSettings) -> None:
         self._store = store
@@ -43,7 +42,6 @@ class BusRetention:
         self._letters_for = timedelta(days=settings.dead_letter_days)
 
     async def run_once(self) -> Swept:
-        """Forget what is old. Raises `Unavailable`."""
         now, deliveries = await self._time.now(), self._store.bus_deliveries
         settled, died = now - self._deliveries_for, now - self._letters_for
         forget_old = partial(deliveries.forget_settled, settled, _SOME)
@@ -61,8 +59,8 @@ class BusRetention:
         return Swept(discarded=forgotten)
 
     async def _forget_former(self) -> int:
-        """Forget former choices where fan-outs have read all that the log had by then. A replay that is not over may
-        still read it."""
+        """Remove former choices once fan-outs have read all that the log had at their end. An open replay may still
+        read them."""
         forgotten, after = 0, ""
         while found := await self._store.bus_subscriptions.find_with_former(_FORMER, after=after):
             forgotten += await self._forget_read(found)
@@ -80,7 +78,7 @@ class BusRetention:
         return await self._store.bus_subscriptions.forget_former(ids, read, now=await self._time.now()) if ids else 0
 
     async def _forget_surplus(self) -> int:
-        """Forget settled deliveries that so many later ones follow: some of each queue, then again of those that have
+        """Remove settled deliveries beyond `deliveries_kept`: some of each queue, then again of queues that have
         more."""
         surplus, forgotten = await self._find_surplus(), 0
         for _ in range(_TURNS):
@@ -90,7 +88,7 @@ class BusRetention:
         return forgotten
 
     async def _find_surplus(self) -> list[tuple[str, int]]:
-        """The queues that have had more than are kept, and up to which sequence these go."""
+        """Queues with more deliveries than are kept, each with the last sequence to remove."""
         after, found = "", list[tuple[str, int]]()
         while cursors := await self._store.bus_cursors.page_beyond(self._deliveries_kept, after=after, limit=_PAGE):
             found += [(cursor.id, cursor.sequence - self._deliveries_kept) for cursor in cursors]

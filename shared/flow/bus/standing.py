@@ -1,4 +1,4 @@
-"""How queues stand: what people and monitors are shown of them."""
+"""Figures of queues for people and monitors."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,9 +19,9 @@ _AT_ONCE = 500
 
 
 class QueueStanding(Struct, frozen=True, kw_only=True):
-    """How a queue stands. All but `health` and `open_deliveries` counts events: `sent` were delivered, `dead` are dead
-    letters, `lost` came into no delivery, `queued` wait, those in open deliveries among them. `oldest` is when the
-    first of these arrived."""
+    """Figures of a queue. All but `health` and `open_deliveries` count events: `sent` were delivered, `dead` are dead
+    letters, `lost` got into no delivery, `queued` wait, including those in open deliveries. `oldest` is when the first
+    of the waiting ones arrived."""
 
     sent: int = 0
     dead: int = 0
@@ -33,14 +33,15 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
 
 
 class ReceiverStanding(Struct, frozen=True):
-    """How a queue and its receiver stand. Nobody calls the receiver before `next_probe`, where it has a pause."""
+    """Figures of a queue and its receiver. A paused receiver is not called before `next_probe`."""
 
     queue: QueueStanding
     next_probe: datetime | None
 
 
 class QueueStandings:
-    """Reads how queues stand. `now` tells the database's time; what is due within `deadline` counts as due."""
+    """Reads figures of queues. `now` returns the database's time; a batch counts as due if it is due within
+    `deadline`."""
 
     def __init__(
         self,
@@ -57,15 +58,13 @@ class QueueStandings:
         self._due = Cached(self._count_due_batches, seconds=FRESH_SECONDS)
 
     async def read(self, queues: Sequence[str]) -> Mapping[str, QueueStanding]:
-        """How each of these queues stands now. Raises `Unavailable`."""
         standings: dict[str, QueueStanding] = {}
         for first in range(0, len(queues), _AT_ONCE):
             standings |= await self._read(queues[first : first + _AT_ONCE])
         return standings
 
     async def read_receiver(self, subscription: EventSubscription) -> ReceiverStanding:
-        """How a subscription's queue and its receiver stand now. Those of many at a time are read together: a page asks
-        for each of twenty. Raises `Unavailable`."""
+        """Figures of one queue and its receiver. Concurrent reads share queries: a page asks for each of twenty."""
         queue = subscription.queue
         standing = await self._stand_together(queue)
         wake_up, now = await self._find_wake_up(queue), await self._now()
@@ -74,12 +73,12 @@ class QueueStandings:
         return ReceiverStanding(standing, probe if is_planned else None)
 
     async def find_failing(self, queues: Sequence[str]) -> dict[str, datetime]:
-        """Since when the receivers of these queues fail, for those whose last call failed. Raises `Unavailable`."""
+        """The start of the failures of each receiver whose last call failed, by queue."""
         found = await self._store.bus_cursors.read(queues) if queues else {}
         return {id: since for id, cursor in found.items() if (since := cursor.health.failing_since) is not None}
 
     async def count_due_batches(self) -> int:
-        """How many batches are due, of all queues, at most a second ago. Raises `Unavailable`."""
+        """The number of due batches of all queues, at most a second old."""
         return await self._due.get()
 
     async def _count_due_batches(self) -> int:
@@ -90,7 +89,7 @@ class QueueStandings:
         return [found[queue] for queue in queues]
 
     async def _read(self, queues: Sequence[str]) -> dict[str, QueueStanding]:
-        # What is cut in between is counted twice rather than not at all: uncut events are read first.
+        # Uncut events are read first, so a batch that is cut in between counts twice rather than not at all.
         uncut = await self._store.bus_standings.read_uncut(queues)
         opened = await self._store.bus_standings.read_open(queues)
         cursors = await self._store.bus_cursors.read(queues)

@@ -1,10 +1,10 @@
-"""Subscribing: who gets which events. Each change is one transaction, which raises the registry's version.
+"""Subscribing: each change is one transaction, which raises the registry's version.
 
-subscribe ──> subscription, the topics that are missing, wake-up and cursor of a new queue
-pause     ──> the queue goes on collecting, and nobody is called
-suspend   ──> the queue collects nothing, and nobody is called
+subscribe ──> subscription, missing topics, wake-up and cursor of a new queue
+pause     ──> the queue goes on collecting; the receiver is not called
+suspend   ──> the queue collects nothing; the receiver is not called
 resume    ──> the wake-up comes due: a worker looks at the queue
-remove    ──> what is left of it goes later; made again, it has another queue
+remove    ──> the remains go later; a new subscription of this key has another queue
 """
 
 import secrets
@@ -45,12 +45,12 @@ _POINTS: Final[Mapping[SubscriptionStatus, str]] = {
 }
 
 Decide = Callable[[EventSubscription | None, datetime], Awaitable[EventSubscription]]
-"""Decides how a subscription is to be, given how it stands and what time it is."""
+"""Returns the wanted subscription, given the stored one and the time."""
 
 
 class SubscriptionQuotas(Struct, frozen=True):
-    """How many subscriptions a namespace has at most, how many topics a subscription, and how many all of these
-    together: fan-outs have them all in memory."""
+    """Limits: subscriptions of a namespace, topics of a subscription, and topics of a namespace's subscriptions
+    together. Fan-outs hold them all in memory."""
 
     per_namespace: int
     topics: int
@@ -58,16 +58,15 @@ class SubscriptionQuotas(Struct, frozen=True):
 
 
 class MadeSubscription(Struct, frozen=True):
-    """A subscription as it stands now. `secret` is shown where it is new, and never again."""
+    """A subscription after a change. `secret` is set if it is new, and is never shown again."""
 
     subscription: EventSubscription
     secret: str = ""
 
 
 class Subscribing:
-    """Changes subscriptions. `now` returns the database's time, `ends` the ends of the log: events that were
-    accepted before a change still come. All raise `Unavailable`, after which a change may have
-    been made: it is safe to ask for it again."""
+    """Changes subscriptions. `now` returns the database's time, `ends` the ends of the log: events that were accepted
+    before a change still arrive. After `Unavailable` a change may have been made; repeating it is safe."""
 
     def __init__(
         self,
@@ -84,30 +83,27 @@ class Subscribing:
         self._ends = ends
 
     async def find(self, namespace: str, key: str) -> EventSubscription | None:
-        """The subscription of this key."""
         found = await self._store.bus_subscriptions.get(subscription_id(namespace, key))
         return None if has_to_be_made(found) else found
 
     async def get(self, namespace: str, key: str) -> EventSubscription:
-        """The same. Raises `NotFound`."""
         if (found := await self.find(namespace, key)) is None:
             raise _no_subscription(namespace, key)
         return found
 
     async def page_published(self, *, after: str = "", limit: int) -> Page[EventSubscription]:
-        """The next subscriptions of clients of Routemaster's API behind this id, without filters and headers."""
+        """Subscriptions of Routemaster's API after this id, without filters and headers."""
         return await self._store.bus_subscriptions.page_published(after=after, limit=limit)
 
     async def page(self, *, namespace: str, after: str = "", limit: int) -> Page[EventSubscription]:
-        """The next subscriptions of a namespace behind this key."""
         return await self._store.bus_subscriptions.page_of(namespace, after=after, limit=limit)
 
     async def subscribe(self, wish: SubscriptionWish) -> MadeSubscription:
-        """Make a subscription, or change the one that is there. Topics that are missing are made, and belong to nobody.
+        """Make or change a subscription. Missing topics are made, without an owner.
 
         Raises:
-            Invalid: a subscription that is to be made has no callback.
-            Forbidden: the namespace has as many subscriptions as it may, or this one would have too many topics.
+            Invalid: a new subscription has no callback.
+            Forbidden: the namespace has too many subscriptions, or this one would have too many topics.
         """
         shown = ""
 
@@ -127,8 +123,7 @@ class Subscribing:
         return MadeSubscription(subscription, shown)
 
     async def leave_topic(self, namespace: str, key: str, topic: str) -> None:
-        """Take a topic from a subscription. Raises `NotFound` where there is no such subscription, or it does not have
-        the topic."""
+        """Remove a topic from a subscription. Raises `NotFound` also if the subscription does not have the topic."""
 
         async def decide(stands: EventSubscription | None, _: datetime) -> EventSubscription:
             stands = _present(stands, namespace, key)
@@ -139,22 +134,20 @@ class Subscribing:
         await self._change(namespace, key, decide)
 
     async def unsubscribe(self, namespace: str, key: str) -> None:
-        """Remove a subscription, with all that waits for it. Raises `NotFound`."""
+        """Remove a subscription and everything that waits for it."""
         await self._move(namespace, key, SubscriptionStatus.REMOVED)
 
     async def pause(self, namespace: str, key: str, *, reason: str = "") -> EventSubscription:
-        """Call its receiver no more; its queue goes on collecting. Raises `NotFound`, and `Conflict` for one that is
-        suspended."""
+        """Stop calling the receiver; its queue goes on collecting. Raises `Conflict` for a suspended subscription."""
         return await self._move(namespace, key, SubscriptionStatus.PAUSED, reason=reason)
 
     async def resume(self, namespace: str, key: str) -> EventSubscription:
-        """Call its receiver again. Raises `NotFound`."""
         return await self._move(namespace, key, SubscriptionStatus.ACTIVE)
 
     async def suspend(self, queue: str, reason: str, *, callback: str = "") -> EventSubscription | None:
-        """Call the receiver of this queue no more, and collect nothing for it; `None` where the queue is another's by
-        now, it is not active, or its callback is not this one, if one is given: an old one's failures are not its
-        receiver's."""
+        """Stop calling the receiver of this queue, and collect nothing for it. `None` if the queue has been replaced,
+        the subscription is not active, or its callback is not `callback`: failures of an old callback do not count
+        against the new one."""
 
         def is_meant(stands: EventSubscription) -> bool:
             return stands.queue == queue and callback in ("", stands.callback)
@@ -170,7 +163,7 @@ class Subscribing:
             return None
 
     async def pause_namespace(self, namespace: str, reason: str) -> int:
-        """Pause all active ones of a namespace; returns how many."""
+        """Pause all active subscriptions of a namespace; returns how many."""
         after, paused = "", 0
         while page := await self.page(namespace=namespace, after=after, limit=_PAGE):
             active = [found.key for found in page if found.state is SubscriptionStatus.ACTIVE]
@@ -180,8 +173,8 @@ class Subscribing:
         return paused
 
     async def rotate_secret(self, namespace: str, key: str, *, keep: timedelta) -> MadeSubscription:
-        """Give a subscription a new secret; those before it sign beside it for so long. Raises `NotFound`, `Invalid`
-        where the deployment has no key, and `Conflict` where too many sign."""
+        """Add a new secret; older ones sign beside it for `keep`. Raises `Invalid` if the deployment has no key, and
+        `Conflict` if too many secrets sign."""
         secret, shown = seal_secret(self._ring, subscription_id(namespace, key))
 
         async def decide(stands: EventSubscription | None, now: datetime) -> EventSubscription:
@@ -215,8 +208,8 @@ class Subscribing:
         return moved
 
     async def _change(self, namespace: str, key: str, decide: Decide) -> EventSubscription:
-        """Write what is decided of how it stands, again where somebody else was faster or has taken a quota's last
-        place; nothing where it stays."""
+        """Store what `decide` returns. Decide again if another request was faster or took the last place of a quota;
+        write nothing if nothing changes."""
         id = subscription_id(namespace, key)
         for _ in range(_TRIES):
             stands, now = await self._store.bus_subscriptions.get(id), await self._now()
@@ -251,7 +244,7 @@ class Subscribing:
 
 
 def _with_former(stands: EventSubscription, former: FormerChoice) -> tuple[FormerChoice, ...]:
-    """Its former choices with this one. Raises `Unavailable` for too many: fan-outs are behind."""
+    """The former choices with this one. Raises `Unavailable` if there are too many, because fan-outs are behind."""
     every = (*stands.former, former)
     if sum(len(each.topics) for each in every) > _MOST_FORMER:
         raise Unavailable("the fan-outs have not read the log since the last changes of this subscription")

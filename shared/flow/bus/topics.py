@@ -1,4 +1,4 @@
-"""Topics: who may publish on them. The first who publishes makes a topic or claims it; to subscribe leaves it free."""
+"""Topics: the first publisher makes or claims a topic; subscribing to it does not claim it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ _TRIES = 5
 
 
 class TopicWithCount(Struct, frozen=True):
-    """A topic, and how many events were published on it, with their bytes: exact, as far as the fan-out has read."""
+    """A topic with the events and bytes that were published on it, exact up to where fan-outs have read."""
 
     topic: Topic
     events: int
@@ -27,7 +27,7 @@ class TopicWithCount(Struct, frozen=True):
 
 
 class TopicChange(Struct, frozen=True):
-    """The fields that a topic is to have from now on; those that are `UNSET` stay. The owner `""` is nobody."""
+    """The fields to change; `UNSET` leaves a field as it is. The owner `""` means no owner."""
 
     description: str | UnsetType = UNSET
     private: bool | UnsetType = UNSET
@@ -35,12 +35,12 @@ class TopicChange(Struct, frozen=True):
 
 
 class BeyondTopicQuota(Forbidden):
-    """The namespace owns as many topics as it may."""
+    """The namespace owns too many topics."""
 
 
 class TopicFlow:
-    """Looks topics up and moves them. `now` returns the database's time, `ends` the ends of the log; a namespace owns
-    at most `most` topics. All raise `Unavailable`."""
+    """Finds and changes topics. `now` returns the database's time, `ends` the ends of the log; a namespace owns at most
+    `most` topics."""
 
     def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], ends: ReadEnds, *, most: int) -> None:
         self._store = store
@@ -51,20 +51,17 @@ class TopicFlow:
         self._list = Coalescer[None, Sequence[TopicWithCount]](self._list_all)
 
     async def find(self, name: str) -> Topic | None:
-        """A topic; who asks at the same time goes together."""
+        """Find a topic; concurrent calls share one query."""
         return await self._find(name)
 
     async def find_all(self, names: Sequence[str]) -> Sequence[Topic | None]:
-        """These topics in their order, `None` for one that is not there. One look."""
+        """Find topics in one query; `None` for each that does not exist."""
         found = await self._store.bus_topics.with_names(list(set(names)))
         return [found.get(name) for name in names]
 
     async def check_publisher(self, name: str, namespace: str) -> Topic | None:
-        """The topic as it stands, if there is one, on which this namespace may publish. Nothing is claimed.
-
-        Raises:
-            Forbidden: it belongs to another one.
-        """
+        """Check that the namespace may publish on the topic, without claiming it; `None` if there is no topic. Raises
+        `Forbidden`."""
         _check_reserved(name, namespace)
         topic = await self._find(name)
         if topic is not None:
@@ -72,11 +69,8 @@ class TopicFlow:
         return topic
 
     async def claim(self, name: str, namespace: str) -> Topic:
-        """The topic, which belongs to this namespace from now on.
-
-        Raises:
-            Forbidden: it belongs to another one, or the namespace owns as many as it may.
-        """
+        """Claim the topic for the namespace, or return it if it is its own. Raises `Forbidden` also if the namespace
+        owns too many."""
         for _ in range(_TRIES):
             topic = await self.check_publisher(name, namespace)
             if topic is not None and topic.owner == namespace:
@@ -91,13 +85,13 @@ class TopicFlow:
     async def put(
         self, name: str, namespace: str, change: TopicChange, *, of_any: bool
     ) -> tuple[TopicWithCount | None, TopicWithCount]:
-        """Make a topic or change it; returns how it stood and how it stands. It belongs to this namespace from now on
-        where it was nobody's and `change` does not say whose it is. With `of_any`, those of others are changed too.
+        """Make or change a topic; returns it before and after. The namespace becomes its owner if it has none and
+        `change` names none. `of_any` allows changing topics of other namespaces.
 
         Raises:
-            Forbidden: it belongs to another one; `BeyondTopicQuota` where the namespace owns as many as it may.
-            Invalid: it is to be private, and has no owner.
-            Conflict: it is to be private, and subscriptions of others have it.
+            Forbidden: it belongs to another namespace; `BeyondTopicQuota` if the namespace owns too many.
+            Invalid: a private topic would have no owner.
+            Conflict: it would be private, and subscriptions of other namespaces have it.
         """
         _check_reserved(name, namespace)
         for _ in range(_TRIES):
@@ -111,7 +105,6 @@ class TopicFlow:
         raise Unavailable(f"the topic {name} changes all the time")
 
     async def _grant(self, name: str, namespace: str, stands: Topic | None, change: TopicChange) -> Topic:
-        """The topic as it is to be. Raises `BeyondTopicQuota`."""
         topic = stands or Topic(id=name, created_at=await self._now())
         if isinstance(change.owner, UnsetType) and topic.owner == "":
             await self._check_quota(namespace)
@@ -123,7 +116,7 @@ class TopicFlow:
         return replace(topic, owner=owner, description=description, private=private)
 
     async def _write(self, stands: Topic | None, wanted: Topic) -> bool:
-        """Store a topic; `False` where it is not as it was read."""
+        """Store a topic; `False` if it has changed since it was read."""
         if stands == wanted:
             return True
         if stands is None:
@@ -134,7 +127,7 @@ class TopicFlow:
             raise _still_wanted(wanted.id, error.others, "it can be private once they have left it") from None
 
     async def list(self) -> Sequence[TopicWithCount]:
-        """All topics by name. One look at them serves all who ask before it begins."""
+        """All topics by name. Callers that ask before a read begins share it."""
         return await self._list(None)
 
     async def _list_all(self, asked: Sequence[None]) -> Sequence[Sequence[TopicWithCount]]:
@@ -145,27 +138,24 @@ class TopicFlow:
         return [found] * len(asked)
 
     async def page(self, *, after: str = "", limit: int) -> Page[TopicWithCount]:
-        """The next topics behind this name, by name."""
         topics = await self._store.bus_topics.page(after=after, limit=limit)
         page = Page(await self._count(topics))
         page.more = topics.more
         return page
 
     async def get(self, name: str) -> TopicWithCount:
-        """A topic with its counts. Raises `NotFound`."""
         topic = await self._store.bus_topics.get(name)
         if topic is None:
             raise _no_topic(name)
         return (await self._count([topic]))[0]
 
     async def remove(self, name: str, *, namespace: str | None, of_others: bool) -> None:
-        """Remove a topic and take it from every subscription, for events that are accepted later. `namespace` is the
-        caller's, `None` if the caller may remove any; `of_others` says whether subscriptions of others lose it too.
+        """Remove a topic from the bus and from every subscription, for later events. `namespace` is the caller's,
+        `None` if the caller may remove any topic; `of_others` also removes it from subscriptions of others.
 
         Raises:
-            NotFound: there is none.
-            Forbidden: it belongs to another namespace, or to none, or is Carillon's own.
-            Conflict: subscriptions of others have it, and it is not to be taken from these.
+            Forbidden: it belongs to another namespace, to none, or to Carillon.
+            Conflict: subscriptions of others have it, and `of_others` is false.
         """
         if is_own(name):
             raise Forbidden(f"{name} is Carillon's own", field="topic", value=name)

@@ -1,4 +1,4 @@
-"""Trying a receiver: one call now, as a delivery would make it, of which nothing is kept."""
+"""Trying a receiver: one call now, made like a delivery; nothing is stored."""
 
 import secrets
 from collections import Counter
@@ -19,8 +19,8 @@ _ID_BYTES = 16
 
 
 class ReceiverTrials:
-    """Tries receivers, at most so many at a time in a process, some of a namespace, and one of a subscription: a call
-    may hang for as long as it may."""
+    """Tries receivers: at most `AT_ONCE` in a process, `OF_NAMESPACE` of a namespace and one of a subscription, because
+    a call may hang until its timeout."""
 
     def __init__(self, subscribing: Subscribing, receivers: Receivers, time: DatabaseTime) -> None:
         self._subscribing = subscribing
@@ -30,8 +30,7 @@ class ReceiverTrials:
         self._of_namespaces: Counter[str] = Counter()
 
     async def try_receiver(self, namespace: str, key: str) -> DeliveryAttempt:
-        """Send a made-up event to a subscription's receiver, whatever its state and its health, and tell what came of
-        it. Raises `NotFound`, `TooMany` and `Unavailable`."""
+        """Send a made-up event to a subscription's receiver, whatever its state and health. Raises `TooMany`."""
         subscription = await self._subscribing.get(namespace, key)
         now = await self._time.now()
         with self._hold_place(subscription):

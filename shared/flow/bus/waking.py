@@ -1,12 +1,11 @@
-"""Waking: a queue is told what waits in it, and whoever finds it due sees that a worker looks at it.
+"""Waking: tell queues what waits in them, and hand due queues to workers.
 
-A wake-up that is due is handed over in the store first, with a fresh token and a lease, and published then. If the
-broker cannot be told, it comes due again soon; if nobody takes it, the lease ends, and the clock hands it over. One on
-which three workers in a row have died rests for a while first, and longer after each further death.
+A due wake-up is first handed over in the store, with a new token and a lease, then published. If the broker is away, it
+comes due again soon. If no worker takes it, the lease ends and the clock hands it over again. After three workers in a
+row have died on a wake-up, it rests, longer after each further death.
 
-The clock may see too late what comes due within its tick. So the process that has set such a moment holds a timer, and
-hands the wake-up over then, if it still rests and is due, and the clock does not hold it. If the process dies, the
-clock does it.
+The clock may be late by up to its tick. So the process that sets such a moment keeps a timer, and hands the wake-up
+over then if it still rests, is due and is not held by the clock. If the process dies, the clock does it.
 """
 
 import asyncio
@@ -42,8 +41,8 @@ Claimed = TypeVar("Claimed", Occurrence, TakenWakeUp)
 
 
 class Waker:
-    """Wakes queues. `handed_for` is how long what was handed over may wait for a worker, `tick` the time between two
-    looks of the clock."""
+    """Wakes queues. `handed_for` is how long a published wake-up may wait for a worker; `tick` is the clock's
+    interval."""
 
     def __init__(
         self,
@@ -64,8 +63,8 @@ class Waker:
         self._rung = set[asyncio.Future[None]]()
 
     async def wake(self, wakes: Sequence[Wake]) -> None:
-        """Tell queues what waits in them; workers hear of those that are due. A queue that was removed is passed over.
-        Safe to repeat: a wake-up too many costs a look. Raises `Unavailable`: then some may not have been told."""
+        """Tell queues what waits in them, and workers about the due ones. Removed queues are skipped. Safe to repeat:
+        an extra wake-up costs one look. After `Unavailable` some may not have been told."""
         merged = merge_wakes(wakes)
         for first in range(0, len(merged), WAKES_AT_ONCE):
             some, now = merged[first : first + WAKES_AT_ONCE], await self._time.now()
@@ -76,7 +75,7 @@ class Waker:
             await self._publish(handed)
 
     def expect(self, moments: Mapping[str, datetime]) -> None:
-        """Hand over the wake-ups with these ids at their moments, as far as these are within a tick."""
+        """Set timers for the wake-ups whose moments are within a tick."""
         now, loop = self._time.reckon(), asyncio.get_running_loop()
         for id, moment in moments.items():
             if moment - now > self._tick:
@@ -97,7 +96,7 @@ class Waker:
         await asyncio.gather(*self._rung, return_exceptions=True)
 
     async def hand_over(self, claimed: Sequence[Occurrence]) -> None:
-        """Have workers look at what the clock has claimed. Raises `Unavailable`."""
+        """Hand the wake-ups that the clock has claimed to workers."""
         now = await self._time.now()
         for wave in _divide_repeats(claimed):
             handed = await self._store.bus_wake_ups.hand_over(wave, fresh_token(), until=now + self._handed_for)
@@ -108,7 +107,7 @@ class Waker:
             await self._publish([wake_up for wake_up in handed if not wake_up.has_to_part])
 
     async def hand_on(self, taken: Sequence[TakenWakeUp]) -> None:
-        """Give back what is ours and still due, so that others have their turn. Raises `Unavailable`."""
+        """Publish wake-ups again that this worker holds and that are still due, so that other queues get their turn."""
         until = await self._time.now() + self._handed_for
         for wave in _divide_repeats(taken):
             await self._publish(await self._store.bus_wake_ups.hand_on(wave, fresh_token(), until=until))
@@ -120,7 +119,7 @@ class Waker:
         rung.add_done_callback(self._rung.discard)
 
     async def _hand_over_all_due(self, ids: Sequence[str]) -> Sequence[None]:
-        """One that is not due has been moved since: its moment may be within the tick again."""
+        """A wake-up that is not due was moved: its new moment may be within the tick too."""
         try:
             now, token = await self._time.now(), fresh_token()
             until = now + self._handed_for
@@ -137,7 +136,7 @@ class Waker:
                 timer.cancel()
 
     async def _publish(self, handed: Sequence[HandedWakeUp]) -> None:
-        """Tell workers; what the broker has not taken comes due again."""
+        """Tell workers; wake-ups that the broker did not take come due again."""
         told = await asyncio.gather(*map(self._tell, handed))
         untold = [wake_up for wake_up, is_told in zip(handed, told, strict=True) if not is_told]
         if untold:
@@ -154,13 +153,13 @@ class Waker:
 
 
 def _ring_at(seconds: float) -> float:
-    """The end of this moment's slice of time: all timers of a slice ring together, and cost one update."""
+    """Round up to a slice of time: all timers of a slice ring together and cost one update."""
     return math.ceil(seconds / _TOGETHER_SECONDS) * _TOGETHER_SECONDS
 
 
 def _divide_repeats(claimed: Sequence[Claimed]) -> list[list[Claimed]]:
-    """These in as few parts as can be, each with a wake-up once: of several claims of it one has its token, and nobody
-    knows which."""
+    """Divide into as few parts as possible, each with a wake-up at most once: of several claims of one wake-up, only
+    one has its token, and it is not known which."""
     waves = list[list[Claimed]]()
     count = Counter[str]()
     for claim in claimed:

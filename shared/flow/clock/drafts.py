@@ -1,4 +1,4 @@
-"""The wishes of callers, and the drafts to store for them: the rules of `schedules`, without any I/O."""
+"""Wanted schedules of callers and the drafts to store for them: the rules of `schedules`, without I/O."""
 
 import secrets
 from collections.abc import Iterable
@@ -29,8 +29,8 @@ from shared.runtime.turns import Turns
 
 
 class Wanted(Struct, frozen=True):
-    """The schedule that a caller asks for under a key; `made_by` is the id of their token, and `trace` where they
-    asked: many requests may be accepted together."""
+    """The schedule that a caller asks for under a key. `made_by` is the id of the caller's token. Each has its own
+    `trace`, because many requests may be accepted together."""
 
     namespace: str
     key: str
@@ -40,19 +40,18 @@ class Wanted(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The schedule's id."""
         return schedule_id(self.namespace, self.key)
 
 
 class ScheduleDraft(Struct, frozen=True):
-    """The documents to store of a schedule."""
+    """The documents to store for a schedule."""
 
     schedule: Schedule
     occurrences: list[Occurrence]
 
 
 class Made(Struct, frozen=True):
-    """The fields that are remembered of a schedule that a request has made, or has found as it wanted it."""
+    """The fields that an Idempotency-Key remembers about the schedule of its first request."""
 
     generation: str
     created_at: datetime
@@ -60,7 +59,7 @@ class Made(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """A schedule that is there with all of its occurrences. `skipped` are instants that were past when it was made."""
+    """A schedule that is stored with all of its occurrences. `skipped` are instants that were past when it was made."""
 
     schedule: Schedule
     created: bool = False
@@ -72,7 +71,8 @@ Answer = Accepted | Refused
 
 
 async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
-    """The drafts to store, and the refusals. A list may have 10,000 instants, so others run between two of them."""
+    """The drafts to store, and the refusals. Other coroutines run in between, because a list may have 10,000
+    instants."""
     drafts: list[ScheduleDraft] = []
     refused: dict[str, Answer] = {}
     generation, turns = fresh_generation(), Turns()
@@ -86,7 +86,7 @@ async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Sched
 
 
 def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
-    """The schedule and its occurrences. Raises `Invalid` where no instant lies ahead."""
+    """The schedule and its occurrences. Raises `Invalid` if all instants are past."""
     schedule = Schedule(
         id=wanted.id,
         namespace=wanted.namespace,
@@ -106,7 +106,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
 
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
-    """The fresh schedule with what outlives a replacement: when it was made, and a pause."""
+    """The fresh schedule with the creation time and the pause of the one that it replaces."""
     state = ScheduleState.PAUSED if existing.is_paused else ScheduleState.ACTIVE
     return replace(fresh, created_at=existing.created_at, state=state)
 
@@ -126,14 +126,14 @@ def answer_unchanged(existing: Schedule) -> Accepted:
 
 
 def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
-    """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
+    """The answer to a repeated request whose schedule is gone or was replaced."""
     schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
     removed = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
     return answer_unchanged(removed)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:
-    """The error for a definition of which everything is past."""
+    """The error for a definition whose instants are all past."""
     return Invalid("no instant lies ahead: all are past, and a schedule needs one to come", field=_field(definition))
 
 
@@ -155,11 +155,11 @@ def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
 
 
 def revive(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
-    """The instant of a dead letter, to be attempted now."""
+    """An occurrence for the instant of a dead letter, due now."""
     again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=OccurrenceKind.ASKED)
     return replace(again, fires_at=now, visible_at=now, size=schedule.size)
 
 
 def fresh_generation() -> str:
-    """A random value that tells one content of a key from all others."""
+    """A random value that distinguishes contents under one key."""
     return secrets.token_hex(8)

@@ -1,7 +1,7 @@
-"""The next instants of a namespace's schedules, or of all, by the index of the clock itself.
+"""The next instants of one namespace's schedules, or of all, by the clock's own index.
 
-The window is a minute at first and doubles until it holds enough, or reaches its end. The index knows no namespaces:
-where others have many instants there, the look ends at a bound, and says how far it came.
+The window is a minute at first and doubles until it holds enough or reaches its end. The index does not contain
+namespaces: if others have many instants in the window, the look ends at a bound and reports how far it came.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LOOKED_AT = 5_000
 
 
 class DueInstant(Struct, frozen=True):
-    """An instant that is to fire, and whose it is."""
+    """An instant that is going to fire, with its schedule."""
 
     namespace: str
     key: str
@@ -29,7 +29,7 @@ class DueInstant(Struct, frozen=True):
 
 
 class DueNext(Struct, frozen=True):
-    """The first instants before `until`, which is how far we looked."""
+    """The first instants before `until`, which is the end of the look."""
 
     now: datetime
     until: datetime
@@ -37,14 +37,14 @@ class DueNext(Struct, frozen=True):
 
 
 class DueLooker:
-    """Looks for what is due next. Raises `Unavailable`."""
+    """Looks for the next due instants."""
 
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
 
     async def look(self, namespace: str, *, within: timedelta = LAST_WINDOW) -> DueNext:
-        """The instants of this namespace, or of all for `""`, that are due within that time, up to `ENOUGH`."""
+        """At most `ENOUGH` instants that are due within `within`, of this namespace, or of all if it is `""`."""
         now, window = await self._time.now(), min(FIRST_WINDOW, within)
         while True:
             found = await self._find(namespace, now + window)
@@ -59,7 +59,7 @@ class DueLooker:
         return await self._store.occurrences.find_due(group, before=before, look_at=LOOKED_AT, limit=ENOUGH)
 
     async def _name(self, found: Sequence[Occurrence]) -> list[DueInstant]:
-        """Those that will fire: what was replaced, deleted or paused meanwhile is left out."""
+        """Leave out instants whose schedule was replaced, deleted or paused."""
         ids = {occurrence.id: read_owner(occurrence.owner).id for occurrence in found}
         active = await self._store.schedules.find_active(list(set(ids.values())))
         return [

@@ -1,6 +1,4 @@
-"""Retention of the clock: what is older than its time is forgotten, in small steps: finished schedules, outcomes and
-the Idempotency-Keys of schedules.
-"""
+"""Retention of the clock: finished schedules, outcomes and Idempotency-Keys of schedules are removed in small steps."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +12,7 @@ _STEP = 1_000
 
 
 class Retention:
-    """Forgets what is old, a round at a time. `settings` says how long each kind is kept."""
+    """Removes old data of the clock. `settings` says how long each kind is kept."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
         self._store = store
@@ -22,7 +20,6 @@ class Retention:
         self._settings = settings
 
     async def run_once(self) -> Swept:
-        """Forget what is old, as far as one round goes. Raises `Unavailable`."""
         now = await self._time.now()
         schedules = now - timedelta(days=self._settings.schedule_retention_days)
         outcomes = now - timedelta(hours=self._settings.outcome_retention_hours)
@@ -37,13 +34,13 @@ class Retention:
         return Swept(discarded=forgotten)
 
     async def _forget_schedules(self, before: datetime, now: datetime) -> int:
-        """Forget some schedules that have finished; returns how many were looked at. One that was fired by hand, or has
-        a dead letter that is tried again, still has something to do."""
+        """Remove some finished schedules; returns how many were looked at. A schedule stays while it has occurrences:
+        it was fired by hand, or a dead letter is tried again."""
         finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
         busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
         kept = [schedule for schedule in finished if schedule.owner in busy]
         await self._store.schedules.keep_finished([schedule.id for schedule in kept], at=now)
-        # What belongs to nobody keeps a schedule once, not until it is due.
+        # Occurrences without a schedule keep it for one round, not until they are due.
         await self._store.occurrences.remove_void({schedule.owner: schedule.generation for schedule in kept}, now=now)
         ended = [schedule.id for schedule in finished if schedule.owner not in busy]
         await self._store.schedules.forget_finished(ended, before=before)

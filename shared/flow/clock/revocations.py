@@ -1,19 +1,19 @@
-"""Taking a caller out: their token or user is removed, and what they have scheduled is paused.
+"""Revoking a caller: the token or user is removed, and its schedules are paused.
 
-    note the revocation ──> remove the token or user ──> pause all their schedules ──> pause what requests in flight add
+    note the revocation ──> remove the token or user ──> pause all schedules ──> pause what requests in flight add
 
-The note comes first, so that a process that dies half-way leaves something to go on from: a loop of the schedulers does
-each step again. A request that was let in before the removal may store a schedule after everything was paused. So that
-loop looks again for as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
+The note comes first: if a process dies half-way, a loop of the schedulers does each step again. A request that was
+authorized before the removal may still store a schedule after that, so the loop looks again for as long as such a
+request can last. A schedule that an admin has resumed meanwhile stays active.
 
-Tokens may share a namespace. Then those that stay keep what they made: a schedule knows the token that gave it its
-content. A schedule whose maker nobody knows is paused with the first of these tokens.
+If tokens share a namespace, only the schedules of the removed token are paused: a schedule knows the token that gave it
+its content. A schedule without a known maker is paused with the first of these tokens.
 
-Other things that a caller has set up go on too, such as subscriptions of the bus. The parts that know them bring what
-pauses them. They are paused with the first look at the schedules, unless other tokens share the namespace.
+Other parts pause their own things, such as subscriptions of the bus. This happens with the first look at the schedules,
+unless other tokens share the namespace.
 
-Only the document of a schedule is paused. Its occurrences stay where they are: whoever fires one looks the document up
-right before. Only what was fired by hand is deleted, because a pause does not hold it.
+Only the document of a schedule is paused. Its occurrences stay, because the document is read right before they fire.
+Only occurrences that were fired by hand are deleted, because a pause does not hold them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,12 +29,12 @@ _STEP = 500
 _REASON = "the caller whose it was is no more"
 
 PauseNamespace = Callable[[str, str], Awaitable[int]]
-"""Pauses what a namespace has set up, for this reason; returns how much was paused. Safe to repeat."""
+"""Pauses the things of a namespace, for this reason; returns how many. Safe to repeat."""
 
 
 class RevocationFlow:
-    """Takes callers out. `now` tells the database's time, `others` pause what is no schedule. Each move is safe to
-    repeat; all raise `Unavailable`."""
+    """Revokes callers. `now` returns the database's time; `others` pause things other than schedules. Each move is safe
+    to repeat."""
 
     def __init__(
         self, store: Store, now: Callable[[], Awaitable[datetime]], others: Sequence[PauseNamespace] = ()
@@ -44,16 +44,17 @@ class RevocationFlow:
         self._others = others
 
     async def revoke_token(self, token: Token) -> None:
-        """Remove the token and pause what it has scheduled: all of its namespace, unless other tokens share that."""
+        """Remove the token and pause its schedules: all of its namespace, unless other tokens share it."""
         named, shared = token_namespace(token.id), await self._store.tokens.is_shared(token)
         await self._revoke(named, RevokedKind.TOKEN, token.id, namespace=token.namespace, shared=shared)
 
     async def delete_user(self, user: User) -> None:
-        """Remove the user and pause all that they have scheduled."""
+        """Remove the user and pause the user's schedules."""
         await self._revoke(user_namespace(user.email), RevokedKind.USER, user.id)
 
     async def complete_all(self) -> int:
-        """Go on with what was begun, and pause what requests in flight have added; returns how many were paused."""
+        """Continue unfinished revocations, and pause what requests in flight have added; returns how many were
+        paused."""
         revocations = await self._store.revocations.all()
         return sum([await self._carry_on(revocation) for revocation in revocations])
 
@@ -88,7 +89,7 @@ class RevocationFlow:
                 assert_never(revocation.kind)
 
     async def _pause(self, revocation: Revocation) -> int:
-        """Pause page by page; after the first time only what is active is looked at."""
+        """Pause page by page; after the first time only active schedules are read."""
         state = ScheduleState.ACTIVE if revocation.paused else None
         after, paused = "", 0
         while not await self._is_back(revocation):
@@ -101,13 +102,13 @@ class RevocationFlow:
         return paused
 
     async def _pause_others(self, revocation: Revocation) -> int:
-        """Pause what is no schedule, once: what an admin resumes then stays as it is."""
+        """Pause the other things once, so that those which an admin resumes later stay active."""
         if revocation.shared or await self._is_back(revocation):
             return 0
         return sum([await pause(revocation.owns, _REASON) for pause in self._others])
 
     async def _pause_page(self, revocation: Revocation, page: list[Schedule]) -> int:
-        # Read for each page: an admin may have resumed one of these since the last.
+        # Read again for each page: an admin may have resumed one of these since the last.
         known = await self._store.revocations.get(revocation.id)
         spared = known.spared if known is not None else ()
         schedules = [each for each in page if each.id not in spared and revocation.covers(each.made_by)]
@@ -118,6 +119,6 @@ class RevocationFlow:
         return paused
 
     async def _is_back(self, revocation: Revocation) -> bool:
-        """Whether a user of the same address was made since: the namespace is theirs, and so is what they schedule."""
+        """Whether a new user with this address exists: the namespace and its schedules belong to that user."""
         email = revocation.id.removeprefix(user_namespace(""))
         return revocation.kind is RevokedKind.USER and bool(await self._store.users.with_emails([email]))

@@ -1,14 +1,14 @@
-"""The moves of callers on schedules: make, replace, pause, resume, remove, fire by hand, and retry dead letters.
+"""The moves of callers on schedules: make, replace, pause, resume, remove, fire by hand, retry dead letters.
 
-A schedule goes in by two steps: its occurrences, of a fresh generation, then its document, which makes them count.
-Replacing is the same with a compare-and-set in the place of the second. A process that dies between the two leaves
-occurrences of nobody: they never fire, and the clock deletes them when it meets them. So nothing is ever half there,
-and there is nothing to take over or to mend. (The other order, with a mark at the end that says "all are there", took
-one more update of each document, a third of the time, and needed a way to find and finish what had no mark.)
+A schedule is stored in two steps: first its occurrences, with a new generation, then its document, which makes them
+count. To replace it, the second step is a compare-and-set. If a process dies in between, occurrences without a schedule
+stay: they never fire, and the clock deletes them when it meets them. So no schedule is ever half stored, and nothing
+needs repair. (The other order, with a final mark "all are there", took one more update of each document, a third of the
+time, and needed a way to find and finish documents without a mark.)
 
-Whether a key is taken shows when its schedule is stored. So nobody looks before, as long as keys are free: of the three
-round trips of a small schedule that was one, and a quarter of what it costs. If the last ones were taken, we look
-first: then a request that is repeated costs one look and writes nothing.
+The insert of a schedule shows whether its key is taken. So while keys are free, no look precedes it: that look was one
+of three round trips for a small schedule, a quarter of its cost. If the last keys were taken, the look comes first: a
+repeated request then costs one read and writes nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,15 +45,15 @@ _FEW = 20
 
 
 class Retried(Struct, frozen=True):
-    """The ids of dead letters that are tried again, and of those whose instants are being attempted right now. A letter
-    in neither has no schedule any more."""
+    """`again`: ids of dead letters that are tried again. `underway`: ids of letters whose instants are being attempted
+    now. A letter in neither has no schedule any more."""
 
     again: Sequence[str]
     underway: Sequence[str] = []
 
 
 class ScheduleFlow:
-    """The moves of a schedule. Each is safe to repeat; all raise `Unavailable`."""
+    """The moves of a schedule. Each is safe to repeat."""
 
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
@@ -61,22 +61,21 @@ class ScheduleFlow:
         self._keys_are_free = True
 
     async def now(self) -> datetime:
-        """The database's time."""
         return await self._time.now()
 
     async def accept(self, wanted: Sequence[Wanted]) -> list[Answer]:
-        """Make schedules, however many in two or three round trips, and three more where keys turn out to be taken; an
-        answer for each, in their order.
+        """Make schedules; returns an answer for each, in order. However many there are, this takes two or three round
+        trips, and three more if keys are taken.
 
-        The same content under a key that exists changes nothing; another one is a `Conflict`. A list of which no
-        instant lies ahead is `Invalid`, unless it is there already.
+        The same content under an existing key changes nothing; other content is a `Conflict`. A list whose instants are
+        all past is `Invalid`, unless it exists already.
         """
         answers: dict[int, Answer] = {}
         places: dict[str, list[int]] = {}
         for place in reversed(range(len(wanted))):
             places.setdefault(wanted[place].id, []).append(place)
         while places:
-            # One of each key at a time: a key that comes twice in a request finds what its first one made.
+            # One of each key at a time: a key that occurs twice in a request finds what its first one made.
             turn = {id: wanted[left[-1]] for id, left in places.items()}
             for id, answer in (await self._accept_all(turn)).items():
                 answers[places[id].pop()] = answer
@@ -84,14 +83,14 @@ class ScheduleFlow:
         return [answers[place] for place in range(len(wanted))]
 
     async def repeat(self, wanted: Wanted, made: Made) -> Accepted:
-        """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
+        """Answer a repeated request from the first one's schedule: as it is now, or as it was if it is gone."""
         existing = await self._store.schedules.get(wanted.id)
         if existing is not None and existing.generation == made.generation:
             return answer_unchanged(existing)
         return as_first_answered(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
-        """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""
+        """Make the schedule, or replace it and its pending occurrences. Raises `Invalid` if all instants are past."""
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and has_content(existing, wanted.definition):
@@ -107,17 +106,18 @@ class ScheduleFlow:
                 return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
 
     async def pause(self, id: str) -> Schedule | None:
-        """Hold the schedule; `None` when there is none. Raises `Conflict` for a finished one."""
+        """Pause the schedule; `None` if there is none. Raises `Conflict` for a finished one."""
         schedule = await self._move(id, to=ScheduleState.PAUSED)
         if schedule is not None:
             await fault("schedule.after_pause")
             await self._store.occurrences.hold(schedule.owner, schedule.generation)
-            # Somebody may have resumed it after it was paused and before its occurrences were held back.
+            # Another request may have resumed it after the pause and before its occurrences were held back.
             await let_go_if_active(self._store, [schedule.id])
         return schedule
 
     async def resume(self, id: str) -> Schedule | None:
-        """Let the schedule go on; what came due meanwhile is dealt with by its misfire rule. As `pause`."""
+        """Resume the schedule; its misfire rule decides about instants that came due meanwhile. `None` if there is
+        none. Raises `Conflict` for a finished one."""
         schedule = await self._move(id, to=ScheduleState.ACTIVE)
         if schedule is not None:
             await fault("schedule.after_resume")
@@ -125,7 +125,7 @@ class ScheduleFlow:
         return schedule
 
     async def remove(self, id: str) -> bool:
-        """Forget the schedule and all that is pending of it; `False` when there is none."""
+        """Delete the schedule and its pending occurrences; `False` if there is none."""
         removed = await self._store.schedules.remove(id)
         if removed is None:
             return False
@@ -135,8 +135,7 @@ class ScheduleFlow:
         return True
 
     async def cancel(self, id: str, instant: datetime) -> bool:
-        """Forget one pending instant, given as the definition has it or as it was delayed; `False` when there is
-        none."""
+        """Cancel one pending instant, given as defined or as delayed by the spread; `False` if there is none."""
         schedule = await self._store.schedules.get(id)
         if schedule is None:
             return False
@@ -148,10 +147,10 @@ class ScheduleFlow:
         return await self._store.occurrences.remove(pending.id)
 
     async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
-        """Have the callback done once, now; `None` when there is no such schedule.
+        """Call the callback once, now; `None` if there is no such schedule.
 
-        A repeated request gives the moment of the first one, `at`, and the generation that this one found. A call that
-        was done then is not done again, and not for a schedule that has come in its place.
+        A repeated request gives the moment `at` and the generation of the first one. It neither repeats a call that was
+        made then nor calls for a newer schedule of this key.
         """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
@@ -163,7 +162,7 @@ class ScheduleFlow:
         )
         if generation != schedule.generation or await self._has_ended(asked, at):
             return asked
-        # The schedule must not be forgotten while this is pending: see `Retention`.
+        # The schedule must not be removed while this is pending: see `Retention`.
         if schedule.is_finished and not await self._store.schedules.keep_finished([id], at=now):
             return None
         await self._store.occurrences.add([asked])
@@ -173,10 +172,10 @@ class ScheduleFlow:
         return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
 
     async def retry(self, letters: Sequence[DeadLetter]) -> Retried:
-        """Have these instants attempted again, with what their schedules say now.
+        """Attempt these instants again, with the current definitions of their schedules.
 
-        A letter is stored before its occurrence goes. A process that finds the occurrence claimed leaves both alone:
-        the letter would count as revived, and go with the claim.
+        A letter is stored before its occurrence is deleted. So if the occurrence is still claimed, both stay: a revived
+        letter would be lost together with the claim.
         """
         now = await self._time.now()
         schedules = await self._keep({letter.schedule_id for letter in letters}, now)
@@ -193,7 +192,7 @@ class ScheduleFlow:
         return Retried(again=[letter.id for letter in again], underway=sorted(underway))
 
     async def _keep(self, ids: Collection[str], now: datetime) -> dict[str, Schedule]:
-        """Those of these schedules that are there. Retention leaves the finished ones alone for a while from now on."""
+        """The existing schedules of these ids. Retention spares the finished ones for a while from now on."""
         found = await self._store.schedules.many(list(ids))
         finished = [schedule.id for schedule in found.values() if schedule.is_finished]
         if finished and await self._store.schedules.keep_finished(finished, at=now) < len(finished):
@@ -201,7 +200,7 @@ class ScheduleFlow:
         return found
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
-        """Insert; those whose key is taken, now or before, are compared with what is there."""
+        """Insert schedules, and compare those whose key is taken with the stored ones."""
         probably_free = self._keys_are_free and all(map(_is_small, wanted.values()))
         answers = {} if probably_free else await self._answer_taken(wanted)
         self._keys_are_free = not answers
@@ -218,15 +217,13 @@ class ScheduleFlow:
         return answers
 
     async def _answer_taken(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
-        """The answers to those whose keys are taken, by what is there."""
+        """Answers for the taken keys, from the stored schedules."""
         there = await self._store.schedules.many(list(wanted), whole=True)
         return {id: answer_taken_key(wanted[id], schedule) for id, schedule in there.items()}
 
     async def _commit(self, drafts: Sequence[ScheduleDraft]) -> set[str]:
-        """Insert the occurrences, then their schedules, which makes them count; returns the ids that were taken.
-
-        Drafts of one call are of one generation.
-        """
+        """Insert the occurrences, then their schedules, which makes them count; returns the ids that are taken. All
+        drafts of a call have one generation."""
         if not drafts:
             return set()
         await self._insert_occurrences(drafts)
@@ -240,7 +237,7 @@ class ScheduleFlow:
         return taken
 
     async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> bool:
-        """Commit the draft in the place of what is there; `False` when somebody else was faster."""
+        """Commit the draft in place of the existing schedule; `False` if another request was faster."""
         owner, fresh = existing.owner, draft.schedule
         await self._insert_occurrences([draft])
         if not await self._store.schedules.replace(fresh, generation=existing.generation):
@@ -254,7 +251,8 @@ class ScheduleFlow:
         for step in _in_steps([occurrence for draft in drafts for occurrence in draft.occurrences]):
             await self._store.occurrences.add(step)
         await fault("schedule.after_occurrences")
-        # Occurrences of nobody are kept for a while only: a process that slept for so long must not make them count.
+        # Occurrences without a schedule are kept for a while only: a process that slept longer must not make them
+        # count.
         if await self._time.now() > drafts[0].schedule.accepted_at + COMMITTED_WITHIN / 2:
             raise Unavailable("storing the occurrences took too long")
 
@@ -266,7 +264,7 @@ class ScheduleFlow:
 
 
 def _is_small(wanted: Wanted) -> bool:
-    """Whether its occurrences may be stored in vain."""
+    """Whether it is cheap to store its occurrences in vain."""
     return len(wanted.definition.instants) <= _FEW
 
 

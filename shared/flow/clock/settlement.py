@@ -1,14 +1,14 @@
-"""The steps after an attempt: the same for the scheduler, which publishes, and for a worker, which calls.
+"""Settlement of attempts, the same for the scheduler, which publishes, and a worker, which calls.
 
-    the target has it        an outcome; the entry is deleted, or the series moves on
-    the target refused       an outcome; the entry is visible again after a back-off. A series' instant is first copied
-                             into an entry of its own, so that retries never delay the series
-    refused the last time    an outcome and a dead letter; then as if it had it
-    no answer came           visible again soon; nothing is counted
+    the target accepted   an outcome; the occurrence is deleted, or the series moves on
+    the target refused    an outcome; the occurrence comes back after a back-off. An instant of a series is first
+                          copied into an occurrence of its own, so that retries never delay the series
+    the last refusal      an outcome and a dead letter; then as if accepted
+    no answer             comes back soon; nothing is counted
 
-Every step matches (id, token), and each is in an order that lets it be done again: what is told about an occurrence is
-stored before the occurrence goes. An inserted document cannot match a token, so the claims of refused attempts are
-looked up first: a process that slept must not bury what another one has delivered.
+Every step matches (id, token), and the order lets each be repeated: outcomes and letters are stored before the
+occurrence is deleted. An insert cannot match a token, so claims of refused attempts are checked first: a process that
+slept must not report as dead what another one has delivered.
 """
 
 import random
@@ -34,10 +34,9 @@ _SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
 
 
 class Attempt(Struct, frozen=True):
-    """One occurrence, its schedule, and how the attempt at `at` ended: `None` for well, `Unavailable` for no answer,
-    any other error for a refusal. `skipped` says that nothing was attempted, by the misfire rule, which lets all
-    go up to `passed_over`; after a `final` one there is no other. One that is not `made` was put off before it
-    began."""
+    """An attempt at an occurrence at the time `at`. `error`: `None` for success, `Unavailable` for no answer, any other
+    for a refusal. `skipped`: the misfire rule attempted nothing and skips all instants up to `passed_over`. `final`: no
+    further attempt follows. Not `made`: it was put off before it began."""
 
     occurrence: Occurrence
     schedule: Schedule
@@ -52,7 +51,7 @@ class Attempt(Struct, frozen=True):
 
     @property
     def ended_at(self) -> datetime:
-        """When the attempt ended: the pause before the next one counts from then."""
+        """The pause before the next attempt counts from here."""
         return self.at + self.lasted
 
     @property
@@ -62,12 +61,12 @@ class Attempt(Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """Which attempt it was, from 1; 0 where none was made."""
+        """The number of the attempt, from 1; 0 if none was made."""
         return 0 if self.skipped else self.occurrence.attempts + 1
 
     @property
     def result(self) -> OutcomeResult:
-        """How it ended, if it was answered."""
+        """The result of an attempt that was answered."""
         if self.skipped:
             return OutcomeResult.SKIPPED
         if self.error is None:
@@ -77,20 +76,20 @@ class Attempt(Struct, frozen=True):
 
 
 def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
-    """The attempt that stands for a poisonous occurrence: none was made."""
+    """The attempt to record for a poisonous occurrence: none was made."""
     reason = f"not attempted any more: {occurrence.begun} attempts began, and the process ended or failed in each"
     return Attempt(occurrence, schedule, at, Undeliverable(reason), final=True)
 
 
 class Settlement:
-    """Stores what became of attempts. Raises `Unavailable`; then the leases decide."""
+    """Stores the results of attempts. After `Unavailable` the leases decide."""
 
     def __init__(self, store: Store, *, tick: timedelta) -> None:
         self._store = store
         self._tick = tick
 
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
-        """Settle them all, in a few round trips; returns the series' documents that have moved on."""
+        """Settle all attempts in a few round trips; returns the documents of series that have moved on."""
         claimed = await self._keep_claimed(attempts)
         answered = [attempt for attempt in claimed if attempt.answered]
         outcomes = [self._outcome(attempt) for attempt in answered]
@@ -104,7 +103,7 @@ class Settlement:
         return await self.move_on([(attempt.occurrence, attempt.schedule) for attempt in done], passed_over)
 
     async def _keep_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """The attempts without those that were refused and are somebody else's by now."""
+        """Drop refused attempts that another process has claimed."""
         refused = [attempt.occurrence for attempt in attempts if attempt.error is not None and attempt.answered]
         if not refused:
             return list(attempts)
@@ -121,7 +120,7 @@ class Settlement:
         await self._store.outcomes.add(outcomes)
 
     async def _try_again(self, attempts: Sequence[Attempt]) -> None:
-        # One chance for all: what is put off to the same moment is written at once.
+        # One chance for all: occurrences that are put off to the same moment share one update.
         chance = random.random()
         copies = [_copy(attempt, chance) for attempt in attempts if _is_series_refused(attempt)]
         if copies:
@@ -133,7 +132,7 @@ class Settlement:
     async def move_on(
         self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})
     ) -> list[Occurrence]:
-        """Delete what is dealt with, or take it to the next instant of its series; returns the documents that moved."""
+        """Delete settled occurrences, or move them to the next instant of their series; returns those that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
         finished: list[Schedule] = []
@@ -154,9 +153,9 @@ class Settlement:
         return [moved for _, moved in moves]
 
     async def hold_back(self, claimed: Sequence[Occurrence], schedule_ids: Sequence[str]) -> None:
-        """Hold back what came due of schedules that are paused."""
+        """Hold back occurrences of paused schedules."""
         await self._store.occurrences.hold_these(claimed)
-        # Somebody may have resumed one after it was read and before its occurrence was held back.
+        # Another request may have resumed a schedule after the read and before its occurrence was held back.
         await let_go_if_active(self._store, schedule_ids)
 
     def _outcome(self, attempt: Attempt) -> Outcome:
@@ -175,15 +174,15 @@ class Settlement:
 
 
 async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
-    """Let go what is held back of schedules that are not paused."""
+    """Release held-back occurrences of active schedules."""
     for schedule in (await store.schedules.many(schedule_ids)).values():
         if schedule.is_active:
             await store.occurrences.let_go(schedule.owner, schedule.generation)
 
 
 def _count(attempts: Sequence[Attempt], outcomes: Sequence[Outcome]) -> None:
-    """Count the attempts by callback and result, and measure how late first ones were. Counters are asked once for all
-    that are alike: they cost more than what is counted."""
+    """Count attempts by callback and result, and measure the lateness of first ones. Equal ones share one update of a
+    counter, because an update costs more than an attempt."""
     results = Counter(
         (type(attempt.schedule.definition.callback), attempt.result if attempt.answered else "unanswered")
         for attempt in attempts
@@ -206,7 +205,7 @@ def _is_series_refused(attempt: Attempt) -> bool:
 
 
 def _is_done(attempt: Attempt) -> bool:
-    """Whether the entry is dealt with. An instant of a series that is tried again has an entry of its own by now."""
+    """Whether the occurrence is done with. A retried instant of a series has an occurrence of its own by now."""
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 
@@ -222,8 +221,8 @@ def _copy(attempt: Attempt, chance: float) -> Occurrence:
 
 
 def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:
-    """The pause after no answer: until its turn, if that is known. Otherwise it is longer the later it is, because
-    nobody counts how often no answer came."""
+    """The pause after no answer: `retry_after_seconds` if known. Otherwise it grows with the lateness, because
+    unanswered attempts are not counted."""
     if attempt.retry_after_seconds is not None:
         return timedelta(seconds=attempt.retry_after_seconds)
     late = (attempt.ended_at - attempt.occurrence.due) / 4

@@ -1,11 +1,11 @@
-"""Bulk actions: made by a request, done by workers in pages, found again by upkeep.
+"""Bulk actions: requests make them, workers do them in pages, upkeep finds lost ones.
 
     store the action ──> tell workers ──> take it ──> [ read a page ──> act on it ──> count it, by compare-and-set ]*
 
-A worker that dies leaves its hold to end and its page uncounted. Upkeep tells workers again, and the next one begins
-that page anew: each act is safe to repeat. A message stands for at most `MESSAGE_SECONDS` of work, so that actions take
-turns and no message is held for long. Before each page the maker is looked up: who was revoked, or has lost the role,
-does nothing more through an action that was begun before.
+If a worker dies, its lease ends and its page stays uncounted. Upkeep tells workers again, and the next one begins that
+page anew: each act is safe to repeat. A message is worth at most `MESSAGE_SECONDS` of work, so that actions take turns
+and no message is held for long. Before each page the maker is looked up: an action whose maker was revoked, or has lost
+the role, ends.
 """
 
 import time
@@ -33,7 +33,7 @@ from shared.store.clock.occurrences import fresh_token
 LEASE = timedelta(seconds=15)
 MESSAGE_SECONDS = 60.0
 COUNTED = 1_000_000
-"""No figure goes beyond this: there are so many, or more."""
+"""Counts end here: this many, or more."""
 
 _LOST_AT_ONCE = 100
 _TRUSTED_SHARE = 0.7
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class BulkFlow:
-    """Makes bulk actions, and does them. All raise `Unavailable`."""
+    """Makes and does bulk actions."""
 
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime, things: Mapping[str, BulkThings]) -> None:
         self._store = store
@@ -51,15 +51,14 @@ class BulkFlow:
         self._things = things
 
     async def now(self) -> datetime:
-        """The database's time."""
         return await self._time.now()
 
     async def count(self, act: BulkAct, filter: BulkFilter) -> int:
-        """How many things match now; `COUNTED` where there are more."""
+        """The number of things that match now; `COUNTED` if there are more."""
         return await self._things[act.kind].count(act, filter, before=await self._time.now(), most=COUNTED)
 
     async def start(self, action: BulkAction) -> BulkAction:
-        """Store an action, unless it is there, and have it done. Without the broker, upkeep finds it."""
+        """Store an action, unless it exists, and tell workers. If the broker is away, upkeep finds it."""
         stored = await self._store.bulk_actions.add(action)
         await fault("bulk.after_insert")
         try:
@@ -69,18 +68,19 @@ class BulkFlow:
         return stored
 
     async def cancel(self, action_id: str, *, by: str) -> BulkAction | None:
-        """Cancel an action; `None` where it is over, or not there."""
+        """Cancel an action; `None` if it is over or unknown."""
         return await self._store.bulk_actions.cancel(action_id, by=by, at=await self._time.now())
 
     async def take(self, action_id: str) -> "BulkTurn | None":
-        """Take the action; `None` where another worker has it, or it is over."""
+        """Take the action; `None` if another worker has it or it is over."""
         now = await self._time.now()
         action = await self._store.bulk_actions.take(action_id, fresh_token(), now=now, leased_until=now + LEASE)
         return None if action is None else BulkTurn(self, action)
 
     async def do_page(self, action: BulkAction, *, until: float) -> BulkAction | None:
-        """Do the next page of an action that is held until then (monotonic); `None` where it is over now, or the hold
-        was lost. Things that are not begun by then are left: others may hold the action, or have cancelled it."""
+        """Do the next page of an action held until `until` (monotonic); `None` if it is over now or the hold was lost.
+        Things not begun by then are left, because another worker may hold the action or a caller may have cancelled
+        it."""
         if not await self._may_go_on(action):
             await self.end(action, BulkState.FAILED, failure="its maker may not do this any more")
             return None
@@ -105,30 +105,29 @@ class BulkFlow:
         return moved
 
     async def end(self, action: BulkAction, to: BulkState, *, failure: str = "") -> None:
-        """End an action that is held, and note in the audit how much was done."""
+        """End a held action, and note in the audit how much was done."""
         ended = await self._store.bulk_actions.end(action, to, at=await self._time.now(), failure=failure)
         if ended is not None:
             await self._store.audit.count(ended.audit_id, ended.done)
             log.info("bulk action ended", action=ended.id, act=ended.act, state=ended.state, done=ended.done)
 
     async def give_up(self, action_id: str, reason: str) -> None:
-        """End an action by a fault of ours, whoever holds it: this worker itself, most likely."""
+        """End an action after an internal error, whichever worker holds it."""
         await self.take(action_id)
         ended = await self._store.bulk_actions.fail(action_id, at=await self._time.now(), failure=reason)
         if ended is not None:
             log.error("bulk action given up", action=ended.id, act=ended.act, reason=reason)
 
     async def hand_over(self, action: BulkAction) -> None:
-        """Let other workers hold it, and tell them so."""
+        """Release the action and tell other workers."""
         await self._store.bulk_actions.release(action)
         await self._publish(action.id)
 
     async def release(self, action: BulkAction) -> None:
-        """Let others hold it."""
         await self._store.bulk_actions.release(action)
 
     async def requeue_lost(self, patience: timedelta) -> Swept:
-        """Tell workers again of what nobody has held for so long."""
+        """Tell workers again about actions that no worker has held for `patience`."""
         now = await self._time.now()
         before, told = now - patience, 0
         for action_id in await self._store.bulk_actions.find_lost(before=before, limit=_LOST_AT_ONCE):
@@ -142,7 +141,7 @@ class BulkFlow:
         return maker is not None and may_act(maker, action.act, action.filter)
 
     async def _find_maker(self, action: BulkAction) -> Caller | None:
-        """The maker of the action, as they stand now; `None` where they are known no more."""
+        """The maker of the action with the present roles; `None` if the user or token is gone."""
         if action.token_id:
             token = await self._store.tokens.get(action.token_id)
             expired = token is not None and token.why_refused(token.digest, await self._time.now())
@@ -157,7 +156,7 @@ class BulkFlow:
 
 
 class BulkTurn:
-    """A worker's turn at an action that it holds: page after page, until it is over, or the turn is."""
+    """A worker's turn at an action that it holds: page after page, until the action or the turn is over."""
 
     def __init__(self, flow: BulkFlow, action: BulkAction) -> None:
         self.action = action
@@ -166,10 +165,10 @@ class BulkTurn:
         self._held_until = _trusted_until()
 
     async def work(self) -> bool:
-        """Do one page; `False` where there is no more to do in this turn. The rest has its next message then.
+        """Do one page; `False` if this turn has no more to do. The rest gets another message.
 
         Raises:
-            Unavailable: a server is away. The action is let go, so that this message may try again.
+            Unavailable: a server is away. The action is released, so that this message may try again.
         """
         try:
             moved = await self._flow.do_page(self.action, until=self._held_until)
@@ -185,10 +184,9 @@ class BulkTurn:
         return False
 
     async def hand_over(self) -> None:
-        """Leave the rest to others."""
         await self._flow.hand_over(self.action)
 
 
 def _trusted_until() -> float:
-    """Until when a hold that begins now is trusted: a process that was frozen sees by this that it may be over."""
+    """A hold that begins now is trusted until then: a process that was frozen sees that it may be over."""
     return time.monotonic() + LEASE.total_seconds() * _TRUSTED_SHARE

@@ -1,6 +1,6 @@
-"""The things that bulk actions are done to: how many a filter matches, a page of them, and the act on that page.
+"""The things of bulk actions: count those that match a filter, read a page, act on it.
 
-Each act is one that is safe to repeat: a page that a dead worker left is done once more, and does nothing more.
+Each act is safe to repeat: if a worker dies, its page is done again without effect.
 """
 
 import asyncio
@@ -29,27 +29,27 @@ AT_ONCE = 16
 
 
 class BulkPage(Struct, frozen=True):
-    """Some things, and where the next page begins; `""` after the last."""
+    """Some things, and the position of the next page; `""` after the last."""
 
     things: Sequence[Any]
     position: str
 
 
 class BulkThings(Protocol):
-    """The things of one kind. All raise `Unavailable`."""
+    """The things of one kind."""
 
     async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
-        """How many the filter matches that were there before then; `most` where there are more."""
+        """The number of matching things made before `before`; `most` if there are more."""
 
     async def read(self, action: BulkAction) -> BulkPage:
-        """The page that the action stands at."""
+        """The page at the action's position."""
 
     async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
-        """Do the act to each of these, and begin none after this moment (monotonic)."""
+        """Act on these things, and begin none after `until` (monotonic)."""
 
 
 class BulkLetters:
-    """Dead letters, the newest first."""
+    """Dead letters, newest first."""
 
     PAGE = 500
 
@@ -84,7 +84,7 @@ class BulkLetters:
 
 
 class BulkSchedules:
-    """Schedules, by key. A pause is for those that fire, a resume for those that are paused."""
+    """Schedules, by key: active ones to pause, paused ones to resume."""
 
     PAGE = 200
 
@@ -121,7 +121,7 @@ class BulkSchedules:
 
     async def _resume(self, schedule: Schedule, *, action: BulkAction) -> bool:
         if schedule.namespace != action.namespace or action.token_id:
-            # What was paused with its caller's rights would be paused once more otherwise.
+            # Otherwise a schedule that was paused because its caller was revoked would be paused again.
             await self._store.revocations.spare(schedule.namespace, schedule.id, token_id=action.token_id)
         return await self._flow.resume(schedule.id) is not None
 
@@ -130,7 +130,7 @@ class BulkSchedules:
 
 
 class BulkJobs:
-    """Open jobs, by id: those whose status allows the move."""
+    """Open jobs, by id, whose status allows the move."""
 
     PAGE = 50
 
@@ -166,7 +166,7 @@ class BulkJobs:
 async def _each(
     move: Callable[[Any], Awaitable[bool]], things: Sequence[Any], name: Callable[[Any], str], *, until: float
 ) -> BulkTally:
-    """Move these, some at a time. A thing that is not there any more, or needs no move, is skipped."""
+    """Move things, some at a time. A thing that is gone or needs no move is skipped."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def move_one(thing: Any) -> bool | BulkFailure:
@@ -183,7 +183,7 @@ async def _each(
 
 
 def _check_held(until: float) -> None:
-    """Raise `Unavailable` where the hold on the action may be over: whoever has it now does the rest of the page."""
+    """Raise `Unavailable` if the hold on the action may be over: its next worker does the rest of the page."""
     if time.monotonic() > until:
         raise Unavailable("the hold on the bulk action may be over")
 
@@ -193,12 +193,11 @@ def _namespace(filter: BulkFilter) -> str:
 
 
 def _state(act: BulkAct, filter: BulkFilter) -> ScheduleState | None:
-    """The state that the schedules must have."""
     implied = {BulkAct.PAUSE_SCHEDULES: ScheduleState.ACTIVE, BulkAct.RESUME_SCHEDULES: ScheduleState.PAUSED}
     return ScheduleState(filter.state) if filter.state else implied.get(act)
 
 
 def statuses_for(act: BulkAct, filter: BulkFilter) -> frozenset[JobStatus]:
-    """The statuses that the jobs must have."""
+    """The statuses of jobs that the act applies to."""
     allowed = {BulkAct.PAUSE_JOBS: PAUSABLE, BulkAct.RESUME_JOBS: RESUMABLE, BulkAct.STOP_JOBS: STOPPABLE}[act]
     return allowed & {JobStatus(filter.status)} if filter.status else allowed

@@ -1,4 +1,4 @@
-"""The figures of stopping all jobs that a filter matches, before anybody does it."""
+"""The figures of stopping all jobs that match a filter, before it happens."""
 
 from shared.domain.console.bulk_actions import BulkAct, BulkFilter
 from shared.flow.console.bulk_things import statuses_for
@@ -6,11 +6,11 @@ from shared.flow.jobs.figures import MoveFigures, sum_unsent
 from shared.store import Store
 
 SUMMED = 500
-"""For more jobs than these, devices are not summed up."""
+"""With more jobs than this, devices are not summed."""
 
 
 async def sum_stopped(store: Store, filter: BulkFilter, matched: int) -> MoveFigures:
-    """The figures of what matches. Raises `Unavailable`."""
+    """The figures of the matching jobs."""
     statuses = statuses_for(BulkAct.STOP_JOBS, filter)
     keys = await store.bulk_jobs.keys(statuses, filter, before=2**63 - 1, limit=SUMMED)
     if keys.more:

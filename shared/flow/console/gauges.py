@@ -1,4 +1,4 @@
-"""Gauges of what belongs to no process: open jobs, and messages in queues. Schedulers read them for `/metrics`."""
+"""Gauges of the whole deployment: open jobs, and messages in queues. Schedulers read them for `/metrics`."""
 
 import asyncio
 
@@ -7,18 +7,18 @@ from shared.runtime.metrics import JOBS_OPEN, QUEUE_MESSAGES
 from shared.store import Store
 
 INTERVAL_SECONDS = 15.0
-"""As often as Prometheus usually looks."""
+"""The usual interval of Prometheus."""
 
 
 class Gauges:
-    """Reads what stands now."""
+    """Sets these gauges."""
 
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
         self._broker = broker
 
     async def read_once(self) -> None:
-        """Read each gauge once. Raises `Unavailable`: what cannot be read is not shown, rather than an old value."""
+        """Read each gauge once. A gauge that cannot be read is empty rather than old."""
         await asyncio.gather(self._show_jobs(), self._show_queues())
 
     async def _show_jobs(self) -> None:

@@ -1,4 +1,4 @@
-"""The sign of life that a process gives every five seconds: what it is, what it works on, and how it fares."""
+"""The heartbeat that a process writes every five seconds: its identity, its work and its health."""
 
 import hashlib
 import os
@@ -25,10 +25,8 @@ _DIGEST_CHARACTERS = 12
 
 
 class Heartbeat(Periodic):
-    """The component that tells that this process is alive, and at a clean end that it is no more.
-
-    A beat that fails is counted and tried again five seconds later: a process that cannot reach the database is silent.
-    """
+    """The component that writes heartbeats, and removes the process at a clean end. A failed beat is counted and
+    repeated five seconds later."""
 
     def __init__(
         self, store: Store, time: DatabaseTime, health: ProcessHealth, settings: Settings, roles: tuple[str, ...]
@@ -46,7 +44,7 @@ class Heartbeat(Periodic):
         self._started_at: datetime | None = None
 
     async def beat(self) -> None:
-        """Tell how this process fares."""
+        """Write a heartbeat."""
         try:
             await self._store.processes.tell(await self._look())
         except Unavailable:
@@ -86,7 +84,7 @@ class Heartbeat(Periodic):
         )
 
     def _worst_lag(self) -> float:
-        """The end of the highest bucket of lags that has grown since the last look, in seconds."""
+        """The upper bound, in seconds, of the highest bucket of lags that has grown since the last look."""
         lags, before = readings.count_buckets(LOOP_LAG), self._lags
         self._lags = lags
         grown = [bound for bound, seen in lags.items() if seen > before.get(bound, 0)]
@@ -94,8 +92,8 @@ class Heartbeat(Periodic):
 
 
 def digest_settings(settings: Settings) -> str:
-    """The same for processes with the same settings, where each listens and how it logs aside. Secrets are masked
-    first: nobody can guess at them by the digest."""
+    """A digest that is equal for processes with equal settings, except listening addresses and logs. Secrets are masked
+    first, so that the digest does not help to guess them."""
     own = Settings()
     api = replace(settings.api, host=own.api.host, port=own.api.port)
     alike = replace(settings, api=api, health=own.health, logs=own.logs, embedded=own.embedded)

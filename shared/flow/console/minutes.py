@@ -1,4 +1,4 @@
-"""Adds what this process did to the minutes, every ten seconds."""
+"""Counting minutes: add what this process has done to the minutes, every ten seconds."""
 
 from shared.domain.console.minutes import Counts, subtract
 from shared.domain.errors import Unavailable
@@ -11,8 +11,8 @@ SECONDS = 10.0
 
 
 class MinuteCounting(Periodic):
-    """The component that counts. Counts that cannot be stored are stored with the next ones; at its end, a process
-    stores those since its last ten seconds."""
+    """The component that counts. Counts that cannot be stored are added to the next ones; a process that ends stores
+    its last ones."""
 
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         super().__init__("minutes", self.store_counts, interval_seconds=SECONDS)
@@ -21,7 +21,7 @@ class MinuteCounting(Periodic):
         self._stored: Counts = read_counts()
 
     async def store_counts(self) -> None:
-        """Add what was counted since the last time."""
+        """Add the growth since the last time."""
         counts = read_counts()
         grown = subtract(counts, self._stored)
         if not grown:

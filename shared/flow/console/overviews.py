@@ -1,4 +1,4 @@
-"""Reads the overview: all of its parts at once, each on its own, so that one that is away hides no other."""
+"""Reading the overview: all parts at once, each by itself, so that a missing part hides no other."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from shared.store import Store
 
 SECONDS = 1.0
 _COUNTED_SECONDS = 5.0
-"""How old what the database counts may be."""
+"""The age that counts from the database may have."""
 
 _DEADLINE = 3.0
 _GLANCE_SECONDS = 0.03
@@ -27,7 +27,7 @@ _Read = Callable[[], Awaitable[Any]]
 
 
 class OverviewReader:
-    """The overview of the deployment, at most a second old, however many look at it; what is counted, five seconds."""
+    """The overview of the deployment, at most a second old, its counts five seconds, however many callers read it."""
 
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime, roles: tuple[str, ...]) -> None:
         self._store = store
@@ -43,11 +43,12 @@ class OverviewReader:
         self._unknown_since: dict[str, datetime] = {}
 
     async def read(self) -> Overview:
-        """Read the present state. Raises `Unavailable` if the database does not even tell the time."""
+        """Read the present state. Raises `Unavailable` only if the database does not tell the time."""
         return await self._overview.get()
 
     async def glance(self) -> Mapping[str, int]:
-        """The counts of what needs attention, or none if they are not known at once: a page does not wait for them."""
+        """The counts of things that need attention; empty if they are not known at once, because a page does not
+        wait."""
         if self._glancing is None or self._glancing.done():
             self._glancing = asyncio.ensure_future(self.read())
         await asyncio.wait({self._glancing}, timeout=_GLANCE_SECONDS)
@@ -86,7 +87,7 @@ class OverviewReader:
 
 
 class _Away:
-    """In the place of what could not be read."""
+    """Replaces a part that could not be read."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

@@ -1,4 +1,4 @@
-"""Retention of what the console shows: audit, bulk actions, minutes and processes are forgotten after their time."""
+"""Retention of the console: audit, bulk actions, minutes and processes are removed after their time."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ _STEP = 1_000
 
 
 class ConsoleRetention:
-    """Forgets what is old, a round at a time. The audit is kept for so many days."""
+    """Removes old data of the console. The audit is kept for `audit_days`."""
 
     def __init__(self, store: Store, time: DatabaseTime, *, audit_days: float) -> None:
         self._store = store
@@ -20,7 +20,6 @@ class ConsoleRetention:
         self._audit_kept = timedelta(days=audit_days)
 
     async def run_once(self) -> Swept:
-        """Forget what is old. Raises `Unavailable`."""
         store, now = self._store, await self._time.now()
         audited, counted = now - self._audit_kept, now - KEPT
         forgotten = (

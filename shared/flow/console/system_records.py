@@ -1,10 +1,10 @@
-"""Copying milestones of jobs to the audit and the outbox, and reporting processes that are gone to the audit.
+"""System records: copy milestones of jobs to the audit and the outbox, and report dead processes to the audit.
 
-    find what is to be told ──> write the records that are not there ──> note that they are
+    find what to report ──> write the missing records ──> note that they are written
 
-A process that dies between the last two leaves what is found again, and a record has one id, whoever writes it: so each
-is there exactly once, however many processes do this at the same time. The moves themselves wait for none of it: a
-job's milestone stands in its document by the same write as its move, and schedulers tell of it a moment later.
+If a process dies before the note, the milestones are found again. A record has the same id whichever process writes it,
+so each exists exactly once. Moves do not wait for this: a milestone is stored in its job by the same write as the move,
+and schedulers report it a moment later.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class SystemRecords:
-    """Reports jobs that tripped, completed or stopped, and processes that are gone. `role` is that of this process. All
-    raise `Unavailable`."""
+    """Reports jobs that tripped, completed or stopped, and dead processes. `role` is the role of this process."""
 
     def __init__(self, store: Store, time: DatabaseTime, *, role: str) -> None:
         self._store = store
@@ -41,17 +40,16 @@ class SystemRecords:
         self._silent: dict[tuple[str, datetime], datetime] = {}
 
     async def run_once(self) -> Swept:
-        """Tell all that is to be told."""
         told = await repeat(self._tell_milestones, while_full=_AT_ONCE) + await self.tell_gone()
         return Swept(claimed=told)
 
     async def tell_of_jobs(self, job_keys: Sequence[str]) -> None:
-        """Tell what is to be told of these jobs, which are about to be forgotten."""
+        """Report the milestones of these jobs, which are about to be removed."""
         await self._tell(await self._store.milestones.find_of(job_keys))
 
     async def tell_gone(self) -> int:
-        """Tell of the processes that are gone, and that this process has found silent for a while itself: when the
-        store comes back, or a laptop wakes up, all of them seem to be gone until they are heard of again."""
+        """Report processes that are gone and that this process itself has found silent for `SILENT_FOR`: after an
+        outage of the store, or when a laptop wakes up, all processes seem to be gone until their next heartbeat."""
         now = await self._time.now()
         silent = await self._store.processes.find_gone(before=now - GONE_AFTER)
         self._silent = {

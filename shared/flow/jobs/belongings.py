@@ -1,4 +1,4 @@
-"""The job data of apps: templates, groups, and jobs with what they leave."""
+"""The job data of an app: templates, groups, jobs and their remains."""
 
 from shared.domain.errors import Conflict
 from shared.flow.accounts.belongings import Belongings

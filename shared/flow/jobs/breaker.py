@@ -1,4 +1,4 @@
-"""The circuit breaker: a job of which too many batches fail is held before the rest fails like them."""
+"""The circuit breaker: if too many batches of a job fail, the job is held before the rest fails too."""
 
 import structlog
 
@@ -17,7 +17,7 @@ _RUNNING = frozenset({JobStatus.RUNNING})
 
 
 class Breaker:
-    """Looks whether a job should be held. To look once too often does no harm. `role` is that of the process."""
+    """Holds jobs with too many failed batches. An extra look does no harm. `role` is the role of the process."""
 
     def __init__(self, store: Store, clock: Clock, *, role: str, max_failed_share: float, mails: bool) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class Breaker:
         self._mails = mails
 
     async def look(self, job_id: str) -> Job | None:
-        """The job, if this held it. Raises `Unavailable`."""
+        """Returns the job if this call held it."""
         await fault("breaker.before_look")
         if not await self._store.batch_sums.has_failed(job_id):
             return None
@@ -46,7 +46,7 @@ class Breaker:
             to=JobStatus.TRIPPED,
             only=_RUNNING,
             at=now,
-            # Whoever has resumed it since has forgiven what was counted here.
+            # A caller who has resumed the job since has forgiven the failures counted here.
             still_forgiven=job.forgiven,
             events=[Event(SEND, EventState.FAIL, message, now)],
             mail=DueMail(MailKind.TRIPPED, now) if self._mails else None,

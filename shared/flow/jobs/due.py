@@ -1,7 +1,7 @@
-"""A job's occurrences that are due: a stage begins, or a batch gets its next turn.
+"""Due occurrences of jobs: a stage begins, or a batch gets its next turn.
 
-All of this can be done again at any time: the state of the documents lets upkeep find the work, so publishing its task
-completes the occurrence.
+All of this may be repeated at any time: upkeep finds the work by the state of the documents, so an occurrence is
+complete once its task is published.
 """
 
 from shared.domain.clock.occurrences import Occurrence
@@ -13,7 +13,7 @@ from shared.store import Store
 
 
 class DueWork:
-    """The methods that the clock calls for jobs and for batches."""
+    """The clock's handlers for jobs and batches."""
 
     def __init__(self, store: Store, feed: Feed, jobs: JobFlow) -> None:
         self._store = store
@@ -21,14 +21,14 @@ class DueWork:
         self._jobs = jobs
 
     async def begin_stage(self, occurrence: Occurrence) -> None:
-        """Begin the stage of the job that waited for this instant. Raises `Unavailable`."""
+        """Begin the stage of the job that waited for this instant."""
         job_id, stage = read_job_owner(occurrence.owner)
         attempt, faults = occurrence.runs, occurrence.attempts
         match stage:
             case JobStage.START:
                 await self._jobs.begin(job_id)
             case JobStage.PLAN:
-                # The plan is at work again: upkeep must not have the job planned a second time.
+                # The plan is being worked at again: upkeep must not start a second planning.
                 await self._store.jobs.touch(job_id)
                 await self._feed.publish(PlanJob(job_id, attempt=attempt, faults=faults))
             case JobStage.FINISH:
@@ -38,5 +38,4 @@ class DueWork:
                 await self._feed.publish(SendMail(job_id, kind, at, attempt=attempt, faults=faults))
 
     async def bring_back_batch(self, occurrence: Occurrence) -> None:
-        """Give the batch its next turn, if it stands as it stood when it was put off. Raises `Unavailable`."""
         await self._feed.bring_back(occurrence)

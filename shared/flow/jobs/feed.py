@@ -1,13 +1,13 @@
-"""Feeding: putting the next batch of each chain on the broker, and noticing when none is left.
+"""Feeding: publish the next batch of each chain, and notice if none is left.
 
-A chain's next batch is published only when the one before it is settled, by whoever settled it. The planner feeds
-what it cuts and upkeep feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set,
-and only its winner publishes.
+The worker that settles a batch publishes the next one of its chain. The planner feeds the batches that it cuts, and
+upkeep feeds those that a dead process did not. They cannot race: planned → queued is a compare-and-set, and only the
+winner publishes.
 
 Work that cannot be done now is **put off**: it becomes an occurrence, and the clock brings it back. For a batch this is
-safe because the occurrence's generation names all that the return compares: status, turn and owner. Once the batch was
-settled, parked, given another turn or taken by another lane, it does nothing. So to put the same try off twice is
-harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
+safe because the occurrence's generation contains all that the return compares: status, turn and owner. If the batch was
+settled, parked, given another turn or taken by another lane, the return does nothing. So putting off the same try twice
+is harmless. Plans and finishes are safe to do at any time, and are published as they are.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.tracing import current_trace
 from shared.store import Store
 
-# The cap is half of what upkeep, by default, takes for lost; with less patience it looks for the occurrence first.
+# The cap is half of the default patience of upkeep; with less patience, upkeep looks for the occurrence first.
 PUT_OFF = Backoff(first_seconds=2, cap_seconds=30)
 
 
@@ -44,11 +44,8 @@ class Feed:
         self._kinds = kinds
 
     async def feed_job(self, job_id: str) -> None:
-        """Queue every chain's lowest unsettled batch that is planned, if the job runs; have it finished if none is
-        left.
-
-        Raises `Unavailable`; what was not queued then stays planned.
-        """
+        """If the job runs, queue the lowest unsettled batch of each chain if it is planned; publish the finish if none
+        is left. After `Unavailable`, batches that were not queued stay planned."""
         standing = await self._store.jobs.get_standing(job_id)
         if standing is None or not standing.feeds:
             return
@@ -65,10 +62,10 @@ class Feed:
             await self.publish(FinishJob(job_id))
 
     async def feed_successor(self, batch: Batch, *, gated: Standing | None = None) -> None:
-        """Queue the batch's successor, if the job runs; have the job finished if this was the last one to settle.
+        """If the job runs, queue the batch's successor; publish the finish if this was the last batch.
 
-        A job that let the batch itself through its gate, a moment ago, is not asked again while its next batch waits in
-        the plan: that batch has a gate of its own.
+        `gated` is the standing with which the job let this batch through its gate a moment ago. It is not read again
+        while the next batch is planned, because that batch has a gate of its own.
         """
         successor = batch.ordinal + SLOTS
         if (
@@ -87,16 +84,14 @@ class Feed:
             await self.finish_if_done(batch.job_id)
 
     async def finish_if_done(self, job_id: str) -> None:
-        """Have the job closed if none of its batches is unsettled."""
+        """Publish the finish if all batches of the job are settled."""
         if not await self._store.batches.has_unsettled(job_id):
             await self.publish(FinishJob(job_id))
 
     async def requeue(self, batch: Batch, *, attempt: int = 0, faults: int = 0) -> bool:
-        """Give a queued or owned batch a new turn and a new message; its old message is void. `False`: somebody else
-        did.
-
-        Raises `Unavailable`; a message that the broker did not confirm is put off with its new turn.
-        """
+        """Give a queued or owned batch a new turn and a new message; its old message becomes void. `False` if another
+        process was faster. If the broker does not confirm the message, it is put off with the new turn, and
+        `Unavailable` is raised."""
         standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return False
@@ -116,11 +111,8 @@ class Feed:
         return True
 
     async def put_off(self, task: JobTask) -> None:
-        """Have the clock bring the task back after a pause that grows with its attempts; the batch of another turn, or
-        of none, is left alone.
-
-        Raises `Unavailable`: then nothing brings it back.
-        """
+        """Let the clock bring the task back after a pause that grows with its attempts. A batch of another turn is left
+        alone. After `Unavailable` nothing brings it back."""
         match task:
             case SendBatch(job_id, ordinal, turn):
                 batch = await self._store.batches.get(job_id, ordinal)
@@ -132,44 +124,40 @@ class Feed:
                 await self._add(task, job_owner(job_id, JobStage.PLAN), str(task.attempt))
             case FinishJob(job_id):
                 owner = job_owner(job_id, JobStage.FINISH)
-                # Each look at a job that is all settled publishes one more of these, and each would come back for ever.
+                # Each look at a settled job publishes one more of these, and each would come back for ever.
                 if task.faults or not await self._store.occurrences.with_any([owner]):
                     await self._add(task, owner, str(task.attempt))
             case SendMail(job_id, kind, at):
                 await self._add(task, job_owner(job_id, JobStage.MAIL), f"{kind}/{at}/{task.attempt}")
 
     async def bring_back(self, occurrence: Occurrence) -> None:
-        """Give the batch that was put off its next turn, if it stands as it stood then. Raises `Unavailable`."""
+        """Give the batch its next turn if it has not changed since it was put off."""
         batch = await self._store.batches.get(*read_batch_owner(occurrence.owner))
         if batch is not None and generation_of(batch) == occurrence.generation:
             await self.requeue(batch, attempt=occurrence.runs, faults=occurrence.attempts)
 
     async def plan(self, job_id: str) -> None:
-        """Have the job planned, from wherever its plan stands."""
+        """Publish the planning of the job; it continues where the plan ends."""
         await self.publish(PlanJob(job_id))
 
     async def mails(self, job: Job) -> None:
-        """Have the mails sent that are due about the job."""
+        """Publish the due mails about the job."""
         for due in job.mails:
             await self.publish(SendMail(job.key, due.kind, due.at))
 
     async def publish(self, task: JobTask) -> None:
-        """Put the task into its queue. Raises `Unavailable`."""
         await self._broker.publish(task.queue, encode(replace(task, trace=current_trace())))
 
     async def _add(self, task: JobTask, owner: str, generation: str) -> None:
         now = await self._store.now()
         pause = next_delay(PUT_OFF, task.attempt, random.random())
         entry = once(owner, generation, now + timedelta(milliseconds=int(pause * 1000)), accepted_at=now)
-        # An occurrence's own counters carry the task's: `attempts` its faults, `runs` its tries.
+        # The counters of the occurrence hold the task's: `attempts` its faults, `runs` its tries.
         await self._store.occurrences.add([replace(entry, attempts=task.faults, runs=task.attempt)])
 
     async def _due(self, job_id: str, ordinals: list[int]) -> list[int]:
-        """The ordinals whose predecessor in the chain is settled, for certain.
-
-        A server that yields in the middle of a scan may miss a lower batch that moves meanwhile; two batches of one
-        chain in flight could go out twice.
-        """
+        """The ordinals whose predecessor in the chain is certainly settled. A server that yields in the middle of a
+        scan may miss a lower batch that moves meanwhile, and two batches of one chain in flight could be sent twice."""
         before = [ordinal - SLOTS for ordinal in ordinals if ordinal >= SLOTS]
         settled = await self._store.batches.find_settled(job_id, before) if before else set()
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
@@ -178,7 +166,7 @@ class Feed:
         await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in ordinals))
 
     async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> bool:
-        """Queue this batch; `False` where it does not wait in the plan."""
+        """Queue this batch; `False` if it is not planned."""
         batch = await self._store.batches.queue(job_id, ordinal)
         if batch is None:
             return False
@@ -192,12 +180,12 @@ class Feed:
 
 
 def generation_of(batch: Batch) -> str:
-    """The generation that fences the occurrence of a batch put off now: all that `Batches.requeue` compares."""
+    """The generation of the occurrence for a batch that is put off now: all that `Batches.requeue` compares."""
     return f"{batch.status}/{batch.turn}/{batch.owner}"
 
 
 def mail_of(occurrence: Occurrence) -> tuple[str, int]:
-    """The kind of the mail that was put off, and when what it tells happened (ns)."""
+    """The kind of a mail that was put off, and the time (ns) of the event that it reports."""
     kind, at, _ = occurrence.generation.split("/")
     return kind, int(at)
 

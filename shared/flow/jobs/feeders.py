@@ -1,4 +1,4 @@
-"""Kinds of jobs whose batches do not stand in chains: what they do in place of them."""
+"""Feeders of kinds of jobs whose batches do not form chains."""
 
 from datetime import timedelta
 from typing import Protocol
@@ -7,20 +7,20 @@ from shared.domain.jobs.jobs import Job, Standing
 
 
 class BatchFeeder(Protocol):
-    """Puts a kind's batches on the broker in an order of its own. All raise `Unavailable`."""
+    """Publishes a kind's batches in an order of its own."""
 
     silence: timedelta
-    """After how long without a sign the owner of a batch counts as gone."""
+    """The owner of a batch counts as gone after this time without a sign."""
 
     async def feed(self, standing: Standing) -> None:
-        """Queue whatever may be queued now, of this job or of others that wait for the same. Batches that were not
-        queued when this raised stay planned."""
+        """Queue all batches that may be queued now, of this job or of others that wait for the same. After
+        `Unavailable` the others stay planned."""
 
     async def end_owner(self, owner: str) -> None:
-        """End what a batch's owner who shows no more sign may still hold."""
+        """Release what the owner of a batch still holds after `silence`."""
 
     async def drain(self, job: Job) -> None:
-        """Have what is left of a stopped job brought to its end that nobody can drop without a look."""
+        """Bring the rest of a stopped job to an end if it cannot be dropped unseen."""
 
     async def reopen(self, job: Job) -> None:
-        """Go on with taking the job up again, where whoever began that died."""
+        """Continue to take the job up again if the process that began it died."""

@@ -1,4 +1,4 @@
-"""The figures of a move of jobs, before anybody makes it."""
+"""The figures of a move of jobs, before the move."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from shared.store import Store
 
 
 class MoveFigures(Struct, frozen=True):
-    """How many jobs, how many of their devices have got nothing yet, as far as the jobs are planned, and how many of
-    the jobs are not planned to their end. `None`: nobody has counted."""
+    """The number of jobs, of their planned devices without a message, and of jobs without a complete plan. `None`: not
+    counted."""
 
     jobs: int
     devices_not_reached: int | None
@@ -19,7 +19,7 @@ class MoveFigures(Struct, frozen=True):
 
 
 async def sum_unsent(store: Store, jobs: Sequence[Job]) -> MoveFigures:
-    """The figures of these jobs. Raises `Unavailable`."""
+    """The figures of these jobs."""
     totals = await sum_up(store, jobs) if jobs else {}
     left = sum(max(totals[job.id].planned - totals[job.id].done, 0) for job in jobs)
     return MoveFigures(len(jobs), left, sum(job.plan.end is None for job in jobs))

@@ -1,8 +1,7 @@
 """Closing a job: exact totals, summed from its batches, and the file of its control group, each written once.
 
-Completion is counted, never guessed: the plan has its end, and as many batches are settled as it says. A stopped job
-closes when nothing of it is unsettled, wherever its plan stood. A file that cannot be had keeps no job from closing: a
-`fail` event tells of it.
+Completion is counted: the plan has its end, and as many batches are settled as it says. A stopped job closes once all
+its batches are settled, wherever its plan ends. If the file cannot be written, the job closes with a `fail` event.
 """
 
 from shared.domain.jobs.batches import Receipt
@@ -20,7 +19,7 @@ from shared.store.jobs.batches import PlanEnd
 
 
 class Finish:
-    """Closes jobs; doing it twice does nothing more. `role` is that of the process."""
+    """Closes jobs; a second call does nothing. `role` is the role of the process."""
 
     def __init__(
         self, store: Store, kinds: JobKinds, breaker: Breaker, clock: Clock, *, role: str, mails: bool
@@ -33,7 +32,7 @@ class Finish:
         self._mails = mails
 
     async def job(self, job_id: str) -> Job | None:
-        """The job as it was closed; `None` when it is not ready to be, or was closed before. Raises `Unavailable`."""
+        """Close the job; `None` if it is not ready or already closed."""
         job = await self._ready(job_id)
         if job is None or (job.standing.feeds and await self._breaker.look(job.key)):
             return None
@@ -43,7 +42,7 @@ class Finish:
             summed, receipts = summed + batch.receipt, receipts + 1
             if batch.changed_at is not None:
                 times.append(SettledAt(batch.receipt.recipients, batch.taken_at, batch.changed_at))
-        # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
+        # A server that answers with an older state, as a new primary may, leaves batches out.
         if not totals.settled == receipts == job.plan.end:
             return None
         await fault("finish.after_totals")
@@ -53,7 +52,7 @@ class Finish:
         return await self._close(job, totals, summed)
 
     async def _ready(self, job_id: str) -> Job | None:
-        """The job, if it has nothing left to be settled. A process of the first version names it by its bare id."""
+        """The job if all its batches are settled. A process of the first version names it by its bare id."""
         job = await self._store.jobs.view(job_id)
         if job is None or not job.standing.may_finish:
             return None
@@ -69,7 +68,7 @@ class Finish:
         written = await self._kinds.of(job.service).write_at_end(job)
         await fault("finish.after_file")
         now, left = self._clock.now_ns(), totals.planned - totals.done
-        # Batches of a job that nobody stopped are dropped for this reason alone.
+        # Batches of a job that was not stopped are dropped for this reason alone.
         is_late = job.expires_at and left and not job.standing.stopped
         expired = f"{left:,} of {totals.planned:,} recipients got nothing by expiresAt" if is_late else ""
         return await self._store.jobs.close(
@@ -93,10 +92,8 @@ class Finish:
         return plan is not None and totals.unknown == plan.users
 
     async def _stop(self, job: Job, totals: Totals) -> None:
-        """A file in which nobody is known is a mistake, so the job is stopped.
-
-        It has a time of completion all the same, as in Marathon.
-        """
+        """Stop a job in whose file no user is known: the file is a mistake. The job has a completion time all the same,
+        as in Marathon."""
         now = self._clock.now_ns()
         failure = f"none of the {totals.unknown:,} users in the file has a device"
         await self._store.jobs.move(
@@ -111,7 +108,7 @@ class Finish:
         )
 
     async def _end_plan(self, job_id: str) -> None:
-        """Put the end behind the last batch, so that a planner that still cuts adds nothing to a closed job."""
+        """Add the end behind the last batch, so that a planner that still cuts adds nothing to a closed job."""
         while True:
             match await self._store.batches.last(job_id):
                 case PlanEnd(ordinal=end):
@@ -122,7 +119,7 @@ class Finish:
 
 
 def _events(written: Written, now: int) -> list[Event]:
-    """The last events of a completed job, failures apart."""
+    """The last events of a completed job, except failures."""
     ended = Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now)
     if written.failure:
         return [ended]

@@ -1,7 +1,7 @@
-"""Localized pushes: making the jobs of all zones, and moving them together.
+"""Localized pushes: make the jobs of all zones, and move them together.
 
-A group is stored first. A process that dies before all jobs are there leaves a group that is not `made`. Upkeep
-completes it, and so does whoever wants to move it.
+The group is stored first. If a process dies before all jobs exist, the group stays not `made`, and upkeep or the next
+move completes it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.store import Store
 
 log = structlog.get_logger(__name__)
 
-# A POST that still runs completes its group itself.
+# A POST that is still running completes its group itself.
 _UNMADE_FOR = timedelta(seconds=5)
 _AT_ONCE = 8
 
@@ -43,11 +43,11 @@ class GroupFlow:
         self._jobs = jobs
 
     async def start(self, group: Group) -> tuple[Group, bool]:
-        """Store the group and all its jobs. The second value is `False` when the same request had made it before.
+        """Store the group and all its jobs. The second value is `False` if the same request had made it before.
 
         Raises:
-            Invalid: its idempotency key was used for another request.
-            Conflict: its id is taken, by a group or by a job.
+            Invalid: the idempotency key was used for another request.
+            Conflict: a group or a job has this id.
         """
         if await self._store.jobs.view(group.id) is not None:
             raise Conflict("a job has this id", field="id", value=group.id)
@@ -64,7 +64,7 @@ class GroupFlow:
         return group, True
 
     async def earlier(self, key: Idempotency | None) -> Group | None:
-        """The group that the same request made before, if any. Raises `Invalid` where that was another request."""
+        """The group that the same request made before. Raises `Invalid` if the key was used for another request."""
         group = None if key is None else await self._store.groups.with_key(key.key)
         if group is not None and group.idempotency and key is not None and not group.idempotency.is_same(key):
             raise group.idempotency.refuse(key)
@@ -73,13 +73,13 @@ class GroupFlow:
         return group
 
     async def find_incomplete(self) -> AsyncIterator[Group]:
-        """The groups whose POST died before their jobs were all there."""
+        """Groups whose POST died before all jobs existed."""
         before = await self._store.now() - _UNMADE_FOR
         async for group in self._store.groups.find_incomplete(before):
             yield group
 
     async def complete(self, group: Group) -> None:
-        """Make the jobs and the starts that are not there. Raises `Unavailable`."""
+        """Add missing jobs and starts."""
         jobs = zone_jobs(group)
         await self._store.jobs.add_missing(jobs)
         await fault("group.after_jobs")
@@ -89,26 +89,22 @@ class GroupFlow:
         await self._store.groups.mark_complete(group.id)
 
     async def jobs(self, group: Group) -> list[Job]:
-        """The group's jobs, in the order of their zones."""
         found = await self._store.jobs.with_ids(group.job_ids)
         return [found[job_id] for job_id in group.job_ids if job_id in found]
 
     async def pause(self, group: Group, *, by: Doer = BY_ITSELF) -> int:
-        """Pause every job whose status allows it; returns how many."""
         return await self._move_all_with_one_mail(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
 
     async def resume(self, group: Group, *, by: Doer = BY_ITSELF) -> int:
-        """Resume every job whose status allows it; returns how many."""
         await self._ensure_complete(group)
         return await self._move_each(group.job_keys, partial(self._jobs.resume, by=by))
 
     async def stop(self, group: Group, *, by: Doer = BY_ITSELF) -> int:
-        """Stop every job whose status allows it; returns how many."""
         return await self._move_all_with_one_mail(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
 
     async def _move_all_with_one_mail(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
-        """Move the jobs, the last one first: its move brings the mail that tells of all of them. If it has ended, the
-        next one's does; if it has moved already, somebody who was interrupted has told."""
+        """Move the jobs, the last one first: its move sends the one mail about all of them. If it has ended, the next
+        one's move does; if it has moved already, an interrupted request has sent the mail."""
         await self._ensure_complete(group)
         left = list(group.job_keys)
         last = await self._store.jobs.get_standing(left[-1])
@@ -124,7 +120,7 @@ class GroupFlow:
             await self.complete(group)
 
     async def _move_each(self, job_keys: Sequence[str], move: _Move) -> int:
-        """Move these jobs, some at a time; returns how many there were to move."""
+        """Move these jobs, some at a time; returns how many have moved."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def move_one(job_key: str) -> Job | None:

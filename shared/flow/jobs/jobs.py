@@ -1,8 +1,7 @@
-"""The moves of users on jobs: start, pause, resume, stop, and look.
+"""The moves of users on jobs: start, pause, resume, stop.
 
-A job with a start that lies ahead is stored first and gets an occurrence then, which begins it. A begun job is told by
-its status, so whoever dies between two steps leaves something that upkeep finds, and an occurrence that fires in vain
-does no harm.
+A job that starts later is stored first, then its occurrence, which begins it. The status says whether a job has begun:
+after a death between two steps upkeep finds it, and an occurrence that fires in vain does no harm.
 """
 
 import secrets
@@ -26,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class JobFlow:
-    """The moves of a job that a user may ask for. Each is safe to repeat. `role` is that of the process."""
+    """The moves of a job that a user may ask for. Each is safe to repeat. `role` is the role of the process."""
 
     def __init__(self, store: Store, feed: Feed, clock: Clock, *, role: str, mails: bool = False) -> None:
         self._store = store
@@ -36,14 +35,12 @@ class JobFlow:
         self._mails = mails
 
     async def start(self, job: Job) -> tuple[Job, bool]:
-        """Store the job and have it planned, at its start if it waits for one. The second value is `False` when the
-        same request had made it before.
-
-        The broker may be away: the job is found and planned when it is back.
+        """Store the job and publish its planning, or its start if it waits for one. The second value is `False` if the
+        same request had made it before. If the broker is away, upkeep plans the job later.
 
         Raises:
-            Invalid: its idempotency key was used for another request.
-            Conflict: its id is taken, by a job or by a group.
+            Invalid: the idempotency key was used for another request.
+            Conflict: a job or a group has this id.
         """
         if await self._store.groups.get(job.id) is not None:
             raise Conflict("a localized job has this id", field="id", value=job.id)
@@ -60,32 +57,29 @@ class JobFlow:
         return job, True
 
     async def announce(self, job: Job) -> None:
-        """Have the mails sent that are due about the job."""
+        """Publish the due mails about the job."""
         await self._attempt(self._feed.mails(job), job.id)
 
     async def begin(self, job_id: str) -> None:
-        """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
-        stopped meanwhile.
-
-        Raises `Unavailable` when the store is away. If the broker is away, upkeep finds the job.
-        """
+        """Plan a scheduled job whose start has come; a job that was begun, paused or stopped meanwhile is left alone.
+        If the broker is away, upkeep finds the job."""
         job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
         if job is not None:
             log.info("job begun", job_id=job_id)
             await self._attempt(self._feed.plan(job.key), job_id)
 
     async def earlier(self, key: Idempotency | None) -> Job | None:
-        """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
+        """The job that the same request made before. Raises `Invalid` if the key was used for another request."""
         job = None if key is None else await self._store.jobs.with_key(key.key)
         if job is not None and job.idempotency and key is not None and not job.idempotency.is_same(key):
             raise job.idempotency.refuse(key)
         if job is not None and job.waits:
-            # The process that made it may have died before the job had its occurrence.
+            # The process that made it may have died before it stored the occurrence.
             await self._attempt(self._await_start(job), job.id)
         return job
 
     async def pause(self, job_id: str, *, by: Doer = BY_ITSELF, quietly: bool = False) -> Job | None:
-        """The paused job; `None` when its status does not allow it. `by` is who asked; `quietly` sends no mail."""
+        """Pause the job; `None` if its status does not allow it. `quietly` sends no mail."""
         now = self._clock.now_ns()
         mail = None if quietly else self._mail(MailKind.PAUSED, now, by)
         job = await self._store.jobs.move(
@@ -96,7 +90,7 @@ class JobFlow:
         return job
 
     async def resume(self, job_id: str, *, by: Doer = BY_ITSELF) -> Job | None:
-        """The job, running, or scheduled again if its start lies ahead; `None` when its status does not allow it."""
+        """Resume the job, or schedule it again if its start lies ahead; `None` if its status does not allow it."""
         held = await self._store.jobs.view(job_id)
         if held is None:
             return None
@@ -113,8 +107,8 @@ class JobFlow:
     async def stop(
         self, job_id: str, *, by: Doer = BY_ITSELF, quietly: bool = False, failure: str = "", stage: str = ""
     ) -> Job | None:
-        """The stopped job, with all that was not being sent dropped; `None` when its status does not allow it. `by` is
-        who asked; where nobody did, `failure` says what went wrong, and at which stage."""
+        """Stop the job and drop batches that are not being sent; `None` if its status does not allow it. If no user
+        asked, `failure` is the reason and `stage` the stage that failed."""
         now = self._clock.now_ns()
         job = await self._store.jobs.move(
             job_id,
@@ -132,22 +126,22 @@ class JobFlow:
         return job
 
     async def stop_over_file(self, job: Job, failure: str) -> None:
-        """Stop a job whose file cannot be used. The other zones of its group meet the same file: the mail about the
-        first of them tells of it."""
+        """Stop a job whose file cannot be used. The other zones of its group have the same file: only the first sends a
+        mail."""
         plan = await self._store.files.plan(job.file_plan_id)
         is_told_already = bool(job.zone) and plan is not None and bool(plan.failure)
         await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=is_told_already)
         await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
     async def withdraw(self, job_key: str) -> bool:
-        """Forget a job that nobody has begun to plan; `False` when there is none."""
+        """Delete a job whose planning has not begun; `False` if there is none."""
         withdrawn = await self._store.open_jobs.withdraw(job_key)
         if withdrawn:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
         return withdrawn
 
     async def drop_unsent(self, job_key: str, job_round: int) -> None:
-        """Drop what no lane owns of a job that was stopped in this round, and have it closed."""
+        """Drop batches without an owner of a job that was stopped in this round, and publish its finish."""
         await self._store.batches.drop_unsent(job_key, job_round)
         await self._feed.finish_if_done(job_key)
 
@@ -164,7 +158,7 @@ class JobFlow:
         return job
 
     async def _catch_up(self, job: Job) -> None:
-        """Have the job begun at its start, or now: its occurrence may have come in vain a moment before."""
+        """Store the start again, or begin now: the occurrence may have fired in vain a moment before."""
         await self._await_start(job)
         if job.starts <= await self._store.now():
             await self.begin(job.key)
@@ -185,7 +179,7 @@ class JobFlow:
 
 
 def fresh_incarnation() -> str:
-    """A text that tells a job from all others that ever had its id."""
+    """A random value that distinguishes jobs that had the same id."""
     return secrets.token_hex(8)
 
 

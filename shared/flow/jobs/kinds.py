@@ -1,7 +1,4 @@
-"""Kinds of jobs: what differs from kind to kind in the life that all jobs share. Push is one.
-
-The `service` of a job says of which kind it is.
-"""
+"""Kinds of jobs, such as push: the steps that differ by kind. The `service` of a job names its kind."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -20,47 +17,46 @@ class UnknownKind(Unavailable):
 
 
 class Written(Struct, frozen=True):
-    """The path of a file, or why there is none; both are empty where there is nothing to write."""
+    """The path of a file, or the failure to write it; both are empty if there is nothing to write."""
 
     path: str = ""
     failure: str = ""
 
 
 class JobKind(ABC):
-    """The steps that one kind of job does in its own way."""
+    """The steps that a kind of job does in its own way."""
 
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
 
-    feeder: BatchFeeder | None = None  # where batches stand in chains, these feed themselves
+    feeder: BatchFeeder | None = None  # batches in chains feed themselves
 
     keeps_batches = False
-    """Whether the kind forgets the batches of its closed jobs by itself, in its own time."""
+    """Whether the kind removes the batches of closed jobs by itself."""
 
     @property
     @abstractmethod
     def services(self) -> Mapping[str, str]:
-        """The values of `service` in its jobs, and what people call the devices of each."""
+        """The values of `service` in its jobs, each with the user's word for its devices."""
 
     @abstractmethod
     def recipients_per_part(self, job: Job) -> int:
-        """How many recipients one part of a batch may have."""
+        """The most recipients of one part of a batch."""
 
     def batch_size(self, job: Job, most: int) -> int:
-        """How many recipients a batch has, or how many users of a file, who may have two devices each; no more than
-        `most`, which is what the deployment allows."""
+        """The recipients of a batch, or users of a file, who may have two devices each; at most `most`, the
+        deployment's limit."""
         fitting = self.recipients_per_part(job)
         return min(most, max(1, fitting // 2) if job.csv_path else fitting)
 
     def named_columns(self, job: Job) -> NamedColumns | None:
-        """Which columns of its file or table the job reads by their names; `None` where it reads those of a push. The
-        job has the templates of its plan."""
+        """The columns of its file or table that the job reads by name; `None` if it reads those of a push. The job has
+        the templates of its plan."""
         return None
 
     @abstractmethod
     async def prepare(self, job: Job) -> None:
-        """Check the templates, which stand in the job's plan, and make what sending needs, before the audience is
-        fixed.
+        """Check the templates in the job's plan and prepare the sending, before the audience is fixed.
 
         Raises:
             Invalid: the job can never be sent.
@@ -68,13 +64,12 @@ class JobKind(ABC):
         """
 
     async def forget_some(self, job: Job) -> bool:
-        """Forget some of what the kind has stored of a closed job, which is forgotten next; `False` once nothing is
-        left. Raises `Unavailable`."""
+        """Remove some of the kind's data of a closed job that is about to be removed; `False` once nothing is left."""
         return False
 
     async def write_at_end(self, job: Job) -> Written:
-        """The file that is written once all batches are settled, right before the job closes. Raises `Unavailable` as
-        long as it is worth another try."""
+        """Write the file of a job whose batches are settled, before the job closes. Raises `Unavailable` as long as
+        another try makes sense."""
         return Written()
 
 
@@ -82,7 +77,7 @@ class JobKinds:
     """All kinds that this process knows."""
 
     def __init__(self, kinds: Iterable[JobKind]) -> None:
-        """Raises `ValueError` for a service or a queue that two kinds claim."""
+        """Raises `ValueError` if two kinds claim a service or a queue."""
         found = list(kinds)
         self._by_service = {service: kind for kind in found for service in kind.services}
         if len(self._by_service) < sum(len(kind.services) for kind in found) or len(self.queues) < len(found):
@@ -90,20 +85,16 @@ class JobKinds:
 
     @property
     def services(self) -> dict[str, str]:
-        """The values of `service` in any job, and what people call the devices of each."""
+        """The values of `service` in any job, each with the user's word for its devices."""
         return {service: kind.services[service] for service, kind in self._by_service.items()}
 
     @property
     def queues(self) -> set[str]:
-        """The queues that carry batches."""
+        """The queues of batches."""
         return {kind.batch_task.queue for kind in self._by_service.values()}
 
     def of(self, service: str) -> JobKind:
-        """The kind of jobs with this service.
-
-        Raises:
-            UnknownKind: there is none here.
-        """
+        """The kind of jobs with this service. Raises `UnknownKind`."""
         if service not in self._by_service:
             raise UnknownKind(f"this process knows no jobs of the service {service!r}")
         return self._by_service[service]

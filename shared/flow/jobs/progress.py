@@ -1,4 +1,4 @@
-"""How far jobs have come, read anew. A caller that looks again and again asks `JobWatch`."""
+"""Totals of jobs, read anew. A caller that looks repeatedly uses `JobWatch`."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from shared.store import Store
 
 
 async def sum_up(store: Store, jobs: Sequence[Job]) -> dict[str, Totals]:
-    """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
+    """The totals of each job by id: closed jobs as written, open jobs as of now."""
     written = {job.id: job.totals for job in jobs if job.totals is not None}
     unwritten = [job.key for job in jobs if job.totals is None]
     counted = await store.batch_sums.totals(unwritten) if unwritten else {}

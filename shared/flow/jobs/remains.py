@@ -1,5 +1,4 @@
-"""The documents that a closed job leaves beside its own, and who removes them: retention in its time, or the deletion
-of its app."""
+"""The documents that belong to a closed job. Retention removes them later, or the deletion of the app does."""
 
 from collections.abc import Sequence
 
@@ -7,14 +6,13 @@ from shared.store import Store
 
 
 class JobRemains:
-    """Removes what closed jobs have left. Doing it twice does nothing more. All raise `Unavailable`."""
+    """Removes the documents of closed jobs. Safe to repeat."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def remove(self, job_keys: Sequence[str]) -> None:
-        """Remove the batches of these jobs, whom their control groups hold out, and the plans that no open job
-        reads."""
+        """Remove batches and held-out users of these jobs, and plans that no open job reads."""
         await self._store.batches.remove_of(job_keys)
         await self._store.held_out.remove_of(job_keys)
         if finished := await self._find_finished_plans(job_keys):
@@ -22,7 +20,7 @@ class JobRemains:
             await self._store.divisions.remove_of(finished)
 
     async def _find_finished_plans(self, job_keys: Sequence[str]) -> list[str]:
-        """The plans of files, and the divisions, that nobody will read any more, now that these jobs are closed."""
+        """The file plans and divisions that no open job reads."""
         jobs = (await self._store.jobs.with_ids(job_keys)).values()
         apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
         plans = {job.file_plan_id: job.group_id for job in jobs if job.zone}

@@ -1,9 +1,9 @@
-"""Deleting ended jobs, with all that is stored of them: because somebody asks for it, or after their time.
+"""Deleting ended jobs with all their data, on request or after `kept_days`.
 
-    ended ──> being removed: nobody takes it up again ──> messages, batches, plans, in steps ──> its group ──> the job
+    ended ──> being removed: cannot be reopened ──> messages, batches, plans, in steps ──> its group ──> the job
 
-The job comes last. So whatever dies on the way leaves a job that says what is to be done, and the next round of any
-scheduler goes on with it. Workers and callbacks that come late find no batch and no message, and do nothing.
+The job is removed last. After a death on the way, the next round of any scheduler continues by it. Late workers and
+callbacks find no batch and no message, and do nothing.
 """
 
 import time
@@ -33,8 +33,7 @@ _AHEAD = timedelta(days=1)
 
 
 class JobRemoval:
-    """Deletes ended jobs. `before_forgetting` is called with the keys of those that are about to go. All raise
-    `Unavailable`."""
+    """Deletes ended jobs. `before_forgetting` is called with the keys of jobs that are about to go."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class JobRemoval:
         *,
         kept_days: float = 0,
     ) -> None:
-        """Jobs are kept for so many days after their end; 0 keeps them for ever."""
+        """Jobs are kept for `kept_days` after their end; 0 keeps them for ever."""
         self._store = store
         self._time = time
         self._kinds = kinds
@@ -54,7 +53,7 @@ class JobRemoval:
         self._kept = timedelta(days=kept_days)
 
     async def remove(self, job: Job, *, seconds: float) -> bool:
-        """Delete the job, as far as that goes in so many seconds; whether it is gone. The same again goes on.
+        """Delete the job for at most `seconds`; returns whether it is gone. Another call continues.
 
         Raises:
             Conflict: it has not ended, or its group is still being made and would make it again.
@@ -70,7 +69,7 @@ class JobRemoval:
         return await self._go_on([job.key], time.monotonic() + seconds)
 
     async def run_once(self) -> Swept:
-        """Delete the jobs whose time is over, and go on with deletions that were cut off."""
+        """Delete jobs after their time, and continue deletions that were cut off."""
         closed, deadline, gone = self._store.closed_jobs, time.monotonic() + ROUND_SECONDS, 0
         known = self._kinds.services.keys()
         if unknown := await closed.find_removing_services() - known:
@@ -88,7 +87,7 @@ class JobRemoval:
         return Swept(discarded=gone)
 
     async def remove_some(self, job_keys: Sequence[str]) -> None:
-        """Do one step towards the end of these closed jobs."""
+        """Do one step of the deletion of these closed jobs."""
         await self._before_forgetting(job_keys)
         jobs = (await self._store.jobs.with_ids(job_keys)).values()
         empty = await self._empty(jobs)
@@ -103,12 +102,12 @@ class JobRemoval:
         await self._store.closed_jobs.remove(keys)
 
     async def _find_groups_in_the_making(self) -> list[str]:
-        """The groups that upkeep completes: it would make their deleted jobs again."""
+        """Groups that upkeep still completes: it would make their deleted jobs again."""
         before = await self._time.now() + _AHEAD
         return [group.id async for group in self._store.groups.find_incomplete(before)]
 
     async def _go_on(self, job_keys: Sequence[str], deadline: float) -> bool:
-        """Whether all of them are gone by the deadline. Other processes may remove them at the same time."""
+        """Whether all jobs are gone by the deadline. Other processes may remove them at the same time."""
         while True:
             await self.remove_some(job_keys)
             await fault("deletion.after_step")
@@ -118,8 +117,7 @@ class JobRemoval:
                 return False
 
     async def _empty(self, jobs: Iterable[Job]) -> list[Job]:
-        """Have their kinds forget what they have stored of these jobs, in so many steps at most; returns those of which
-        nothing is left."""
+        """Let the kinds remove their data of these jobs, in at most `_STEPS` steps; returns the jobs without data."""
         empty, steps = list[Job](), _STEPS
         for job in jobs:
             while job.credential_id and steps and await self._kinds.of(job.service).forget_some(job):
@@ -130,8 +128,8 @@ class JobRemoval:
         return empty
 
     async def _remove_empty_groups(self, jobs: Iterable[Job]) -> None:
-        """Remove the groups of these jobs that have none left but those that are being removed: of several who remove
-        its last ones, one at least finds that."""
+        """Remove groups whose jobs are all being removed. If several processes remove the last jobs, at least one finds
+        that."""
         for group_id in {job.group_id for job in jobs if job.zone}:
             if not await self._store.closed_jobs.has_kept_in(group_id):
                 await self._store.groups.remove(group_id)

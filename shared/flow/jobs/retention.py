@@ -1,7 +1,6 @@
-"""Retention of jobs. The batches of closed jobs are forgotten after their time, in small steps, and so are the
-Idempotency-Keys of jobs. So are plans, divisions, batches and held-out users whose jobs are gone: a worker that comes
-late to a job which is withdrawn or deleted leaves some.
-"""
+"""Retention of jobs: batches of closed jobs and Idempotency-Keys are removed after their time, in small steps. Plans,
+divisions, batches and held-out users of deleted jobs are removed too: a worker that comes late to such a job leaves
+some."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ _LOOKS = 100
 
 
 class JobRetention:
-    """Forgets what is old, a round at a time. `settings` says how long each kind is kept."""
+    """Removes old data of jobs. `settings` says how long each kind is kept."""
 
     def __init__(self, store: Store, time: DatabaseTime, kinds: JobKinds, settings: SchedulerSettings) -> None:
         self._store = store
@@ -32,7 +31,6 @@ class JobRetention:
         self._orphans: dict[str, set[str]] = {}
 
     async def run_once(self) -> Swept:
-        """Forget what is old, as far as one round goes. Raises `Unavailable`."""
         now = await self._time.now()
         keys = now - timedelta(hours=self._settings.key_retention_hours)
         batches = now - timedelta(days=self._settings.batch_retention_days)
@@ -49,7 +47,7 @@ class JobRetention:
         return Swept(discarded=forgotten)
 
     async def _forget_batches(self, before: datetime) -> int:
-        # A process of another version forgets those of the kinds that only it knows.
+        # A process of another version removes the batches of kinds that only it knows.
         services = self._kinds.services
         closed = await self._store.closed_jobs.find_ended_before(before, services, limit=_JOBS)
         if closed:
@@ -58,7 +56,6 @@ class JobRetention:
         return len(closed)
 
     async def _leave_out_kept(self, job_keys: Sequence[str]) -> list[str]:
-        """These jobs, but for those whose kind keeps their batches."""
         jobs = (await self._store.jobs.with_ids(job_keys)).values()
         kept = {job.key for job in jobs if job.credential_id and self._kinds.of(job.service).keeps_batches}
         return [key for key in job_keys if key not in kept]
@@ -66,9 +63,9 @@ class JobRetention:
     async def _forget_orphans(
         self, sort: str, find: "_FindIds", remove: Callable[[Sequence[str]], Awaitable[None]], limit: int
     ) -> int:
-        """Look at some of what is named by a job or by a group, a round at a time, and remove it where these were gone
-        at the look before, too. It is only ever made for a job that is there; but a server that has just become the
-        primary may not know of it yet. So the same ones are looked at again before the next ones."""
+        """Look at some documents that name a job or a group; remove those whose job or group is missing at two looks. A
+        document is only made for an existing job, but a new primary may not know that job yet. So the same documents
+        are looked at again before the next ones."""
         ids = await find(after=self._seen.get(sort, ""), limit=limit)
         orphans = set(ids) - await self._store.closed_jobs.with_file_plans(ids) if ids else set[str]()
         lasting = sorted(orphans & self._orphans.get(sort, set()))
@@ -81,6 +78,6 @@ class JobRetention:
 
 
 class _FindIds(Protocol):
-    """Finds the next ids of stored things of one sort, each that of a job or of all jobs of a group."""
+    """Finds the next ids of stored documents of one sort, each the id of a job or of a group's plan."""
 
     async def __call__(self, *, after: str, limit: int) -> list[str]: ...

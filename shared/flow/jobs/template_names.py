@@ -16,8 +16,7 @@ async def find_templates(
     """The app's templates with these names, in all locales.
 
     Raises:
-        Invalid: a name has no template, or none in English where that is needed, or they are too much to be copied.
-        Unavailable: the store is away.
+        Invalid: a name has no template, or none in English if `in_english`, or the templates are too large to copy.
     """
     outlines = await store.templates.outlines(app_id, names)
     known = {outline.name for outline in outlines}

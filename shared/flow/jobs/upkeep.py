@@ -1,29 +1,29 @@
-"""Finding work that lost its message or its process, and having it done.
+"""Upkeep: find work that lost its message or its process, and start it again.
 
-Upkeep finds, in every job that is open (those that wait for their start cost nothing):
+Upkeep finds, in every open job (jobs that wait for their start cost nothing):
 
-- a plan that nobody has worked at for a while: planned again from where it stands;
+- a plan without progress for a while: planned again from its end;
 - a chain whose next batch was never fed: fed;
-- a queued batch that has waited while its queue is empty, or for very long, of a held job too: its message is lost, it
-  gets another;
-- an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
-  takes that recovers it;
-- a scheduled job whose start has passed: begun, its occurrence was never made or is late;
+- a queued batch, also of a held job, that has waited while its queue is empty, or for very long: its message is lost,
+  so it gets another;
+- a batch owned for longer than its transaction may last: its worker is dead or stopped; the batch gets a message, and
+  the worker that takes it recovers the batch;
+- a scheduled job whose start has passed: begun, because its occurrence is missing or late;
 - a stopped job with unsent batches: dropped;
-- a job of which too many batches failed: held;
-- a localized job that lacks the jobs of some zones: completed;
-- a mail that is due: sent;
+- a job with too many failed batches: held;
+- a localized job without the jobs of some zones: completed;
+- a due mail: sent;
 - a job whose batches are all settled: closed.
 
-Work that was put off is not lost: while an occurrence of its owner is there, the clock will bring it back, with its
-tries counted. Only when the occurrence was lost as well is it found here.
+Work that was put off is not lost: while its occurrence exists, the clock brings it back, with its tries counted. Upkeep
+finds it only if the occurrence is lost as well.
 
-The ages spare healthy work; they are not needed for safety: all of this is right at any time.
+The ages spare healthy work; safety does not need them: each of these steps is right at any time.
 
-Schedulers divide the jobs by shard. A shard has a document, its turn, which schedulers claim as the clock claims
+Schedulers divide the jobs by shard. Each shard has a document, its turn, which schedulers claim as the clock claims
 occurrences: a claim moves `visible_at` to the end of a lease, and the end of a look moves it to the next round. So each
-job is looked at once a round, however many schedulers there are. If one dies, others claim its shards when the leases
-end. A held job is looked at in every fourth round, because nobody waits for its lost work.
+job is looked at once a round, however many schedulers run. If a scheduler dies, others claim its shards when the leases
+end. A held job is looked at in every fourth round, because its lost work is not urgent.
 """
 
 import random
@@ -56,7 +56,7 @@ from shared.store.clock.occurrences import Occurrences, Visible, fresh_token
 
 log = structlog.get_logger(__name__)
 
-# The clock begins what is due; only what it has missed is left for us.
+# The clock begins due jobs; upkeep begins only those that it missed.
 _START_GRACE = timedelta(seconds=2)
 _RARELY = 4
 _RARE = SHARDS
@@ -64,8 +64,8 @@ _TURNS = [replace(series(f"upkeep/{n}", "", EPOCH, accepted_at=EPOCH), shard=n) 
 
 
 class UpkeepPatience(Struct, frozen=True):
-    """How long work may be silent before it counts as lost: in a lane's hands; on the broker while its queue is
-    empty; and on the broker at all, since a busy queue says nothing about one job's messages."""
+    """Work counts as lost after this long: `owned` by a lane; `queued` while its queue is empty; `at_latest` on the
+    broker at all, because a busy queue says nothing about one job's messages."""
 
     owned: timedelta
     queued: timedelta
@@ -73,9 +73,8 @@ class UpkeepPatience(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """The counts of one look: jobs looked at, plans, batches by kind, jobs whose start was missed or
-    whose mails are due, and groups that lacked jobs. `oldest_queued` is when the batch was queued that has waited
-    longest of those of running jobs."""
+    """The counts of one look: jobs, plans, batches by kind, jobs with a missed start or due mails, and groups that
+    lacked jobs. `oldest_queued` is when the longest-waiting batch of running jobs was queued."""
 
     jobs: int = 0
     plans: int = 0
@@ -91,13 +90,13 @@ _LOSSES = ("plans", "queued", "owned", "starts", "mails", "groups")
 
 
 class ShardTurns:
-    """Which shards this process looks at. The turns below `SHARDS` are those of unheld jobs. The others are those of
-    held jobs; the first of them, `_RARE`, is that of rare losses, too."""
+    """The shards that this process looks at. Turns below `SHARDS` are for jobs that are not held. The others are for
+    held jobs; the first of them, `_RARE`, also covers rare losses."""
 
     def __init__(
         self, turns: Occurrences, now: Callable[[], Awaitable[datetime]], *, every: timedelta, lease: timedelta
     ) -> None:
-        """A look at a shard ends a round of `every`; what a dead process has claimed is free after `lease`."""
+        """A look at a shard ends a round of `every`; claims of a dead process are free after `lease`."""
         self._turns = turns
         self._now = now
         self._every = every
@@ -105,7 +104,7 @@ class ShardTurns:
         self._made = False
 
     async def find(self) -> set[int]:
-        """Those that have come."""
+        """The turns that are due."""
         if not self._made:
             await self._turns.add(_TURNS)
             self._made = True
@@ -115,14 +114,14 @@ class ShardTurns:
         return set(range(len(_TURNS)) if heads.shards is None else heads.shards)
 
     async def claim(self, number: int) -> Occurrence | None:
-        """The turn, if no other process was faster."""
+        """Claim the turn; `None` if another process was faster."""
         token, now = fresh_token(), await self._now()
         if not await self._turns.claim(number, token, Visible(now), leased_until=now + self._lease):
             return None
         return replace(_TURNS[number], token=token, due=now)
 
     async def renew_while_read(self, turn: Occurrence, job_ids: AsyncIterator[str]) -> AsyncIterator[str]:
-        """These ids; the lease of the turn is renewed whenever half of it has passed at one of them."""
+        """Pass these ids on, and renew the lease of the turn when half of it has passed."""
         renewed = turn.due
         async for job_id in job_ids:
             now = await self._now()
@@ -142,7 +141,7 @@ class ShardTurns:
 
 
 class Upkeep:
-    """Looks through the open jobs: those of its `turns`, or all of them where it has none."""
+    """Looks through the open jobs of its `turns`, or through all if it has none."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class Upkeep:
         self._turns = turns
 
     async def sweep(self) -> Swept:
-        """Look once at the open jobs, and count what is found. Raises `Unavailable`."""
+        """Look once at the open jobs, and count the findings."""
         found = await self.run_once()
         kinds = {name: getattr(found, name) for name in _LOSSES}
         for kind, count in kinds.items():
@@ -178,7 +177,6 @@ class Upkeep:
         return Swept(claimed=found.jobs, retried=sum(kinds.values()))
 
     async def run_once(self) -> Found:
-        """Look once at the open jobs. Raises `Unavailable` when the store or the broker is."""
         since, jobs = await self._since(), self._store.open_jobs
         if self._turns is None:
             return _sum(await self._look_into_jobs(jobs.open_keys(), since), await self._look_for_rare_losses(since))
@@ -230,7 +228,7 @@ class Upkeep:
         except Unavailable:
             raise
         except Exception:
-            # The other jobs' work must be found all the same.
+            # The look at other jobs continues.
             log.exception("upkeep cannot look at a job or a group", id=id_)
             return Found()
 
@@ -248,8 +246,8 @@ class Upkeep:
         )
 
     async def _is_busy(self, queue: str) -> bool:
-        """Whether messages wait in the queue. One that is not there, because `carillon init` was not repeated, must not
-        end the look at the others."""
+        """Whether messages wait in the queue. A missing queue, because `carillon init` was not repeated, must not end
+        the look at the others."""
         try:
             return await self._broker.depth(queue) > 0
         except Unavailable as error:
@@ -274,7 +272,7 @@ class Upkeep:
                 await feeder.drain(job)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
-        # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.
+        # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job continues.
         queued = await self._requeue_queued(job, on_their_way[BatchStatus.QUEUED], since)
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, queued=queued, owned=owned)
@@ -287,7 +285,7 @@ class Upkeep:
         return Found(jobs=1, plans=plans, queued=queued, owned=owned, oldest_queued=since_then)
 
     async def _feed_once(self, job: Job, fed: set[str]) -> None:
-        """Feed the job; where it is fed by its credential, once for all jobs of that one."""
+        """Feed the job, but only once for all jobs of a credential that feeds them together."""
         if not job.credential_id or job.credential_id not in fed:
             await self._feed.feed_job(job.key)
             fed.add(job.credential_id)
@@ -342,7 +340,7 @@ class Upkeep:
         return await self._requeue_stale(job, batches, since.owned if feeder is None else since.silent(feeder.silence))
 
     async def _requeue_stale(self, job: Job, batches: Sequence[Batch], since: datetime) -> int:
-        """Requeue those that have stood as they stand since before then, and that the clock will not bring back."""
+        """Requeue batches unchanged since `since` that the clock will not bring back."""
         silent = [batch for batch in batches if batch.changed_at is None or batch.changed_at < since]
         waiting = {batch_owner(batch.job_id, batch.ordinal): batch for batch in silent}
         put_off = await self._store.occurrences.with_any(list(waiting)) if waiting else set()
@@ -354,8 +352,8 @@ class Upkeep:
 
 
 class _Since(Struct, frozen=True):
-    """Work that has been silent since before these moments is lost; `now` is when that was decided. The credentials
-    with these ids were `fed` since then."""
+    """Work that has been silent since before these moments is lost; `now` is the time of that decision. `fed` contains
+    ids of credentials that were fed in this look."""
 
     now: datetime
     owned: datetime
@@ -366,7 +364,7 @@ class _Since(Struct, frozen=True):
     fed: set[str]
 
     def silent(self, silence: timedelta) -> datetime:
-        """Work is lost too that has been silent for so long, and no shorter than all other work would have to be."""
+        """The moment before which silence of `silence` means loss, never later than `owned`."""
         return max(self.owned, self.now - silence)
 
 

@@ -1,20 +1,20 @@
-"""Uploads in parts. Any process may take the next part: MongoDB knows which parts there are, and the place of files has
-them. Nothing of an upload can be read before it is completed.
+"""Uploads in parts. Any process may take the next part: MongoDB lists the parts, and the file storage has them. An
+upload cannot be read before it is completed.
 
-| what is repeated | what happens |
+| repeated | result |
 | --- | --- |
-| the first part, under the id that its caller has chosen | it replaces itself; no second upload begins |
+| the first part, under the caller's id | it replaces itself; no second upload begins |
 | another part | it replaces itself |
-| the completion | the answer of the first, also where a process died between the joining and the note of it |
-| the completion, while another one is underway | one file, and its first reader reads on: nothing replaces it |
-| the file, once its upload is forgotten | another upload to another path: jobs go on reading the first one |
+| the completion | the first answer, also if a process died between the joining and its note |
+| the completion, while another one is underway | one file, never replaced, so readers read on |
+| the file, once its upload is removed | another upload to another path: jobs go on reading the first one |
 
-Two who send different contents as one part may leave a note of the one and the content of the other. The completion
-finds that, and forgets all notes of parts: whoever goes on sends them again.
+Two callers that send different contents as one part may leave the note of one and the content of the other. The
+completion detects this and removes all notes of parts: the caller sends the parts again.
 
-An upload that nobody touches for a day is dropped, its parts first: a death in between leaves a note, by which the next
-run does it again. One that cannot be dropped has its next turn a day later, so that no other waits. A death between the
-begin of an upload and its note leaves an upload without a part, which a lifecycle rule of the bucket takes away.
+An upload that is untouched for a day is dropped, its parts first; after a death in between, the note makes the next run
+do it again. An upload that cannot be dropped waits a day for its next try, so that it blocks no other. A death between
+the begin of an upload and its note leaves an upload without parts, which a lifecycle rule of the bucket removes.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class UploadFlow:
-    """Takes files of up to `max_bytes` in parts. They come to lie below `folder`, in one of their app."""
+    """Takes files of up to `max_bytes` in parts, stored below `folder` in a folder of their app."""
 
     def __init__(self, store: Store, blobs: Blobs, time: DatabaseTime, *, folder: str, max_bytes: int) -> None:
         self._store = store
@@ -59,12 +59,12 @@ class UploadFlow:
         self._max_bytes = max_bytes
 
     async def put_part(self, app_id: str, upload_id: str, number: int, content: bytes, *, by: str) -> UploadedPart:
-        """Store a part; the first one begins the upload, unless it is there.
+        """Store a part; the first one begins the upload if it does not exist.
 
         Raises:
-            NotFound: there is no such upload of this app, and this is not the first part; or its parts are gone.
+            NotFound: the app has no such upload and this is not the first part, or the parts are gone.
             Conflict: the upload is completed, or was begun anew meanwhile.
-            Invalid: the part is empty, or it or the file would be too large.
+            Invalid: the part is empty, or the part or the file would be too large.
         """
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
@@ -86,7 +86,7 @@ class UploadFlow:
         return part
 
     async def require(self, app_id: str, upload_id: str) -> FileUpload:
-        """The upload. Raises `NotFound` where there is no such upload of this app, or its file is gone."""
+        """The upload. Raises `NotFound` also if its file is gone."""
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
             raise _not_found(upload_id)
@@ -95,12 +95,12 @@ class UploadFlow:
         return upload
 
     async def complete(self, app_id: str, upload_id: str, *, size: int | None) -> FileUpload:
-        """Make the parts a file that jobs can read.
+        """Join the parts to a file that jobs can read.
 
         Raises:
-            NotFound: there is no such upload of this app.
-            Conflict: a part is missing, too small or just being replaced, or they do not have this `size` together;
-                or a part is not what is noted of it, and all must be sent again.
+            NotFound: the app has no such upload.
+            Conflict: a part is missing, too small or being replaced; the parts do not have `size` bytes together; or a
+            part differs from its note, and all must be sent again.
             Invalid: the file is too large.
         """
         upload = await self.require(app_id, upload_id)
@@ -114,8 +114,8 @@ class UploadFlow:
         return await self._store.uploads.complete(joined) or await self._look_again(joined, upload_id)
 
     async def drop_abandoned(self, *, after: timedelta = ABANDONED_AFTER) -> Swept:
-        """Drop what nobody has touched for so long, and forget what was completed then. A run ends early where many
-        uploads cannot be dropped."""
+        """Drop uploads untouched for `after`, and remove notes of completed ones of that age. A run ends early after
+        `_MOST_FAILURES` failures."""
         before = await self._time.now() - after
         dropped = postponed = 0
         for upload in await self._store.uploads.find_unchanged(before, limit=_STEP):
@@ -130,7 +130,8 @@ class UploadFlow:
         return Swept(retried=postponed, discarded=dropped)
 
     async def _draft(self, app_id: str, upload_id: str, by: str) -> FileUpload:
-        """An upload that has not begun: it has no token. Its path is new, as jobs may read what had this id before."""
+        """An upload without a token: it has not begun. Its path is new, because jobs may still read an earlier file of
+        this id."""
         return FileUpload(
             id=upload_key(app_id, upload_id),
             app_id=app_id,
@@ -148,7 +149,7 @@ class UploadFlow:
         return upload
 
     async def _join(self, upload: FileUpload, upload_id: str) -> FileUpload:
-        """Join the parts, or find that somebody else has: the upload with the parts that the file has."""
+        """Join the parts, or find that another process has; returns the upload with the parts of the file."""
         parts = [(number, part.version) for number, part in upload.in_order]
         try:
             await self._blobs.join_parts(upload.path, upload.token, parts)
@@ -167,15 +168,14 @@ class UploadFlow:
         return upload
 
     async def _look_again(self, upload: FileUpload, upload_id: str) -> FileUpload:
-        """The upload as it is now. Raises `Conflict` where another one has its id."""
+        """The upload as it is now. Raises `Conflict` if another one has its id."""
         latest = await self.require(upload.app_id, upload_id)
         if latest.token != upload.token:
             raise Conflict("this upload was begun anew meanwhile", field="upload", value=upload_id)
         return latest
 
     async def _require_file(self, upload: FileUpload, upload_id: str) -> None:
-        """Find the file, whoever has joined its parts. Raises `NotFound`, and forgets the upload, where it is gone or
-        another one is there."""
+        """Check that the file exists. If it is gone or replaced, remove the upload and raise `NotFound`."""
         if not await self._has_file(upload):
             await self._store.uploads.forget(upload)
             raise _not_found(upload_id)

@@ -1,8 +1,8 @@
-"""How far jobs have come and how fast they go, without reading all of their batches at each look.
+"""Progress and rate of jobs, without reading all of their batches at each look.
 
-A process keeps a few numbers of each batch of the jobs that are looked at, and reads only what changed since, at most
-once a second for a job, however many look. Newer numbers replace those that were known. A job that nobody has looked at
-for longest is forgotten where there are too many.
+A process keeps a few numbers of each batch of the watched jobs, and reads only changes, at most once a second per job,
+however many callers look. Newer numbers replace older ones. If there are too many, the job with the oldest look is
+dropped.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from shared.store.jobs.batch_sums import BatchSums
 
 FRESH_SECONDS = 1.0
 MOST_BATCHES = 500_000
-"""How many batches a process remembers; each job counts for a thousand more."""
+"""The batches that a process remembers; each job counts for a thousand more."""
 
 MOST_LISTED = 50
-"""How many jobs of one list are watched. The sums of its others come by one query, which remembers nothing."""
+"""The watched jobs of one list. The totals of the others come from one query, which remembers nothing."""
 
 _BATCHES_PER_JOB = 1_000
 _OVERLAP = timedelta(seconds=5)
@@ -39,14 +39,14 @@ _OVERLAP = timedelta(seconds=5)
 
 
 class JobMeasure(Struct, frozen=True):
-    """The outcomes of a job's recipients so far, and how fast it goes."""
+    """The outcomes of a job's recipients so far, and its rate."""
 
     totals: Totals
     progress: Progress
 
 
 class JobWatch:
-    """Watches jobs. Its figures of an open one are up to a second old. Raises `Unavailable`."""
+    """Watches jobs. The figures of an open job are up to a second old."""
 
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
@@ -54,13 +54,13 @@ class JobWatch:
         self._watched: LRUCache[str, _Watched] = LRUCache(MOST_BATCHES, getsizeof=_size_of)
 
     async def measure(self, jobs: Sequence[Job]) -> dict[str, JobMeasure]:
-        """Sums and progress of each job, by its id. Open jobs beyond the first `MOST_LISTED` have sums alone."""
+        """Totals and progress of each job by id. Open jobs beyond the first `MOST_LISTED` have totals only."""
         begun = [job for job in jobs if job.totals is None and not _has_nothing_cut(job)]
         watched, others = begun[:MOST_LISTED], begun[MOST_LISTED:]
         looks = dict(zip((job.id for job in watched), await asyncio.gather(*map(self._look, watched)), strict=True))
         counted = await self._store.batch_sums.totals([job.key for job in others]) if others else {}
         now = await self._time.now()
-        # From here on nothing is waited for, so that what is told of a job is of one moment.
+        # No await from here on, so that all figures of a job are of one moment.
         counted |= {job.key: looks[job.id].sums.totals for job in watched}
         totals = {job.id: job.totals or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
         return {
@@ -68,7 +68,7 @@ class JobWatch:
         }
 
     async def read_chart(self, job: Job) -> list[RatePoint]:
-        """The chart of a job's rate: as it was written when the job was closed, or as it is now."""
+        """The chart of a job's rate: as written when the job was closed, or as of now."""
         if not job.open:
             return await self._store.closed_jobs.get_rate(job.key)
         return (await self._look(job)).sums.chart()
@@ -103,8 +103,8 @@ def _has_nothing_cut(job: Job) -> bool:
 
 
 class _Watched:
-    """The known counts of one job's batches. Each query begins at what is known, so one that finds nothing tells that
-    these batches have been removed."""
+    """The known counts of one job's batches. Each query begins within the known ones, so an empty answer means that
+    these batches were removed."""
 
     def __init__(self, batches: BatchSums, job_key: str) -> None:
         self.lock = asyncio.Lock()
@@ -116,8 +116,8 @@ class _Watched:
         self._since = EPOCH
 
     async def catch_up(self, job: Job, now: datetime) -> None:
-        """Read what is new. `now` is the database's time: what changes while we read is read once more. It goes back
-        where another member takes over whose clock is behind: then we begin where that clock stood at our last look."""
+        """Read what is new. `now` is the database's time: changes during the read are read once more. This time goes
+        back if a member with a slow clock takes over; then the read begins where that clock was at the last look."""
         if self.read_at > float("-inf"):
             self._since = min(self._since, now - timedelta(seconds=time.monotonic() - self.read_at) - 2 * _OVERLAP)
         if not (await self._read_changed() and await self._read_added(job)):
@@ -132,7 +132,7 @@ class _Watched:
         self.read_at = time.monotonic()
 
     async def _read_changed(self) -> bool:
-        """Read what changed of the known batches; whether they are still there."""
+        """Read changes of the known batches; `False` if these are gone."""
         found = self.sums.changed_at is None
         if len(self.sums):
             async for ordinal, counts in self._batches.read_changed(self._key, self._since):
@@ -142,7 +142,7 @@ class _Watched:
         return found
 
     async def _read_added(self, job: Job) -> bool:
-        """Read the batches behind the known ones; whether those are still there."""
+        """Read the batches behind the known ones; `False` if the known ones are gone."""
         if len(self.sums) == job.plan.end and self.sums.changed_at is not None:
             return True
         found = not len(self.sums)

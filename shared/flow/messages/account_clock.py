@@ -1,4 +1,4 @@
-"""The database's time to the microsecond, for whoever sends by provider accounts (`shared.domain.messages.clocks`)."""
+"""The database's time to the microsecond, for senders by provider accounts (`shared.domain.messages.clocks`)."""
 
 import time
 from collections.abc import Callable
@@ -11,8 +11,8 @@ LOOK_SECONDS = 1.0
 
 
 class AccountClock:
-    """Reads the database's clock, which `look` has to ask once a second. `generation` grows whenever another clock
-    counts, or the same one was moved: what was granted before means nothing then."""
+    """Reads the database's clock; `look` has to run once a second. `generation` grows when another clock counts or the
+    clock was moved: earlier grants are void then."""
 
     def __init__(self, store: Store, *, monotonic: Callable[[], float] | None = None) -> None:
         self._store = store
@@ -22,7 +22,7 @@ class AccountClock:
         self.generation = 0
 
     async def look(self) -> None:
-        """Ask the database. Raises `Unavailable`."""
+        """Ask the database."""
         asked = self._now_us()
         told, clock = await self._store.read_clock()
         look = Look(asked, self._now_us(), ms(told) * 1_000, clock)
@@ -34,15 +34,15 @@ class AccountClock:
         self._looks, self._bounds = kept, bound(kept)
 
     def read(self) -> Reading:
-        """The time now. There must have been a look."""
+        """The time now, after at least one `look`."""
         assert self._bounds is not None
         return self._bounds.read(self._now_us())
 
     def now_us(self) -> int:
-        """The time now, in microseconds since 1970."""
+        """The time now in microseconds since 1970."""
         return self.read().now_us
 
     def _now_us(self) -> int:
-        # Not the event loop's time: that stands still while the loop has much to do, and calls would seem in time.
+        # Not the event loop's time: it stops while the loop is busy, and late calls would seem in time.
         now = time.monotonic() if self._monotonic is None else self._monotonic()
         return int(now * 1_000_000)

@@ -1,4 +1,4 @@
-"""Bars: whom a message must not reach, and which answers to a message suppress its recipient."""
+"""Bars: recipients that a message must not reach, and answers that suppress a recipient."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -24,8 +24,7 @@ _CAUSES = {
 async def find_barred(
     store: Store, app_id: str, options: MessageOptions | SingleWish, addresses: Sequence[str]
 ) -> dict[str, Reason]:
-    """Those of the addresses, in their normal form, that get nothing sent with these options, and why. Raises
-    `Unavailable`."""
+    """The addresses, in normal form, that get nothing with these options, and the reason for each."""
     former = {form: address for address in addresses if (form := former_form(address)) is not None}
     found = await store.suppressions.find(app_id, options.channel, [*addresses, *former], options.list)
     reasons = {
@@ -36,8 +35,8 @@ async def find_barred(
 
 
 def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) -> Transact | None:
-    """The write that adds the suppressions which these answers call for, in the transaction of their entries. `channel`
-    is that of a job's messages; single messages know their own."""
+    """The write that adds the suppressions caused by these answers, in the transaction of their entries. `channel` is
+    that of a job's messages; single messages have their own."""
     bars = []
     for change in changes:
         after, single = change.after, change.after.single
@@ -51,9 +50,8 @@ def bars_beside(store: Store, changes: Iterable[EntryChange], channel: Channel) 
 def bar_of(
     before: Message | None, after: Message, channel: Channel, *, at: datetime, recipient: str = ""
 ) -> Suppression | None:
-    """The suppression, of all lists, that a change of a message calls for: it has bounced for good, was complained
-    about, or the provider says that the recipient has unsubscribed. If a redacted message has forgotten its recipient,
-    the provider may tell who that was."""
+    """The suppression of all lists after a hard bounce, a complaint or an unsubscription at the provider; `None` if
+    there is no such change. If a redacted message has lost its recipient, `recipient` is the provider's word."""
     if before is not None and after.reason == before.reason:
         return None
     cause = _CAUSES.get(Reason(after.reason)) if after.reason else None

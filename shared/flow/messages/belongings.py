@@ -1,4 +1,4 @@
-"""The message data of apps: credentials with their secrets, messages, and suppressions. The messages of jobs go with
+"""The message data of an app: credentials with secrets, messages and suppressions. Messages of jobs are removed with
 these."""
 
 from shared.domain.errors import Conflict
@@ -23,7 +23,8 @@ class MessageBelongings(Belongings):
             after = page[-1].id
 
     async def _check_waiting(self, credential: Credential, app_id: str) -> None:
-        """Raise `Conflict` where messages of the app wait to be sent, or those of others by a credential of its own."""
+        """Raise `Conflict` if messages of the app wait, or messages of another app that use the app's own
+        credential."""
         whose = "" if credential.app_id == app_id else app_id
         if await self._store.singles.has_pending(credential.id, app_id=whose):
             reason = f"single messages wait to be sent by the credential {credential.name}: take them back or wait"

@@ -1,6 +1,6 @@
-"""Callbacks of providers: from a request of anybody to what the ledger has of it.
+"""Callbacks of providers: from an unauthenticated request to entries in the ledger.
 
-credential ──> its secret, opened once ──> the kind verifies and reads ──> receipts, or a subscription is confirmed
+credential ──> its secret, opened once ──> the kind verifies and reads ──> receipts, or a confirmed subscription
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class CallbackFlow:
-    """Takes what providers tell of the messages of credentials."""
+    """Accepts reports of providers about messages of credentials."""
 
     def __init__(
         self,
@@ -43,24 +43,24 @@ class CallbackFlow:
         self._outgoing = outgoing
         self._receipts = receipts
         self._find = Coalescer(self._find_all)
-        # By what is sealed: a secret that was replaced is not found here any more.
+        # Keyed by the sealed secret, so a replaced secret is not found here.
         self._secrets: LRUCache[tuple[str, str], Mapping[str, str]] = LRUCache(_SECRETS)
 
     async def require(self, credential_id: str) -> Credential:
-        """The credential with this id. Raises `NotFound`, also where providers of its kind tell nothing."""
+        """The credential with this id. Raises `NotFound` also if providers of its kind send no callbacks."""
         credential = await self._find(credential_id)
         if credential is None or credential.kind not in self._load_kinds():
             raise NotFound("there is nobody here to be told", field="credentialId")
         return credential
 
     async def take(self, credential: Credential, request: CallbackRequest) -> None:
-        """Store what the request tells, once it is proven to be the provider's.
+        """Store the contents of the request if the provider has signed it.
 
         Raises:
-            NotSigned: it is not.
-            Invalid: it is, and cannot be read.
-            NotFound: providers of this kind tell nothing.
-            EarlyNews, Unavailable: the provider is to come again.
+            NotSigned: the provider has not signed it.
+            Invalid: it is signed but cannot be read.
+            NotFound: providers of this kind send no callbacks.
+            EarlyNews, Unavailable: the provider has to repeat it later.
         """
         callback = await self._read(credential, request)
         if callback.confirm_url:
@@ -88,13 +88,12 @@ class CallbackFlow:
             try:
                 opened = self._keys.open(credential.secret, credential.id)
             except Conflict as error:
-                # The provider did nothing wrong, and somebody may put the key back.
+                # The provider did nothing wrong, and an operator may put the key back.
                 raise Unavailable(f"credential {credential.id}: {error.reason}") from None
             self._secrets[credential.id, credential.secret] = opened
         return opened
 
     async def _confirm(self, credential: Credential, url: str) -> None:
-        """Tell the provider that we want its callbacks."""
         posting = Posting(url, {}, b"", _CONFIRM_SECONDS, lambda: True, method="GET")
         try:
             answer = await self._outgoing.post(posting)

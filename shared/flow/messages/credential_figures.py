@@ -1,4 +1,4 @@
-"""How credentials stand, read at most once a second for each, however many look."""
+"""Figures of credentials, read at most once a second for each, however many callers look."""
 
 from shared.domain.errors import NotFound
 from shared.domain.messages.flowing import CredentialStanding, queue_of, standing_at
@@ -6,18 +6,18 @@ from shared.runtime.cached import CachedByKey
 from shared.store import Store
 
 JOBS_COUNTED = 1_000
-"""The most open jobs that are counted, the oldest first."""
+"""The most open jobs that are counted, oldest first."""
 
 
 class CredentialFigures:
-    """Tells how credentials stand. Raises `Unavailable`."""
+    """Reads figures of credentials."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._standings = CachedByKey[CredentialStanding]()
 
     async def measure(self, credential_id: str) -> CredentialStanding:
-        """How it stands, up to a second ago. Raises `NotFound` where it is gone."""
+        """The figures, up to a second old."""
         return await self._standings.get(credential_id, lambda: self._read(credential_id))
 
     async def _read(self, credential_id: str) -> CredentialStanding:

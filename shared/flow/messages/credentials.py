@@ -1,9 +1,9 @@
-"""The life of credentials: nothing is stored by which a provider does not let us in.
+"""The life of credentials: a credential is stored only if its provider accepts it.
 
-A test message goes first, whenever a credential is made or gets another secret. If the provider takes it, the
-credential is stored; anything else is a refusal in the provider's words, and nothing is changed. A provider that does
-not answer is refused like that, too: it looks like a wrong host, and is no outage of ours. A secret is in the clear
-only between the request, or the store, and the provider.
+A test message precedes each new credential and each new secret. If the provider accepts it, the change is stored;
+otherwise the request is refused with the provider's words. A provider that does not answer is a refusal too: it looks
+like a wrong host, and is no outage of Carillon. A secret is in the clear only between the request, or the store, and
+the provider.
 """
 
 import secrets
@@ -43,10 +43,10 @@ _MASK = "…"
 _PAGE = 100
 _LOOKS = 5
 _PLACES = ("host", "url", "apiUrl", "region")
-"""Fields of kinds that say which server is called."""
+"""Fields that name the server to call."""
 
 IsInUse = Callable[[str], Awaitable[bool]]
-"""Whether an open job names the credential with this id."""
+"""Returns whether an open job uses the credential with this id."""
 
 Claim = Callable[[Credential], Awaitable[Credential]]
 """Gives a draft the id under which it is to be stored."""
@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 
 class Resealed(Struct, frozen=True):
-    """How many secrets were sealed anew, how many still are under older keys, and how many of these no key opens."""
+    """Numbers of secrets: sealed anew, still under older keys, and among these those that no key opens."""
 
     resealed: int
     remaining: int
@@ -63,8 +63,8 @@ class Resealed(Struct, frozen=True):
 
 
 class CredentialFlow:
-    """Makes and changes credentials, and opens the accounts behind them. The kinds of providers bring their drivers
-    along: they are loaded when one is first asked for."""
+    """Makes and changes credentials, and opens their accounts. The kinds import drivers, so they are loaded on first
+    use."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class CredentialFlow:
         self._is_in_use = is_in_use
 
     def channel_of(self, kind: str) -> Channel:
-        """By what this kind of provider reaches recipients. Raises `Invalid` for a kind that there is not."""
+        """The channel of this kind of provider. Raises `Invalid` for an unknown kind."""
         return self._kind(kind).channel
 
     def repeats_within(self, credential: Credential) -> str:
-        """The name of the provider that drops a second call with the same message id; `""` where a second call may send
+        """The name of the provider that drops a second call with the same message id; `""` if a second call may send
         the message twice. Raises `Invalid` for an unknown kind."""
         within = self._kind(credential.kind).repeats_within(credential.fields)
         return f"{within}/{credential.fingerprint}" if within else ""
 
     def open(self, credential: Credential) -> Provider:
-        """The account, ready to send, in the running event loop.
+        """Open the account in the running event loop.
 
         Raises:
             Conflict: no key opens its secret.
@@ -103,12 +103,12 @@ class CredentialFlow:
         return self._open(credential, self._open_secret(credential))
 
     async def create(self, draft: Credential, secret: Mapping[str, str], app: App, *, claim: Claim) -> Credential:
-        """Send a test message, and store the credential under the id that it is given by `claim`. If one has that id
-        already, the same request came twice, and the answer is what is there.
+        """Send a test message, and store the credential under the id from `claim`. If that id exists, the request is a
+        repetition, and the existing credential is returned.
 
         Raises:
-            Invalid: a field breaks a rule, no key seals the secret, or the provider does not take the test message.
-            Conflict: the app has one with this name, or too many, or is being deleted.
+            Invalid: a field breaks a rule, no key seals the secret, or the provider refuses the test message.
+            Conflict: the app has a credential with this name, or too many, or is being deleted.
         """
         check_not_deleting(app, app.id)
         self._check(draft, secret)
@@ -120,7 +120,7 @@ class CredentialFlow:
         credential = replace(claimed, **self._seal(claimed, secret))
         if not await self._store.credentials.add(credential):
             return await self.require(credential.id)
-        # Its deletion may have begun while the provider was asked: then it has looked for credentials already.
+        # The app's deletion may have begun meanwhile and looked for credentials already.
         try:
             check_not_deleting(await self._store.apps.get(app.id), app.id)
         except Conflict:
@@ -129,12 +129,11 @@ class CredentialFlow:
         return credential
 
     async def change(self, credential: Credential, apply: Callable[[Credential], Credential]) -> Credential:
-        """Store what `apply` makes of it. If somebody else was faster, it is applied to theirs.
+        """Store the result of `apply`. If another request was faster, apply it to the newer credential.
 
         Raises:
             Invalid: a field breaks a rule.
-            Conflict: the app has another one with this name.
-            NotFound: it was deleted meanwhile.
+            Conflict: the app has another credential with this name.
         """
         while True:
             changed = replace(apply(credential), updated_at=self.now())
@@ -149,13 +148,11 @@ class CredentialFlow:
     async def replace_secret(
         self, credential: Credential, fields: dict[str, Any], secret: Mapping[str, str]
     ) -> Credential:
-        """Send a test message by the new secret, and by these fields of its kind, and put them in the place of the old
-        ones.
+        """Send a test message with the new secret and fields, then replace the old ones.
 
         Raises:
             Invalid: as `create`.
-            Conflict: somebody else has replaced it meanwhile.
-            NotFound: it was deleted meanwhile.
+            Conflict: another request has replaced the secret meanwhile.
         """
         sealed = self._seal(credential, secret)
         candidate = replace(credential, fields=fields, **sealed)
@@ -172,17 +169,17 @@ class CredentialFlow:
         return changed
 
     async def test(self, credential: Credential) -> None:
-        """Send a test message; it changes nothing.
+        """Send a test message; nothing is stored.
 
         Raises:
-            Invalid: the provider does not take it.
+            Invalid: the provider refuses it.
             Conflict: no key opens its secret.
         """
         await self._send_trial(credential, self._open_secret(credential))
 
     async def move(self, credential: Credential, to: CredentialStatus, *, why: str = "") -> Credential:
-        """Suspend or activate it; then no pause that its provider asked for before goes on. Raises `Conflict` where it
-        stands so already."""
+        """Suspend or activate the credential; activation also ends a pause that its provider asked for. Raises
+        `Conflict` if it has that status already."""
         check_move(credential, to)
         moved = await self._store.credentials.move(credential.id, to, why=why[:WHY_CHARACTERS], at=self.now())
         if moved is None:
@@ -193,8 +190,8 @@ class CredentialFlow:
         return moved
 
     async def reject(self, credential: Credential, detail: str) -> bool:
-        """Take note that the provider refuses this secret; `False` where that is known, or the secret was replaced.
-        So whoever gets `True` is the one to tell people."""
+        """Note that the provider refuses this secret; `False` if that is known or the secret was replaced. So only one
+        caller gets `True`, and informs the users."""
         moved = await self._store.credentials.move(
             credential.id,
             CredentialStatus.REJECTED,
@@ -207,14 +204,15 @@ class CredentialFlow:
         return moved is not None
 
     async def remove(self, credential: Credential) -> None:
-        """Forget it. Raises `Conflict` while an open job names it, and where jobs are made faster than we look."""
+        """Delete the credential. Raises `Conflict` while an open job uses it, or if jobs are made faster than this
+        looks."""
         for _ in range(_LOOKS):
             uses = await self._store.credentials.count_uses(credential.id)
             if await self._is_in_use(credential.id):
                 raise Conflict(
                     "open jobs or waiting messages are sent by this credential: stop them or wait", field="credentialId"
                 )
-            # A job that was stored behind our look has noted its use, or finds nothing to note it in.
+            # A job stored after this look has counted its use, or finds no credential to count it in.
             if await self._store.credentials.remove_unused(credential.id, since=uses):
                 return
             if await self._store.credentials.get(credential.id) is None:
@@ -222,22 +220,18 @@ class CredentialFlow:
         raise Conflict("jobs are being made that send by this credential", field="credentialId")
 
     def check_content(self, credential: Credential, body: Mapping[str, Any]) -> None:
-        """Raise `Invalid` unless messages of this template's body can be sent by it."""
+        """Raise `Invalid` unless the provider can send messages with this template's body."""
         self._kind(credential.kind).check_content(body)
 
     async def require(self, credential_id: str) -> Credential:
-        """The credential with this id. Raises `NotFound`."""
         credential = await self._store.credentials.get(credential_id)
         if credential is None:
             raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
         return credential
 
     async def reseal(self, *, most: int) -> Resealed:
-        """Seal the secrets anew that were sealed under older keys: at most so many, and only those that a key opens.
-
-        Raises:
-            Invalid: there is no key.
-        """
+        """Seal up to `most` secrets anew that are sealed under older keys and that a key opens. Raises `Invalid`
+        without a key."""
         current, resealed, unreadable, after = self._keys.current, 0, 0, ""
         while found := await self._store.credentials.find_sealed_otherwise(current, after=after, limit=_PAGE):
             for credential in found:
@@ -252,11 +246,11 @@ class CredentialFlow:
         return Resealed(resealed, remaining, unreadable)
 
     def now(self) -> datetime:
-        """This instant, as precise as the store keeps it."""
+        """The time now, as precise as the store keeps it."""
         return from_ms(ms(self._clock.now()))
 
     async def _reseal(self, credential: Credential) -> bool | None:
-        """Whether it was sealed anew; `None` where no key opens it."""
+        """Whether it was sealed anew; `None` if no key opens it."""
         try:
             secret = self._keys.open(credential.secret, credential.id)
         except Conflict as error:
@@ -302,7 +296,7 @@ class CredentialFlow:
             raise Invalid(error.reason, field=field, value=error.value) from None
 
     async def _check_room(self, credential: Credential) -> None:
-        """Look before the test message is sent; the unique index decides between two that look at once."""
+        """Check before the test message is sent; the unique index decides between concurrent requests."""
         present = await self._store.credentials.find_named(credential.app_id, credential.name)
         if present is not None and present.id != credential.id:
             raise Conflict("the app has a credential with this name", field="name", value=credential.name)
@@ -328,7 +322,7 @@ class CredentialFlow:
 
 
 def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[str, Any]) -> None:
-    """Raise `Invalid`, with the provider's words, unless the provider took the message."""
+    """Raise `Invalid`, with the provider's words, unless the provider accepted the message."""
     where = next((f"fields.{name}" for name in _PLACES if name in fields), None)
     check = "check fields.host and fields.port, or try" if where == "fields.host" else f"check {where}, or try"
     check = check if where else "try"
@@ -355,7 +349,7 @@ def _judge(answer: answers.Answer, secret: Mapping[str, str], fields: Mapping[st
 
 
 def _tell(what: str, detail: str, secret: Mapping[str, str]) -> str:
-    """The sentence with the provider's words. Kinds mask what they know of; a provider may repeat any part."""
+    """The sentence with the provider's words. Secrets are masked, because a provider may repeat any part of them."""
     for text in sorted(secret.values(), key=len, reverse=True):
         if len(text) >= _SHORTEST_HIDDEN:
             detail = detail.replace(text, _MASK)
@@ -363,7 +357,7 @@ def _tell(what: str, detail: str, secret: Mapping[str, str]) -> str:
 
 
 def _in_its_place(error: Invalid) -> Invalid:
-    """The same error with its field named as in the request. Its value is left out, as it may be a secret."""
+    """The same error with its field named as in the request. Its value is left out, because it may be a secret."""
     field = error.field or ""
     if field != "kind" and field.partition(".")[0] != "secret":
         field = f"fields.{field}".removesuffix(".")

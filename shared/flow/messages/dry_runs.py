@@ -1,4 +1,4 @@
-"""Feeding jobs that call nobody: they need no place among those that send by a credential."""
+"""Feeding dry runs: they call no provider, so they need no place of a credential."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -18,11 +18,10 @@ async def feed_dry_runs(
     find_planned: Callable[[str, datetime], Awaitable[Batch | None]],
     publish: Callable[[Batch], Awaitable[Batch | None]],
 ) -> None:
-    """Have a few of their batches on their way at a time, so that they keep no worker from sending. Raises
-    `Unavailable`."""
+    """Keep a few batches of dry runs on their way, so that they keep no worker from sending."""
     room = _BATCHES
     for job in await store.message_jobs.find_dry_runs(credential_id, limit=_JOBS_LOOKED_AT):
-        # One that cannot be read, or whose task is lost, has others wait for a while only.
+        # A batch that cannot be read, or whose task is lost, blocks the others only for `_FRESH`.
         on_their_way, now = await store.batches.find_on_their_way(job.key), await store.now()
         room -= sum(now - (batch.changed_at or now) < _FRESH for each in on_their_way.values() for batch in each)
         while room > 0 and (found := await find_planned(job.key, await store.now())) is not None:

@@ -1,10 +1,9 @@
-"""Feeding a credential: its jobs' batches go to the broker in the order of its jobs, a few at a time.
+"""Feeding a credential: batches of its jobs go to the broker in the order of the jobs, a few at a time.
 
     find the next job ──> take a place ──> queue its batch ──> publish
 
-A credential has few places (`shared.domain.messages.places`), and a batch without one is not queued. So what comes
-first in order goes first, whoever feeds. A place that is taken and whose batch is on nobody's way, since a process died
-between the two, ends by its time.
+A credential has few places (`shared.domain.messages.places`), and a batch without one is not queued. So the first in
+order goes first, whichever process feeds. If a process dies between place and batch, the place expires.
 """
 
 import time
@@ -35,7 +34,7 @@ from shared.store import Store
 from shared.store.messages.jobs import RunningJob
 
 QUEUED_FOR = timedelta(seconds=60)
-"""For how long a batch keeps its place while it waits for a worker."""
+"""A batch keeps its place for this long while it waits for a worker."""
 
 
 class _Room(TypedDict):
@@ -50,42 +49,41 @@ _REMEMBERED_SECONDS = 5.0
 
 
 class CredentialFeed:
-    """Feeds credentials. To feed one once too often does no harm. All raise `Unavailable`."""
+    """Feeds credentials. An extra call does no harm."""
 
     def __init__(self, store: Store, broker: Broker) -> None:
         self._store = store
         self._broker = broker
-        # A job's lowest batch that may be planned, and when the plan was read from its beginning: that takes long, but
-        # batches come back into it.
+        # Per job: the lowest batch that may be planned, and when the plan was last read from its beginning. That takes
+        # long, but batches come back into the plan.
         self._lowest: LRUCache[str, tuple[int, float]] = LRUCache(_REMEMBERED)
 
     async def feed_credential(self, credential_id: str) -> None:
-        """Queue batches as long as there are places and batches that may be sent now."""
+        """Queue batches while there are places and batches that may be sent now."""
         while await self._feed_one(credential_id):
             pass
         await feed_dry_runs(self._store, credential_id, find_planned=self._find_planned, publish=self._publish)
 
     async def drain(self, job: Job) -> None:
-        """Queue all planned batches of a stopped job, without places: their workers send nothing, and end them."""
+        """Queue all planned batches of a stopped job, without places: their workers end them and send nothing."""
         while (batch := await self._store.message_batches.find_planned(job.key, since=0, now=LATEST)) is not None:
             await self._publish(batch)
 
     async def feed_due(self, occurrence: Occurrence) -> None:
-        """Feed the credential that waited for this instant."""
         await self.feed_credential(read_credential_owner(occurrence.owner))
 
     async def feed_at(self, credential_id: str, due: datetime) -> None:
-        """Have the clock feed the credential then."""
+        """Let the clock feed the credential at `due`."""
         entry = once(credential_owner(credential_id), str(ms(due)), due, accepted_at=await self._store.now())
         await self._store.occurrences.add([entry])
 
     async def keep_place(self, credential_id: str, batch: Batch, rank: Rank) -> bool:
-        """Renew the place of a batch that a worker has; `False` where it has none any more, and none is free."""
+        """Renew the place of a batch that a worker has; `False` if it has lost its place and none is free."""
         return await self._keep_place(credential_id, batch.id, rank, turn=batch.turn, beside=0)
 
     async def enter_first(self, credential_id: str, holder: str) -> bool:
-        """Take a place before all batches, beside the places that these may have; `False` where nothing is sent now or
-        somebody else has it."""
+        """Take a place before all batches, in addition to theirs; `False` if nothing is sent now or another worker has
+        it."""
         return await self._keep_place(credential_id, holder, FIRST_IN_LINE, turn=0, beside=1)
 
     async def _keep_place(self, credential_id: str, holder: str, rank: Rank, *, turn: int, beside: int) -> bool:
@@ -106,7 +104,7 @@ class CredentialFeed:
         raise Unavailable("too many others change the places of this credential")
 
     async def leave(self, credential_id: str, holder: str, *, turn: int = 0) -> None:
-        """Let go of a place, unless its batch has a later turn by now."""
+        """Release a place, unless its batch has a later turn by now."""
         for _ in range(_TRIES):
             traffic = await self._store.credentials.get_traffic(credential_id)
             left = () if traffic is None else places.leave(traffic.places, holder, turn=turn)
@@ -115,7 +113,7 @@ class CredentialFeed:
         raise Unavailable("too many others change the places of this credential")
 
     async def _feed_one(self, credential_id: str) -> bool:
-        """Queue one batch, if one may be sent. Returns whether there may be more."""
+        """Queue one batch if one may be sent; returns whether there may be more."""
         traffic = await self._store.credentials.get_traffic(credential_id)
         if traffic is None:
             return await self._end_jobs(credential_id)
@@ -139,7 +137,7 @@ class CredentialFeed:
         return False
 
     async def _take_place(self, credential_id: str, batch: Batch, rank: Rank) -> bool:
-        """Whether the batch has a place now. If none is free, the last in order yields where it comes behind."""
+        """Take a place for the batch. If none is free, the last in order has to yield if it comes later."""
         for _ in range(_TRIES):
             traffic = await self._store.credentials.get_traffic(credential_id)
             if traffic is None or not traffic.flows:
@@ -153,7 +151,7 @@ class CredentialFeed:
         raise Unavailable("too many others change the places of this credential")
 
     async def _end_jobs(self, credential_id: str) -> bool:
-        """Have jobs ended whose credential is gone: the worker of a batch stops its job."""
+        """End jobs whose credential is gone: the worker of a batch stops its job."""
         now = await self._store.now()
         for job in await self._store.message_jobs.find_running(credential_id, limit=_JOBS_LOOKED_AT):
             batch = await self._store.message_batches.find_planned(job.key, since=0, now=now)
@@ -173,8 +171,8 @@ class CredentialFeed:
             await self._store.message_jobs.count_share(job.key, batch.size / job.share, at_least=job.had or 0.0)
 
     async def _publish(self, found: Batch) -> Batch | None:
-        """The batch, on its way to a worker; `None` where somebody else was faster. Raises `Unavailable`: then it is in
-        its plan, if the store is there."""
+        """Publish the batch; `None` if another process was faster. After `Unavailable` it is planned again if the store
+        is there."""
         batch = await self._store.batches.queue(found.job_id, found.ordinal)
         if batch is None:
             return None
@@ -195,8 +193,8 @@ class CredentialFeed:
     async def _find_next(
         self, credential_id: str, order: SendOrder, now: datetime, known: Places, *, most: int
     ) -> tuple[RunningJob, Batch] | None:
-        """The first job in order that has a batch which may be sent now, and that batch. If no place is free, only a
-        job that comes before a holder makes a difference."""
+        """The first job in order with a batch that may be sent now, and that batch. If no place is free, only a job
+        before a holder counts."""
         by_age = order is SendOrder.AGE
         before = places.last_rank(known) if places.count(known) >= most else None
         async for running in page_in_order(self._store, credential_id, order, floor=places.floor(known)):

@@ -1,5 +1,5 @@
-"""How jobs that send messages stand, and when their messages will leave: read at most once a second for a job, however
-many look."""
+"""Figures of message jobs, and forecasts of their end: read at most once a second per job, however many callers
+look."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ _JOBS_LOOKED_AT = 200
 
 
 class JobFigures(Struct, frozen=True):
-    """The messages of a job, counted when it stood so at the earliest, and when they will leave."""
+    """The messages of a job, counted while the job was as `standing` says, and the forecast of their end."""
 
     counts: MessageCounts
     forecast: Forecast
@@ -27,22 +27,22 @@ class JobFigures(Struct, frozen=True):
 
 
 class MessageFigures:
-    """Counts the messages of jobs. All raise `Unavailable`."""
+    """Counts the messages of jobs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._figures = CachedByKey[JobFigures]()
 
     async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
-        """How the job stands, up to a second ago but never before its last move; `exact`: at a moment after this
-        call. If `counts.round` is not the job's, the job has been taken up again since it was read."""
+        """The figures of the job, up to a second old but never older than its last move; `exact`: read after this call.
+        If `counts.round` is not the job's, the job was reopened since it was read."""
         figures = await self._figures.get(job.key, lambda: self._read(job), seconds=0 if exact else None)
         if figures.standing != _standing_of(job):
             figures = await self._figures.get(job.key, lambda: self._read(job), seconds=0)
         return figures
 
     async def foresee(self, job: Job, messages: int) -> Forecast:
-        """When so many messages of a job would leave that nobody has made yet."""
+        """The forecast for a job with this many messages, which is not made yet."""
         now = await self._store.now()
         counts = MessageCounts(planned=messages)
         return forecast(job, counts, await self._look_ahead(job, now), now=now)
@@ -55,7 +55,6 @@ class MessageFigures:
         return JobFigures(counts, forecast(job, counts, ahead, now=now), _standing_of(job))
 
     async def count(self, job: Job) -> MessageCounts:
-        """The job's messages, now."""
         counts = await self._store.message_sums.count(job.key)
         plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
         return counts if plan is None else replace(counts, duplicates=plan.repeated)
@@ -67,7 +66,7 @@ class MessageFigures:
         rate = _rate_of(traffic, now)
         running = await self._store.message_jobs.find_running(job.credential_id, limit=_JOBS_LOOKED_AT)
         others = [one for one in running if one.key != job.key]
-        if traffic.order is SendOrder.SHARES:  # nobody goes first: all send at a time, each at its share of the rate
+        if traffic.order is SendOrder.SHARES:  # all send at a time, each at its share of the rate
             part = share_of(options_of(job).share, {one.key: one.share for one in others})
             return Ahead(rate=rate * part)
         older = [one.key for one in others if (one.created_at, one.key) < (job.created_at, job.key)]

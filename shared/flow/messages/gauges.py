@@ -1,4 +1,4 @@
-"""A gauge of what belongs to no process: credentials that send nothing, though jobs wait for them."""
+"""A gauge of the whole deployment: credentials that send nothing although jobs wait for them."""
 
 from collections import Counter
 
@@ -11,13 +11,13 @@ _PAGE = 100
 
 
 class CredentialGauges:
-    """Counts them, for `/metrics` of schedulers."""
+    """Counts blocked credentials for `/metrics` of schedulers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def read_once(self) -> None:
-        """Count once. Raises `Unavailable`; then the gauge shows nothing rather than an old value."""
+        """Count once. If the store is away, the gauge is empty rather than old."""
         try:
             counts = Counter(credential.status for credential in await find_blocked(self._store))
         finally:
@@ -28,7 +28,7 @@ class CredentialGauges:
 
 
 async def find_blocked(store: Store) -> list[Credential]:
-    """The credentials that send nothing although jobs wait for them. Raises `Unavailable`."""
+    """The credentials that send nothing although jobs wait for them."""
     blocked: list[Credential] = []
     after = ""
     while found := await store.credentials.find_still(after=after, limit=_PAGE):

@@ -1,6 +1,6 @@
-"""Halting a job whose messages bounce: where too many bounce for good, providers soon trust its sender no more.
+"""Holding a job whose messages bounce, because after many hard bounces providers stop trusting its sender.
 
-A job is looked at once a second at most. Bounces from before it was held count no more once it is resumed.
+A job is looked at once a second at most. Bounces from before a hold do not count after the job is resumed.
 """
 
 import time
@@ -24,7 +24,7 @@ _LOOK_SECONDS = 1.0
 
 
 class BounceBreaker:
-    """Looks whether a job should be held. To look once too often does no harm. `role` is that of the process."""
+    """Holds jobs with too many bounces. An extra look does no harm. `role` is the role of the process."""
 
     def __init__(self, store: Store, clock: Clock, *, role: str, mails: bool) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class BounceBreaker:
         self._looked_at: LRUCache[str, float] = LRUCache(_REMEMBERED)
 
     async def look(self, job_key: str) -> bool:
-        """Whether this held the job. Raises `Unavailable`."""
+        """Returns whether this call held the job."""
         now = time.monotonic()
         if now - self._looked_at.get(job_key, -_LOOK_SECONDS) < _LOOK_SECONDS:
             return False

@@ -1,4 +1,4 @@
-"""The running jobs of a credential in their order: by age, or by shares."""
+"""The running jobs of a credential in order, by age or by shares."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -15,8 +15,8 @@ _PAGE = 200
 async def page_in_order(
     store: Store, credential_id: str, order: SendOrder, *, floor: float | None = None
 ) -> AsyncIterator[Sequence[RunningJob]]:
-    """The jobs in portions, each of which comes before the next one: by shares all are in one, and none has had less
-    than the `floor`. Raises `Unavailable`."""
+    """The jobs in portions, each before the next: by shares all are in one portion, and no job counts as less served
+    than `floor`."""
     pages = _page_by_age(store, credential_id)
     if order is SendOrder.SHARES:
         yield await _let_join(store, [job async for page in pages for job in page], floor)
@@ -38,7 +38,7 @@ async def _page_by_age(store: Store, credential_id: str) -> AsyncIterator[Sequen
 
 
 async def _let_join(store: Store, running: Sequence[RunningJob], floor: float | None) -> Sequence[RunningJob]:
-    """The same jobs, each with a rank: those that have had nothing yet begin where the others stand."""
+    """The same jobs with ranks: a job that has sent nothing yet begins level with the others."""
     begun = [Share(job.had, job.share) for job in running if job.had is not None]
     least = max(join(begun), floor or 0.0)
     if new := [job.key for job in running if job.had is None]:

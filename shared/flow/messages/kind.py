@@ -1,5 +1,4 @@
-"""Messages as a kind of job: its recipients are read from columns with names, and its batches are sent by a credential
-at its rate."""
+"""Messages as a kind of job: recipients are read from named columns, and a credential sends the batches at its rate."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,7 +24,7 @@ _FORGOTTEN_AT_ONCE = 1_000
 
 
 class MessageFeeder(BatchFeeder):
-    """Feeds the credentials of jobs. A worker shows every two seconds that it still sends a batch."""
+    """Feeds the credentials of jobs. A worker shows every two seconds that it is still sending a batch."""
 
     silence = timedelta(seconds=10)
 

@@ -1,4 +1,4 @@
-"""Lifting the pause that a provider has asked for, and that somebody knows to be over: it may last a day.
+"""Lifting a pause that a provider has asked for and that is known to be over: it may last a day.
 
 the account's hold ends ──> batches that were put back until then are due ──> the clock feeds the credential
 """
@@ -19,8 +19,8 @@ _JOBS = 1_000
 
 
 async def lift_pause(store: Store, credential_id: str) -> None:
-    """Have what waits for the credential be sent as soon as its rate allows. To ask once too often does no harm: what
-    is not due yet is put back again. Raises `Unavailable`."""
+    """Send what waits for the credential as soon as its rate allows. An extra call does no harm: batches that are not
+    due yet are put back again."""
     await _end_hold(store, credential_id)
     for job in await store.message_jobs.find_running(credential_id, limit=_JOBS):
         await store.message_batches.bring_forward(job.key)

@@ -1,18 +1,17 @@
-"""Receipts: what providers tell later of messages, folded into the ledger.
+"""Receipts: later reports of providers about messages, folded into the ledger.
 
     read the entries ──> decide what each becomes ──> write all, with tallies and suppressions, in one transaction
-         ^                                                        │
-         └──────────── an entry has changed since ────────────────┘
+            ^                                                  │
+            └──────── an entry has changed since ────────────────┘
 
-News of concurrent requests goes together, so many at a time and one transaction after the other. An entry only ever
-rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
-was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces, complaints
-and refusals over an unsubscription suppress the address in the same transaction; unsubscriptions suppress it for the
-message's list.
+Reports of concurrent requests share transactions, up to `FOLDED_AT_ONCE` at a time. An entry only ever rises in rank
+(`ledger.hear`), so reports may come twice, in any order, by several processes, and after a write whose reply was lost.
+An unexpected error affects only its own report: the others are stored. Hard bounces, complaints and refusals after an
+unsubscription suppress the address in the same transaction; unsubscriptions suppress it for the message's list.
 
-A message is found by our own key where the provider carries one, else by the provider's id. News of a message that
-nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again. News
-without any id only suppress the address that they tell.
+A message is found by Carillon's key if the provider returns it, else by the provider's id. A report about an unknown
+message may have overtaken the record of its call: while it is young, the provider is asked to repeat it. Reports
+without any id only suppress the address that they name.
 """
 
 from collections import Counter
@@ -47,19 +46,19 @@ log = structlog.get_logger(__name__)
 
 FOLDED_AT_ONCE = 500
 YOUNG = timedelta(minutes=10)
-"""For how long a provider is asked to come again with news of a message that nobody knows."""
+"""A provider is asked to repeat a report about an unknown message for this long."""
 
 _TRIES = 12
 _WHOLE_TRIES = 3
 
 
 class ReceiptOutcome(StrEnum):
-    """The outcome of the news of one message."""
+    """The outcome of the report about one message."""
 
     STORED = "stored"
     UNCHANGED = "unchanged"  # known already, or overtaken
-    EARLY = "early"  # of a message that nobody knows: the provider is to come again
-    SKIPPED = "skipped"  # of a message that nobody knows, and too old to wait for it
+    EARLY = "early"  # of an unknown message: the provider has to repeat it
+    SKIPPED = "skipped"  # of an unknown message, and too old to wait for it
     TEST = "test"  # of the test message of a credential, which has no entry
 
 
@@ -68,12 +67,12 @@ _Told = CallbackNews | CallbackSuppression
 
 
 class EarlyNews(Refused, Unavailable):
-    """Some of the news may have overtaken the record of the message: the provider is to come again."""
+    """Some reports may have overtaken the record of their message: the provider has to repeat them."""
 
 
 class _Fact(Struct, frozen=True):
-    """A change of one entry. The entry is found by its id, or where that is `""` by its `ref`; where a
-    credential's id is given, only if it is of that one."""
+    """A change of one entry, which is found by its id, or by `ref` if the id is `""`. If `credential_id` is set, the
+    entry must be of that credential."""
 
     message_id: str
     change: Callable[[Message], Message | None]
@@ -84,8 +83,7 @@ class _Fact(Struct, frozen=True):
 
 
 class _Folding(Struct):
-    """An entry as it was read, what it becomes and by which steps, by what it reaches its recipient, and who that is by
-    the provider's words."""
+    """An entry as read, its steps, and its result; with the channel, and the recipient in the provider's words."""
 
     before: Message
     between: tuple[Message, ...]
@@ -95,7 +93,7 @@ class _Folding(Struct):
 
 
 class Receipts:
-    """Folds what comes late into the ledger."""
+    """Folds late reports into the ledger."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -103,11 +101,11 @@ class Receipts:
         self._fold = Coalescer(self._fold_portions, most=FOLDED_AT_ONCE, size=len)
 
     async def fold(self, credential: Credential, channel: Channel, callback: Callback) -> Counter[ReceiptOutcome]:
-        """Store what the callback tells of messages of this credential; returns how many of the news became what.
+        """Store the reports of a callback about messages of this credential; returns the number of each outcome.
 
         Raises:
-            EarlyNews: the provider is to come again; whatever could be stored is.
-            Unavailable: the store is away. Some of it may be stored.
+            EarlyNews: the provider has to repeat the callback; everything that could be stored is stored.
+            Unavailable: the store is away. Some reports may be stored.
         """
         now, counts = self._clock.now(), Counter[ReceiptOutcome]()
         trial = f"test-{credential.id}-"
@@ -131,7 +129,7 @@ class Receipts:
     async def _suppress_nameless(
         self, credential: Credential, channel: Channel, nameless: Sequence[CallbackNews], now: datetime
     ) -> Counter[ReceiptOutcome]:
-        """Suppress the addresses of which the provider tells that they are dead, without telling of which message."""
+        """Suppress addresses that the provider reports as dead without naming a message."""
         blank = Message(id="", app_id=credential.app_id, credential_id=credential.id)
         bars = [
             bar_of(blank, replace(blank, reason=news.reason), channel, at=news.at or now, recipient=news.recipient)
@@ -148,7 +146,8 @@ class Receipts:
         *,
         called_at: datetime | None,
     ) -> Counter[ReceiptOutcome]:
-        """Suppress whom the provider sends nothing more: who has unsubscribed there, for the list of their message."""
+        """Suppress recipients to whom the provider sends nothing more; after an unsubscription only for the message's
+        list."""
         now = self._clock.now()
         entries = await self._find([_fact_of(each, credential, channel, now) for each in told])
         lists = await self._lists_of([entry for entry in entries if entry is not None])
@@ -161,7 +160,7 @@ class Receipts:
                 counts[unknown] += 1
             elif isinstance(address, Malformed):
                 counts[ReceiptOutcome.SKIPPED] += 1
-            else:  # a message that is forgotten was of a list that nobody knows any more
+            else:  # the list of a removed message is unknown
                 counts[ReceiptOutcome.STORED] += 1
                 of_list = entry if each.cause is SuppressionCause.UNSUBSCRIBE else None
                 suppressions.append(
@@ -179,15 +178,15 @@ class Receipts:
         return counts
 
     async def _lists_of(self, entries: Sequence[Message]) -> dict[str, str]:
-        """The list of each message, by its id; that of a job which is forgotten is everything."""
+        """The list of each message by id; `EVERYTHING` if its job is removed."""
         incarnations = {entry.id: entry.id.partition(".")[0] for entry in entries if entry.single is None}
         lists = await self._store.message_jobs.lists_of(set(incarnations.values())) if incarnations else {}
         of_jobs = {entry_id: lists.get(incarnation, EVERYTHING) for entry_id, incarnation in incarnations.items()}
         return of_jobs | {entry.id: entry.single.list for entry in entries if entry.single is not None}
 
     async def _fold_all(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
-        """Fold these facts, and tell what became of each; `None` where its message is not known. An unexpected error of
-        one fact is raised after all others are folded."""
+        """Fold these facts; `None` for each whose message is unknown. The unexpected error of one fact is raised after
+        all others are folded."""
         outcomes: list[_Outcome] = []
         for start in range(0, len(facts), FOLDED_AT_ONCE):
             outcomes += await self._fold(facts[start : start + FOLDED_AT_ONCE])
@@ -197,14 +196,14 @@ class Receipts:
         return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
 
     async def _fold_portions(self, portions: Sequence[Sequence[_Fact]]) -> list[list[_Outcome]]:
-        """Those of several requests, together."""
+        """Fold the facts of several requests together."""
         outcomes = iter(await self._write([fact for portion in portions for fact in portion]))
         await fault("callback.after_fold")
         return [[next(outcomes) for _ in portion] for portion in portions]
 
     async def _write(self, facts: Sequence[_Fact]) -> list[_Outcome]:
-        """Write these facts together. After an unexpected error they are written in halves, until the error is left
-        with the one fact that causes it."""
+        """Write these facts together. After an unexpected error, write them in halves until only the fact that causes
+        it fails."""
         try:
             outcomes = await self._try_to_write(facts)
         except Unavailable:
@@ -217,7 +216,7 @@ class Receipts:
         return await self._write_halves(facts) if outcomes is None else outcomes
 
     async def _try_to_write(self, facts: Sequence[_Fact]) -> list[_Outcome] | None:
-        """Write these facts in one transaction. `None` where entries keep changing: then the caller tries fewer at
+        """Write these facts in one transaction; `None` if entries keep changing: then the caller writes fewer at
         once."""
         for _ in range(_WHOLE_TRIES if len(facts) > 1 else _TRIES):
             entries = await self._find(facts)
@@ -242,7 +241,6 @@ class Receipts:
         return await self._store.messages.fold(changes, beside=lambda session: add_in(session, suppressions))
 
     async def _find(self, facts: Iterable[_Fact]) -> list[Message | None]:
-        """The entry of each."""
         ids = {fact.message_id for fact in facts if fact.message_id}
         by_id = await self._store.messages.with_ids(sorted(ids)) if ids else {}
         by_ref: dict[str, Message] = {}
@@ -254,13 +252,12 @@ class Receipts:
 
 
 def _own(fact: _Fact, entry: Message | None) -> Message | None:
-    """The entry, if it is of the fact's credential."""
     is_own = entry is not None and fact.credential_id in ("", entry.credential_id)
     return entry if is_own else None
 
 
 def _decide(facts: Iterable[_Fact], entries: Iterable[Message | None]) -> tuple[list[_Folding], list[_Outcome]]:
-    """The entries as the facts about them change them, and the outcome of each fact."""
+    """The changed entries, and the outcome of each fact."""
     foldings: dict[str, _Folding] = {}
     outcomes: list[_Outcome] = []
     for fact, entry in zip(facts, entries, strict=True):
@@ -300,8 +297,8 @@ def _fact_of(told: _Told, credential: Credential, channel: Channel, now: datetim
 
 
 def _judge_unknown(news: _Told, called_at: datetime | None, now: datetime) -> ReceiptOutcome:
-    """Whether the provider is to come again. It may give each call a new time: then that of the news itself counts. A
-    clock that is far ahead says nothing."""
+    """Whether the provider has to repeat the report. It may give each call a new time: then the report's own time
+    counts. A clock that is far ahead proves nothing."""
     if called_at is None:
         return ReceiptOutcome.SKIPPED
     told_at = min(called_at, news.at or called_at)

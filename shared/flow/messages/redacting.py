@@ -1,4 +1,4 @@
-"""Redacting what the ledger knows of one person, at once."""
+"""Redacting all messages to one person at once."""
 
 from shared.domain.errors import Invalid
 from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
@@ -9,18 +9,18 @@ _STEPS = 20
 
 
 class RecipientRedaction:
-    """Redacts the messages of one address, so many at a time."""
+    """Redacts the messages of one address, in steps."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def redact(self, app_id: str, written: str) -> tuple[int, bool]:
         """Redact the app's messages to an address in any of its spellings. Returns how many, and whether there may be
-        more, which the same again redacts.
+        more for another call.
 
         Raises:
-            Invalid: nobody has such an address.
-            Unavailable: the store is away. Some of them may be redacted.
+            Invalid: this cannot be an address.
+            Unavailable: the store is away. Some messages may be redacted.
         """
         if not written or len(written) > ADDRESS_CHARACTERS:
             raise Invalid(f"an address has 1 to {ADDRESS_CHARACTERS:,} characters", field="address")

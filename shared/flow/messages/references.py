@@ -1,4 +1,4 @@
-"""How requests name a credential: by its name in the app, by the name that a sharing app has given it, or by its id."""
+"""References to credentials in requests: the name in the app, the name in a sharing app, or the id."""
 
 from shared.domain.errors import Invalid, suggest
 from shared.domain.ids import read_uuid
@@ -7,11 +7,8 @@ from shared.store import Store
 
 
 async def find_credential(store: Store, app_id: str, written: str, *, field: str = "credential") -> Credential:
-    """The credential that is meant, which the app owns or may use.
-
-    Raises:
-        Invalid: there is none, or several apps share one with this name.
-    """
+    """The credential that is meant, which the app owns or may use. Raises `Invalid` if there is none, or several apps
+    share one with this name."""
     found = await _find_by_id(store, app_id, written) or await store.credentials.find_named(app_id, written)
     if found is not None:
         return found

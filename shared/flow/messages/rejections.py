@@ -1,7 +1,7 @@
-"""Mails about credentials that their providers let in no more: one each time.
+"""Mails about credentials that their providers have rejected: one for each rejection.
 
-A due mail stands in the credential, put there by the move itself. It is sent under a lease, and taken out when it is
-sent. So it is repeated only if a process died in between, and then with the same Message-ID.
+A due mail is stored in the credential by the move itself, sent under a lease, and removed after sending. It is sent
+twice only if a process dies in between, with the same Message-ID.
 """
 
 from datetime import timedelta
@@ -24,7 +24,7 @@ _OLDEST = timedelta(days=1)
 
 
 class RejectionMails:
-    """Sends them; those that are a day old are forgotten."""
+    """Sends mails about rejected credentials; a mail that is a day old is dropped."""
 
     def __init__(self, store: Store, mail: Mail, mailing: Mailing, *, lease: timedelta) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class RejectionMails:
         self._lease = lease
 
     async def run_once(self) -> Swept:
-        """Send what is due. Raises `Unavailable` where it cannot be sent now: it is tried again behind the lease."""
+        """Send due mails. A mail that cannot be sent now is tried again after its lease."""
         claimed = 0
         while self._mail.delivers:
             now = await self._store.now()

@@ -1,12 +1,12 @@
-"""Retention of messages. Some days after the end of their job they forget their recipients; long after it they go, with
-their batches, and their job keeps what they counted.
+"""Retention of messages. Some days after the end of their job messages lose their recipients; long after it they are
+removed with their batches, and the job keeps the counts.
 
-    redact some batches ──> note how far          begin ──> move some batches' counts into the job, and remove them
-         ^                       │                                ^                        │
-         └───────────────────────┘                                └────────────────────────┘ ──> plans ──> end
+    redact some batches ──> note the progress        begin ──> move counts of batches to the job, remove the batches
+      ^                       │                                  ^                          │
+      └───────────────────────┘                                  └──────────────────────────┘ ──> plans ──> end
 
-Each step is bounded, may be repeated, and can be done by several processes at a time. The progress stands in the job,
-so whoever comes after a death goes on from there.
+Each step is bounded, safe to repeat, and several processes may do it at a time. The progress is stored in the job, so
+after a death another process continues there.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ _STEPS = 200
 
 
 class MessageRetention:
-    """Redacts and forgets what is old, as far as one round goes. `settings` says after how long."""
+    """Redacts and removes old messages. `settings` gives the ages."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: ProviderSettings) -> None:
         self._store = store
@@ -42,7 +42,6 @@ class MessageRetention:
         self._forgotten_after = timedelta(days=settings.ledger_days)
 
     async def run_once(self) -> Swept:
-        """Redact and forget what is old. Raises `Unavailable`."""
         now, store = await self._time.now(), self._store
         redacted, forgotten = now - self._redacted_after, now - self._forgotten_after
         steps = await self._go_through(await store.kept_ledgers.find_unredacted(redacted, limit=_JOBS), self._redact)
@@ -52,7 +51,7 @@ class MessageRetention:
         return Swept(discarded=steps)
 
     async def _go_through(self, jobs: list[KeptJob], work: Callable[[KeptJob, int], Awaitable[int]]) -> int:
-        """Do so much for each of these jobs as is left of a round; returns how many steps it took."""
+        """Work at each of these jobs with the steps left in this round; returns the steps taken."""
         taken = 0
         for kept in jobs:
             if taken >= _STEPS:
@@ -62,7 +61,7 @@ class MessageRetention:
             except Unavailable:
                 raise
             except Exception:
-                # The other jobs' recipients are to be forgotten all the same.
+                # The work on the other jobs continues.
                 log.exception("messages of a job cannot be redacted or forgotten", job_id=kept.job.id)
         return taken
 
@@ -73,7 +72,7 @@ class MessageRetention:
             await self._store.redaction.redact_batches(job.incarnation, first, min(first + batches, end))
             await fault("redact.after_step")
             first = min(first + batches, end)
-            # A job that is taken up again keeps its recipients until it ends anew, but for this last step.
+            # A reopened job keeps its recipients until it ends again, except those of this last step.
             if not await self._store.kept_ledgers.note_redacted(kept, first) or first == end:
                 return step
         return most

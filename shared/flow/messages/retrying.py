@@ -1,7 +1,7 @@
-"""Taking a job up again after its end: what failed, was not sent, or is unknown is sent under the ids that it had.
+"""Reopening an ended job: messages that failed, were not sent or are unknown are sent under their old ids.
 
-The job comes first, and keeps its age; then its batches go back into its plan; only then may it end again. A process
-that dies in between leaves a job that says so (`Job.reopening`), and upkeep does the rest.
+The job is reopened first and keeps its age; then its batches return to its plan; only then may it end again. If a
+process dies in between, the job says so (`Job.reopening`), and upkeep does the rest.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ RETRIED = "job_retried"
 
 
 class JobRetry:
-    """Takes jobs up again. All raise `Unavailable`."""
+    """Reopens jobs."""
 
     def __init__(self, store: Store, feed: CredentialFeed, clock: Clock) -> None:
         self._store = store
@@ -32,9 +32,8 @@ class JobRetry:
         """Send the job's messages in these states again.
 
         Raises:
-            Conflict: the job has not ended, or is a dry run; it has no messages in these states, or would leave some
-                unsent; its messages are forgotten, its credential is gone or is another app's alone, or somebody else
-                was faster.
+            Conflict: the job has not ended or is a dry run; it has no messages in these states, or some would stay
+            unsent; its messages are removed, its credential is gone or no longer shared; or another request was faster.
         """
         if options_of(job).dry_run:
             raise Conflict("a dry run has sent nothing that could be sent again", field="jobId")
@@ -52,8 +51,8 @@ class JobRetry:
         return reopened
 
     async def go_on(self, job: Job) -> None:
-        """Put the batches back of a job that is being taken up again. Doing it twice does nothing more, and nothing
-        once it has ended again."""
+        """Put the batches of a job back that is being reopened. Safe to repeat, and without effect once it has ended
+        again."""
         resending = await self._store.message_jobs.get_resending(job.key)
         now = await self._store.jobs.view(job.key)
         if now is None or not now.reopening or now.round != job.round:
@@ -64,7 +63,8 @@ class JobRetry:
         await self._feed.feed_credential(job.credential_id)
 
     async def _check_credential(self, job: Job) -> None:
-        """Note its use, so that it is not deleted meanwhile. Raises `Conflict` where the job cannot send by it."""
+        """Count a use of the credential, so that it is not deleted meanwhile. Raises `Conflict` if the job cannot use
+        it."""
         credential = await self._store.credentials.get(job.credential_id)
         if credential is None or not await self._store.credentials.note_use(job.credential_id):
             raise Conflict("the job's credential is gone", field="credential")
@@ -81,8 +81,8 @@ class JobRetry:
 
 
 def _check_states(counts: MessageCounts, states: Collection[MessageState]) -> None:
-    """Raise `Conflict` unless a retry in these states sends something and leaves nothing unsent: the job would be
-    `completed` all the same."""
+    """Raise `Conflict` unless a retry in these states sends something and leaves nothing unsent, because the job would
+    be `completed` with unsent messages."""
     there = {state: counts.by_state.get(state.value, 0) for state in (MessageState.FAILED, MessageState.UNKNOWN)}
     there[MessageState.UNSENT] = counts.unsent
     wanted = sum(there.get(state, 0) for state in states)

@@ -1,9 +1,9 @@
 """Single messages on their way to a worker.
 
-    limit ──> store ──> is the app still there? ──> wake a worker ──> (at its instant)
+    limit ──> store ──> does the app still exist? ──> wake a worker ──> (at its instant)
 
-A message is stored before any worker is told of it, so it is never lost: where telling fails, upkeep tells again. A
-worker is told only that a credential has single messages that are due, so telling once too often does no harm.
+A message is stored before any worker is told, so it is never lost: if telling fails, upkeep repeats it. A worker is
+told only that a credential has due single messages, so an extra message does no harm.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _STORED_AT_ONCE, _SHORT = 100, 1 << 16
 
 
 class _Asked(Struct, frozen=True):
-    """A caller who wants so many messages let through, at this many a second."""
+    """A caller's request to send `count` messages at `rate` a second."""
 
     namespace: str
     rate: float
@@ -50,15 +50,15 @@ class _Asked(Struct, frozen=True):
 
 
 class _Counted(Struct):
-    """How many messages were due and waited, and when that was counted."""
+    """The number of due messages that wait, and when it was counted."""
 
     count: int
     at: float
 
 
 class SendLimiter:
-    """Lets through what callers may send now, exactly over all processes: as many at once as a second has of them.
-    No more than `most_due` messages of a namespace may be due and wait."""
+    """Limits callers to their rates, exactly over all processes: a burst is at most the messages of one second. At most
+    `most_due` messages of a namespace may be due and wait."""
 
     def __init__(self, store: Store, time: DatabaseTime, *, most_due: int) -> None:
         self._store = store
@@ -68,12 +68,8 @@ class SendLimiter:
         self._waiting: LRUCache[str, _Counted] = LRUCache(_REMEMBERED)
 
     async def let_through(self, namespace: str, *, rate: float, count: int = 1, at_least: int = 1) -> int:
-        """How many of these may be sent now.
-
-        Raises:
-            TooMany: fewer than `at_least`. None counts then.
-            Unavailable: the store is away.
-        """
+        """The number of messages that may be sent now. Raises `TooMany` if that is fewer than `at_least`; then none
+        counts."""
         granted, wait_seconds = await self._take(_Asked(namespace, rate, count))
         if granted < at_least:
             shown = f"{rate:g}"
@@ -83,7 +79,7 @@ class SendLimiter:
         return granted
 
     async def _check_room(self, namespace: str, *, count: int) -> None:
-        """Raise `TooMany` where so many would wait; others may have added some within the last second."""
+        """Raise `TooMany` if too many would wait. The count may miss messages of the last second."""
         known, now = self._waiting.get(namespace), time.monotonic()
         if known is None or now - known.at > _COUNTED_FOR_SECONDS:
             due = await self._store.singles.count_due(namespace, now=await self._time.now(), most=self._most_due)
@@ -110,7 +106,7 @@ class SendLimiter:
 
 
 class _Wish(Struct, frozen=True):
-    """Messages to be stored, what they say, and the trace of who asks."""
+    """Messages to store, their contents, and the caller's trace."""
 
     messages: Sequence[Message]
     contents: Mapping[str, str]
@@ -118,12 +114,12 @@ class _Wish(Struct, frozen=True):
 
     @property
     def is_small(self) -> bool:
-        """Whether it is one message, and a short one."""
+        """Whether it is a single short message."""
         return len(self.messages) == 1 and sum(map(len, self.contents.values())) <= _SHORT
 
 
 class SingleFlow:
-    """Stores single messages, and tells workers of them."""
+    """Stores single messages, and tells workers about them."""
 
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime) -> None:
         self._store = store
@@ -132,21 +128,17 @@ class SingleFlow:
         self._accept = Coalescer(self._accept_all, most=_STORED_AT_ONCE)
 
     async def accept(self, messages: Sequence[Message], contents: Mapping[str, str]) -> dict[str, Message]:
-        """Store these, with what they say; returns those that are there, by id, which stay as they are.
-
-        Raises:
-            Conflict: the app of one is being deleted: of these none is stored.
-            Unavailable: the store is away.
-        """
+        """Store messages with their contents; returns existing ones by id, which stay unchanged. Raises `Conflict` if
+        the app of one is being deleted: then none is stored."""
         wish = _Wish(messages, contents, current_trace())
-        # What takes long alone would have others wait for it.
+        # A long wish goes alone, so that short ones do not wait for it.
         there = await self._accept(wish) if wish.is_small else (await self._accept_all([wish]))[0]
         if there is None:
             raise Conflict("the app is being deleted", field="appId", value=messages[0].app_id)
         return there
 
     async def _accept_all(self, wishes: Sequence[_Wish]) -> list[dict[str, Message] | None]:
-        """The messages of each wish that were there already; `None` where its app goes."""
+        """The existing messages of each wish; `None` if its app is being deleted."""
         messages = {message.id: message for wish in reversed(wishes) for message in wish.messages}
         contents = {id_: content for wish in reversed(wishes) for id_, content in wish.contents.items()}
         await self._store.single_contents.add(contents, at=await self._time.now())
@@ -162,14 +154,14 @@ class SingleFlow:
                 answers.append(None)
                 continue
             answers.append({message.id: there[message.id] for message in wish.messages if message.id in there})
-            # Whoever asks for the same by the same key, at the same time, finds what the first of them has stored.
+            # A concurrent request with the same key finds what the first has stored.
             for message in wish.messages:
                 there.setdefault(message.id, messages[message.id])
         return answers
 
     async def _withdraw_of_deleted(self, stored: Sequence[Message]) -> set[str]:
-        """Take messages back whose apps are being deleted: that may have looked before they were there. Returns the ids
-        of these apps."""
+        """Withdraw messages whose apps are being deleted: the deletion may have looked before they were stored. Returns
+        the ids of these apps."""
         apps = await self._store.apps.with_ids(sorted({message.app_id for message in stored}))
         going = {id_ for id_ in (each.app_id for each in stored) if (app := apps.get(id_)) is None or app.deleting}
         if withdrawn := [message.id for message in stored if message.app_id in going]:
@@ -178,12 +170,12 @@ class SingleFlow:
         return going
 
     async def _tell(self, messages: Collection[Message], *, trace: str) -> None:
-        """Tell workers of messages that are due, and the clock of others."""
+        """Tell workers about due messages, and the clock about later ones."""
         now, due = await self._time.now(), dict[str, set[datetime]]()
         for message in messages:
             if message.pending is not None:
                 due.setdefault(message.credential_id, set()).add(message.pending.due)
-        # Nobody waits for the others' accounts one after the other, while a broker does not answer.
+        # In parallel, so that accounts do not wait for each other while a broker does not answer.
         await asyncio.gather(*(self._tell_of(each, due[each], now, trace=trace) for each in sorted(due)))
 
     async def _tell_of(self, credential_id: str, moments: AbstractSet[datetime], now: datetime, *, trace: str) -> None:
@@ -197,8 +189,7 @@ class SingleFlow:
             log.warning("single messages wait for upkeep", credential=credential_id, reason=str(error))
 
     async def cancel(self, message: Message) -> bool:
-        """Take back a message that is not being sent; `False` where it has changed since it was read. Raises
-        `Unavailable`."""
+        """Cancel a message that is not being sent; `False` if it has changed since it was read."""
         now = from_ms(ms(await self._time.now()))
         cancelled = EntryChange(message, reject(message, Reason.CANCELLED, at=now))
         if await self._store.messages.fold([cancelled]) is not WriteResult.DONE:
@@ -209,20 +200,19 @@ class SingleFlow:
         return True
 
     async def _forget_moment(self, credential_id: str, due: datetime) -> None:
-        """Have the clock wake nobody at an instant for which no message waits any more."""
+        """Remove an instant for which no message waits any more."""
         try:
             if await self._store.singles.has_due_at(credential_id, due):
                 return
             await self._store.occurrences.remove(occurrence_id(singles_owner(credential_id), str(ms(due)), due))
-            # One that was stored meanwhile may have found the instant there.
+            # A message that was stored meanwhile may have found the instant there.
             if await self._store.singles.has_due_at(credential_id, due):
                 await self.wake_at(credential_id, due)
         except Unavailable as error:
             log.warning("an instant without messages stays", credential=credential_id, reason=str(error))
 
     async def forget_contents(self) -> None:
-        """Forget what those messages said that are not pending, where a dead process has left it. Raises
-        `Unavailable`."""
+        """Remove contents of messages that are not pending, which dead processes have left."""
         before, after = await self._store.now() - _KEPT_FOR, ""
         while True:
             old, after = await self._store.single_contents.page(after=after, before=before, limit=_PAGE)
@@ -234,21 +224,20 @@ class SingleFlow:
                 return
 
     async def wake(self, credential_id: str, *, trace: str = "") -> None:
-        """Have a worker send what is due. Raises `Unavailable`."""
+        """Let a worker send due messages."""
         task = SendSingles(credential_id=credential_id, trace=trace or current_trace())
         await self._broker.publish(task.queue, encode(task))
 
     async def wake_at(self, credential_id: str, *moments: datetime) -> None:
-        """Have a worker send then. Raises `Unavailable`."""
+        """Let a worker send at these moments."""
         owner, now = singles_owner(credential_id), await self._time.now()
         await self._store.occurrences.add([once(owner, str(ms(due)), due, accepted_at=now) for due in moments])
 
     async def wake_due(self, occurrence: Occurrence) -> None:
-        """Have a worker send what has waited for this instant. Raises `Unavailable`."""
         await self.wake(read_singles_owner(occurrence.owner))
 
     async def wake_lost(self) -> None:
-        """Tell again of what has been due for a while, as nobody seems to be at it. Raises `Unavailable`."""
+        """Tell workers again about messages that have been due for `SILENCE` and that no worker holds."""
         since, credential_id = await self._store.now() - SILENCE, ""
         while (found := await self._store.singles.find_waiting(since=since, after=credential_id)) is not None:
             credential_id = found

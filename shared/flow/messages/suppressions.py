@@ -1,7 +1,7 @@
-"""Upkeep of suppressions: none outlives its app for long.
+"""Upkeep of suppressions: remove those whose app is gone.
 
-The request that deletes an app deletes as many of its suppressions as fit into it. The others are found here: the rest
-of very many, and what a callback or a recipient has told at the same moment.
+The request that deletes an app deletes as many of its suppressions as fit. This finds the others: the rest of very
+many, and those that a callback or a recipient added at the same moment.
 """
 
 from shared.runtime.loops import Swept, repeat
@@ -11,13 +11,12 @@ _STEP = 1_000
 
 
 class SuppressionUpkeep:
-    """Looks at the apps that suppressions are of."""
+    """Checks the apps of suppressions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def run_once(self) -> Swept:
-        """Forget what is of apps that are gone. Raises `Unavailable`."""
         forgotten, app_id = 0, await self._store.suppressions.find_app()
         while app_id is not None:
             if await self._store.apps.get(app_id) is None:

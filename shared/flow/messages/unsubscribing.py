@@ -1,8 +1,7 @@
-"""Unsubscribing by a recipient's own link, and coming back by the same.
+"""Unsubscribing by a recipient's link, and subscribing again by the same link.
 
-The link bears a token, and the token is all that is needed: it names the suppression, so a link works when the message
-that it came in has been redacted. A move that somebody asks for twice is done once, and a bar (a bounce, a complaint,
-somebody of the app) is neither put up nor lifted here.
+The link contains a token that names the suppression, so it works after its message was redacted. Repeating a move has
+no effect. Links neither add nor lift a bar (a bounce, a complaint, or one by a user of the app).
 """
 
 from collections.abc import Sequence
@@ -20,13 +19,13 @@ from shared.secrets import KeyRing
 from shared.store import Store
 
 PATH = "/u/"
-"""The path that links lead to, below the public URL."""
+"""The path of links below the public URL."""
 
 _PURPOSE = "unsubscribing"
 
 
 class UnsubscribeLinks:
-    """Makes links below `public_url`, and reads the tokens in them. The first key signs, all of them verify."""
+    """Makes links below `public_url`, and reads their tokens. The first key signs; all keys verify."""
 
     def __init__(self, keys: KeyRing, *, public_url: str) -> None:
         self._keys = keys
@@ -34,31 +33,30 @@ class UnsubscribeLinks:
 
     @property
     def can_link(self) -> bool:
-        """Whether there is a key to sign with, and somewhere that links lead to."""
+        """Whether there is a key to sign with and a public URL."""
         return self._tokens is not None and bool(self._public_url)
 
     @property
     def missing_setting(self) -> str:
-        """The setting that is missing for links; `""` where nothing is missing."""
+        """The setting that links lack; `""` if none."""
         if not self._public_url:
             return "api.public_url"
         return "" if self._tokens is not None else "providers.secret_keys"
 
     def url_of(self, listing: Listing) -> str:
-        """The link of this recipient; `""` where there can be none."""
+        """The link of this recipient; `""` if links are impossible."""
         return f"{self._public_url}{PATH}{self._tokens.make(listing)}" if self._tokens and self._public_url else ""
 
     def urls_of(
         self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
     ) -> list[str]:
-        """The links of a batch's addresses, which are in their normal form; each `""` where there can be none."""
+        """The links of addresses in normal form; each `""` if links are impossible."""
         if not self.can_link:
             return [""] * len(addresses)
         return [self.url_of(listing_of(app_id, channel, address, list_name)) for address in addresses]
 
     def read(self, token: str) -> Listing:
-        """The recipient and list that the token names. Raises `NotFound` for a token that none of our keys has
-        signed."""
+        """The recipient and list of the token. Raises `NotFound` unless one of the keys has signed it."""
         listing = None if self._tokens is None else self._tokens.read(token)
         if listing is None:
             raise NotFound("this link is not one of ours")
@@ -71,8 +69,7 @@ class UnsubscribeLinks:
 
 
 class UnsubscribeFlow:
-    """The moves of recipients by their links. All raise `NotFound` for a token that is none, or whose app is gone, and
-    `Unavailable`."""
+    """The moves of recipients by their links. All raise `NotFound` for an invalid token, or if the app is gone."""
 
     def __init__(self, store: Store, links: UnsubscribeLinks, clock: Clock) -> None:
         self._store = store
@@ -80,18 +77,17 @@ class UnsubscribeFlow:
         self._clock = clock
 
     async def look(self, token: str) -> tuple[App, SubscriptionState]:
-        """Tell where the recipient stands; nothing changes."""
+        """The recipient's present state."""
         listing, app = await self._read(token)
         return app, await self._find(listing)
 
     async def unsubscribe(self, token: str) -> tuple[App, SubscriptionState]:
-        """Have the recipient get no more of the token's list."""
         listing, app = await self._read(token)
         await self._store.suppressions.add([unsubscribe_listing(listing, at=self._now())])
         return app, await self._find(listing)
 
     async def come_back(self, token: str) -> tuple[App, SubscriptionState]:
-        """Take the recipient's unsubscription from the token's list back."""
+        """Take back the recipient's unsubscription from the token's list."""
         listing, app = await self._read(token)
         await self._store.suppressions.resubscribe(listing.suppression_id)
         return app, await self._find(listing)
@@ -108,5 +104,4 @@ class UnsubscribeFlow:
         return subscription_of(listing, [*(await self._store.suppressions.with_ids(sorted(ids))).values()])
 
     def _now(self) -> datetime:
-        """To the millisecond, as it is stored."""
         return from_ms(ms(self._clock.now()))

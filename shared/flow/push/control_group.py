@@ -1,8 +1,8 @@
-"""The file of a job's control group: who was held out of it, written once all its batches are settled.
+"""The file of a job's control group: the users who were held out, written once all batches are settled.
 
-The job does not wait for it for ever. A write that is refused for good (access is denied, there is no such bucket) is
-given up at once. A failure that may pass is tried again as all work is, for a day from the first failure. That failure
-stands among the job's events, so that whoever looks at the job sees what it waits for.
+The job does not wait for it for ever. A write that is refused for good (access denied, no such bucket) is given up at
+once. Other failures are retried for a day from the first one, which is among the job's events, so that users see what
+the job waits for.
 """
 
 import csv
@@ -27,11 +27,11 @@ _TRIED_FOR = timedelta(days=1)
 
 
 class _StoreAway(Unavailable):
-    """The store is away, so it is not the file that cannot be written."""
+    """The store is away, so the failure is not that of the file."""
 
 
 class ControlGroupFile:
-    """Writes the files; doing it twice does nothing more."""
+    """Writes the files. Safe to repeat."""
 
     def __init__(self, store: Store, blobs: Blobs, clock: Clock, *, folder: str) -> None:
         self._store = store
@@ -40,8 +40,7 @@ class ControlGroupFile:
         self._folder = folder
 
     async def write(self, job: Job) -> Written:
-        """Write the file; returns what came of it, for good. Raises `Unavailable` as long as it is worth another
-        try."""
+        """Write the file; returns the final result. Raises `Unavailable` as long as another try makes sense."""
         if not job.control_group:
             return Written()
         path = f"{self._blobs.bucket}/{self._folder}/job-{job.id}.csv"
@@ -62,7 +61,7 @@ class ControlGroupFile:
         return Written(failure=failure)
 
     async def _is_tried_long_enough(self, job: Job, failure: str) -> bool:
-        """Whether the first failure is long past; if there was none, this one is noted as such."""
+        """Whether the first failure is long past; if there was none, note this one."""
         now = self._clock.now_ns()
         first = next((event.at for event in job.events if event.stage == FINISH), None)
         if first is None:
@@ -86,7 +85,7 @@ class ControlGroupFile:
         async for batch in self._store.batch_sums.read_settled(job.key):
             if batch.receipt.held_out:
                 users = await self._store.held_out.read(batch)
-                # Somebody's devices may stand in several batches.
+                # The devices of a user may be in several batches.
                 repeated = repeats.mark(hashes_of([user.encode() for user in users]))
                 yield _lines_of([user for user, again in zip(users, repeated, strict=True) if not again])
 

@@ -1,4 +1,4 @@
-"""Push as a kind of job: its records go to a topic of Kafka, and a control group is written to a file."""
+"""Push as a kind of job: its records go to a Kafka topic, and its control group to a file."""
 
 import asyncio
 

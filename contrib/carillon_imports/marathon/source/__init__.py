@@ -1,15 +1,15 @@
-"""A Marathon database in PostgreSQL, as plain rows: what `carillon import marathon` reads.
+"""A Marathon database in PostgreSQL as plain rows, for `carillon import marathon`.
 
-It is a capability of its own, beside `shared.audience`, because its database is another one with another purpose. That
-is named on a command line and read once from end to end, and its tables are Marathon's, not the users'.
+It is separate from `shared.audience`, because it is another database with another purpose: the command line names it,
+it is read once from end to end, and its tables belong to Marathon.
 
 Guarantees:
 
-- **One moment.** All rows are as they were when `reading` was entered: one read-only transaction sees them.
-- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. A row's JSON of more than
-  `MAX_JSON_BYTES` is not read, and the row says so with `None`.
-- **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is.
-  The importer decides whether a row can be brought over.
+- **One moment.** One read-only transaction sees all rows as they were at `open_source`.
+- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor on the server. JSON of a row beyond `MAX_JSON_BYTES` is
+  not read, and is `None`.
+- **No judgement.** NULL becomes 0 or `""`, as in Marathon's API, and JSON stays text. The importer decides whether a
+  row can be imported.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -42,35 +42,32 @@ T = TypeVar("T", bound=Row)
 
 
 class Marathon:
-    """One Marathon database at one moment. Every read raises `Unavailable` when the server gives no answer."""
+    """One Marathon database at one moment. Every read raises `Unavailable` if the server does not answer."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
 
     async def counts(self) -> dict[str, int]:
-        """How many rows each table has, by its name."""
+        """The number of rows of each table."""
         with _translate_errors():
             counted = await self._connection.fetchrow(statements.COUNTS, timeout=STATEMENT_SECONDS)
         return dict(counted or {})
 
     def apps(self) -> AsyncIterator[list[AppRow]]:
-        """All apps, in pages, in the order of their ids. The other tables come likewise."""
+        """All apps in pages, ordered by id. The other tables come likewise."""
         return self._pages(statements.APPS, AppRow)
 
     def users(self) -> AsyncIterator[list[UserRow]]:
-        """All users, as `apps` gives apps."""
         return self._pages(statements.USERS, UserRow)
 
     def templates(self) -> AsyncIterator[list[TemplateRow]]:
-        """All templates, as `apps` gives apps."""
         return self._pages(statements.TEMPLATES, TemplateRow)
 
     def jobs(self) -> AsyncIterator[list[JobRow]]:
-        """All jobs, as `apps` gives apps."""
         return self._pages(statements.JOBS, JobRow)
 
     async def check(self) -> None:
-        """Raise `Invalid` unless this is a Marathon database with all that its last release has."""
+        """Raise `Invalid` unless this is a Marathon database with all tables and columns of its last release."""
         with _translate_errors():
             found = await self._connection.fetch(statements.COLUMNS, list(statements.NEEDED), timeout=STATEMENT_SECONDS)
         present: dict[str, set[str]] = {row["relation"]: set(row["columns"]) for row in found}
@@ -94,12 +91,11 @@ class Marathon:
 
 @asynccontextmanager
 async def open_source(url: str, tls: TlsSettings = NO_FILES) -> AsyncIterator[Marathon]:
-    """The Marathon database at a `postgresql://` URL, until the end of the block. `tls` has whom to trust, where the
-    URL asks for a verified server and names no files.
+    """The Marathon database at a `postgresql://` URL, until the end of the block. `tls` contains the trusted
+    certificates if the URL demands a verified server and names no files.
 
     Raises:
         Invalid: the URL cannot be read, the server refuses the user, or this is no Marathon database.
-        Unavailable: the server cannot be reached.
     """
     connection = await _connect(url, tls)
     try:
@@ -110,7 +106,7 @@ async def open_source(url: str, tls: TlsSettings = NO_FILES) -> AsyncIterator[Ma
         await marathon.check()
         yield marathon
     finally:
-        # Nothing was written, so it does not matter how the transaction ends.
+        # Nothing was written, so any end of the transaction will do.
         with suppress(*_FAILURES):
             await connection.close(timeout=GRACE_SECONDS)
 
@@ -137,7 +133,7 @@ async def _connect(url: str, tls: TlsSettings) -> _Connection:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+    """Translate the driver's errors into Carillon's."""
     try:
         yield
     except asyncpg.ClientConfigurationError as error:

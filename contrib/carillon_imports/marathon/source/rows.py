@@ -1,11 +1,11 @@
-"""The rows of Marathon's tables. Ids are canonical UUIDs, times nanoseconds since the epoch, 0 where unset; what is
-JSON there is JSON text here, or `None` where the row's texts are too large to be read."""
+"""Rows of Marathon's tables. Ids are canonical UUIDs, times nanoseconds since the epoch, 0 if unset; JSON stays text,
+or is `None` if the row's texts are too large."""
 
 from msgspec import Struct
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """The columns that every table has."""
+    """The columns of every table."""
 
     id: str
     created_by: str
@@ -39,8 +39,8 @@ class TemplateRow(Row, frozen=True, kw_only=True):
 
 
 class JobRow(Row, frozen=True, kw_only=True):
-    """A row of `jobs`. `status` is empty while a job waits or runs and when it is completed, which only `completed_at`
-    tells."""
+    """A row of `jobs`. `status` is empty while a job waits or runs and after it has completed; only `completed_at`
+    distinguishes these."""
 
     app_id: str
     job_group_id: str

@@ -1,6 +1,6 @@
-"""The statements that read Marathon's tables, and the columns that these need.
+"""The statements that read Marathon's tables, and the columns that they need.
 
-Nothing but constants of this module becomes part of a statement's text.
+Only constants of this module become part of a statement's text.
 """
 
 # ruff: noqa: S608 - as the docstring says
@@ -8,7 +8,7 @@ Nothing but constants of this module becomes part of a statement's text.
 from collections.abc import Sequence
 
 MAX_JSON_BYTES = 2**20
-"""The most that the JSON of one row may make: what Carillon's API takes in one request."""
+"""The most JSON of one row: the limit of one request to Carillon's API."""
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _ALL = ("id", "created_by", "created_at", "updated_at")
@@ -33,7 +33,7 @@ NEEDED: dict[str, frozenset[str]] = {
         | {*_JOB_JSON, *_JOB_TEXTS, *_JOB_NUMBERS}
     ),
 }
-"""The tables, and the columns of each that the statements name."""
+"""The tables, and the columns of each that the statements use."""
 
 COLUMNS = """
 SELECT c.relname::text AS relation, array_agg(a.attname::text) AS columns
@@ -49,7 +49,7 @@ _COMMON = """id::text, coalesce(created_by, '') AS created_by,
 
 
 def _json(columns: Sequence[str]) -> str:
-    """The columns as JSON text, each NULL where they are too large together."""
+    """The columns as JSON text, each NULL if they are too large together."""
     texts = {column: f"coalesce({column}::text, '{{}}')" for column in columns}
     size = " + ".join(f"octet_length({text})" for text in texts.values())
     return ", ".join(
@@ -73,7 +73,7 @@ TEMPLATES = f"""
 SELECT {_COMMON}, app_id::text, name, locale, {_json(("body", "defaults"))}
 FROM templates ORDER BY id"""
 
-# By its text, a share of type `real` is the number that was meant: 0.2, not 0.20000000298.
+# As text, a share of type `real` is the number that was meant: 0.2, not 0.20000000298.
 JOBS = f"""
 SELECT {_COMMON}, app_id::text, coalesce(job_group_id::text, '{_NO_UUID}') AS job_group_id, template_name,
        coalesce(localized, false) AS localized, coalesce(control_group, 0)::text::float8 AS control_group,

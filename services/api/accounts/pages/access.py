@@ -96,8 +96,8 @@ def _read_expiry(visit: Visit) -> dict[str, Any]:
 
 
 def _read_count(visit: Visit, field: str) -> int:
-    """A whole number, 0 where nothing was typed. Raises `ApiProblem` for anything else: read as 0, it would make a
-    token that never ends, or end a secret at once."""
+    """A whole number, 0 if the field is empty. Raises `ApiProblem` for anything else: read as 0, it would make a token
+    that never ends, or end a secret at once."""
     typed = visit.read_field(field) or "0"
     if not (typed.isascii() and typed.isdecimal() and len(typed) <= _DIGITS):
         raise ApiProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "a whole number is needed", field)

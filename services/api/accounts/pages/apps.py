@@ -55,7 +55,7 @@ class AppPages(PageSet):
 
 
 def _count(found: list[Any] | None) -> str:
-    """How many there are, as far as they are counted; `""` where that is unknown."""
+    """The number up to `COUNTED`; `""` if unknown."""
     if found is None:
         return ""
     return str(len(found)) if len(found) <= COUNTED else f"over {COUNTED}"

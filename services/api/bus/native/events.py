@@ -107,8 +107,8 @@ class BusEventsResource(Resource):
         return body.answer(await self._publish_all(topic, namespace, read), HTTPStatus.ACCEPTED)
 
     async def _publish_lone(self, topic: str, namespace: str, item: bytes) -> Response[bytes]:
-        """Publish the one event of a request. Whose topic it is, is told before what is wrong with the event; to
-        publish a good one looks at the topic anyway."""
+        """Publish the only event of a request. The owner of the topic is checked before the event, because publishing
+        looks at the topic anyway."""
         read = self._read(item)
         if isinstance(read, Invalid):
             await self._topics.check_publisher(topic, namespace)
@@ -132,7 +132,6 @@ class BusEventsResource(Resource):
     async def _publish_all(
         self, topic: str, namespace: str, read: Sequence[EventDraft | Invalid]
     ) -> list[PublishedItemView]:
-        """Publish the good ones, in their order; a view of each."""
         drafts, ids = [each for each in read if isinstance(each, EventDraft)], list[str]()
         try:
             for start in range(0, len(drafts), CHUNK_ITEMS):

@@ -148,6 +148,6 @@ def _answer_made(made: MadeSubscription, status: HTTPStatus = HTTPStatus.OK) -> 
 
 
 def _note(before: EventSubscription | None, after: EventSubscription) -> None:
-    """Note the change for the audit, without what is secret: headers may hold credentials."""
+    """Note the change for the audit without secrets: headers may contain credentials."""
     was = None if before is None else subscription_view(before, personal=False)
     note_change(was, subscription_view(after, personal=False))

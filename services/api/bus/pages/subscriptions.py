@@ -212,7 +212,7 @@ class BusTopicPages(PageSet):
         return Moved(below(visit, "/bus/topics"), "deleted")
 
     async def _find_subscribers(self, visit: Visit) -> tuple[Shown, bool]:
-        """The topics of each of the namespace's subscriptions by its key, and whether these are all of them."""
+        """The topics of each subscription of the namespace by key, and whether these are all subscriptions."""
         try:
             found = await visit.read_list(
                 "/bus/subscriptions", namespace=read_namespace(visit), limit=_COUNTED, cursor=""
@@ -243,7 +243,7 @@ def stand(subscription: Shown, health: Shown | None) -> Values:
 
 
 def _host_of(url: str) -> str:
-    """Whom a URL calls, without the path: that may be long, and a secret."""
+    """The host of a URL without the path, which may be long and a secret."""
     try:
         return urlsplit(url).netloc or url
     except ValueError:
@@ -251,7 +251,7 @@ def _host_of(url: str) -> str:
 
 
 async def _read_health(visit: Visit, key: str) -> Shown | None:
-    """The health of a subscription; `None` for one that was removed meanwhile. Raises `ApiProblem`."""
+    """The health of a subscription; `None` if it was removed meanwhile."""
     try:
         found: Shown = await visit.read(SUBSCRIPTION + "/health", key, namespace=read_namespace(visit))
     except ApiProblem as problem:
@@ -262,7 +262,7 @@ async def _read_health(visit: Visit, key: str) -> Shown | None:
 
 
 async def _read_standings(visit: Visit, subscriptions: Sequence[Shown]) -> list[Values]:
-    """How each of these subscriptions stands, the worst first, else by key. All readers who may list them share the
+    """The health of each of these subscriptions, the worst first, else by key. All readers who may list them share the
     reading."""
     keys = [each["key"] for each in subscriptions]
     shared = ("/bus/subscriptions/health", read_namespace(visit) or visit.caller.namespace, *keys)
@@ -295,7 +295,8 @@ def _write_condition(condition: Values) -> str:
 
 
 async def _check_key(visit: Visit, key: str) -> None:
-    """Raise `ApiProblem` for a key that is taken or that no path can have: the route would change that one."""
+    """Raise `ApiProblem` for a key that is taken, because the route would change that subscription, or that no path can
+    contain."""
     if not key or key in {".", ".."} or "/" in key:
         raise refuse("key", "a key has 1 to 255 of letters, digits and - _ . ~ :")
     try:

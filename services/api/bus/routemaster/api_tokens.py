@@ -110,7 +110,7 @@ class ApiTokensResource(Resource):
         return answer_nothing()
 
     async def _add(self, name: str, secret: str, made_by: str) -> None:
-        """Make the token, unless it is there by this name. Raises `Invalid` where it is there by another."""
+        """Make the token, unless it exists with this name. Raises `Invalid` if it exists with another."""
         now = self._clock.now_ns()
         token = Token(
             id=fresh_id(now),
@@ -128,7 +128,7 @@ class ApiTokensResource(Resource):
                 raise Invalid("this token exists already, by another name", field="token") from None
 
     async def _find(self, shown: str) -> Token | None:
-        """The token of the bus that is, or has the id, of this text."""
+        """The token of the bus with this secret or id."""
         found = await self._find_by_secret(shown) or await self._store.tokens.get(shown)
         return found if found is not None and found.scope is TokenScope.BUS else None
 
@@ -137,7 +137,7 @@ class ApiTokensResource(Resource):
         return (await self._store.tokens.with_digests([digest])).get(digest)
 
     async def _remove_subscription(self, token: Token, *, is_shared: bool) -> None:
-        """Remove the subscription of a token, unless others share its namespace."""
+        """Remove a token's subscription, unless other tokens share its namespace."""
         if not is_shared:
             with suppress(NotFound):
                 await self._subscribing.unsubscribe(token.owns, PUBLISHED_KEY)

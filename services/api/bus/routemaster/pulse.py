@@ -110,13 +110,12 @@ class PulseResource(Resource):
 
 
 def _refuse_credentials(request: Request[Any, Any, Any]) -> None:
-    """Raise `BasicNeeded` for who shows any: whoever looks whether they are good is told that they open nothing."""
+    """Raise `BasicNeeded` for any credentials: a caller who tests them learns that they open nothing."""
     if "authorization" in request.headers:
         raise BasicNeeded("this route takes no credentials")
 
 
 def _write_moment(now: datetime) -> str:
-    """A moment as Ruby writes it."""
     return now.strftime("%Y-%m-%d %H:%M:%S %z")
 
 

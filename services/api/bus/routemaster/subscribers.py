@@ -139,7 +139,7 @@ class PublishedSubscribersResource(Resource):
         return answer_nothing()
 
     async def _find_all(self, asked: Sequence[None]) -> Sequence[PublishedQueues]:
-        """All published subscriptions, and how they stand. One look serves all who ask before it begins."""
+        """All published subscriptions with their figures. Concurrent callers share one read."""
         after, found, names = "", list[EventSubscription](), dict[str, str]()
         while page := await self._subscribing.page_published(after=after, limit=_PAGE):
             found += [share_topics(each, names) for each in page]
@@ -148,7 +148,7 @@ class PublishedSubscribersResource(Resource):
 
 
 def _subscriber(request: Request[Any, Any, Any]) -> str:
-    """The namespace whose subscription is meant. Raises `NotFound` for root, which has none."""
+    """The namespace of the subscription. Raises `NotFound` for root, which has none."""
     caller = caller_of(request)
     if caller.is_admin:
         raise NotFound("the bus's root has no subscription")

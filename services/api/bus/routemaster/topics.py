@@ -100,8 +100,8 @@ class PublishedTopicsResource(Resource):
         return answer_nothing()
 
     async def _read(self, content: bytes, name: str, namespace: str) -> EventDraft:
-        """The event of a request. A bad one is refused in Routemaster's order: no object, no topic's name, another's
-        topic, no event. Only then does it cost a look at the topic by itself."""
+        """The event of a request. A bad one is refused in Routemaster's order: no object, no name of a topic, another
+        publisher's topic, no event. Only a bad one costs a separate look at the topic."""
         try:
             check_published_name(name, field="topic")
             return read_published(content, data_bytes=self._settings.routemaster_data_bytes)

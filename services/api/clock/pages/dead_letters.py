@@ -71,8 +71,8 @@ class DeadLetterPages(PageSet):
 
 
 async def _find(visit: Visit, namespace: str, key: str, error: str) -> tuple[Letters, str]:
-    """A page of letters, and where the next one begins. The API does not look for errors, so for one of them, some
-    pages are read until a page is full."""
+    """A page of letters, and where the next one begins. The API cannot filter by error, so with `error` pages are read
+    until one is full."""
     if not error:
         answer = await visit.read_list("/dead-letters", namespace=namespace, key=key)
         return answer.value, answer.next

@@ -73,7 +73,7 @@ def _read_new(visit: Visit) -> dict[str, Any]:
 
 
 async def _read_changed(visit: Visit) -> dict[str, Any]:
-    """The body, with the stored bytes of a payload that was not edited: a receiver may compare them."""
+    """The body with the stored bytes of a payload that was not edited, because a receiver may compare them."""
     body = _read_definition(visit.form)
     data = (await visit.read("/schedules/{}", visit.path("key")))["callback"]["data"]
     if "payload" in data and visit.read_field(_PAYLOAD) == pretty(data["payload"]):
@@ -87,7 +87,7 @@ async def _preview(visit: Visit, body: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _read_definition(form: Fields) -> dict[str, Any]:
-    """The body of the API's request, without empty fields. Raises `ApiProblem` for fields that make no body."""
+    """The body of the API's request, without empty fields. Raises `ApiProblem` for invalid fields."""
     body = _read_when(form)
     body |= {name: form[name].strip() for name in _TIMES if form.get(name, "").strip()}
     body |= _read_numbers(form, _NUMBERS)
@@ -151,11 +151,10 @@ def _read_callback(form: Fields) -> dict[str, Any]:
 
 
 def _write_number(number: float) -> str:
-    """The number with all its digits, because the form saves the shown value again."""
+    """All digits of the number, because the form saves the shown value again."""
     return str(number).removesuffix(".0")
 
 
 def _read_numbers(form: Fields, names: Sequence[str], where: str = "") -> dict[str, Any]:
-    """Those of these numbers that were typed. Raises `ApiProblem`."""
     numbers = {name: read_number(form, where + name, whole=name in _WHOLE) for name in names}
     return {name: number for name, number in numbers.items() if number is not None}

@@ -106,7 +106,7 @@ async def _read_due(visit: Visit, namespace: str) -> Any:
 
 
 async def _search(visit: Visit, namespace: str) -> tuple[ApiAnswer, ApiProblem | None]:
-    """A page of schedules; empty, with what is wrong, where the search can match none."""
+    """A page of schedules; empty with the mistake if the search cannot match."""
     asked = {name: visit.query(name) for name in ("prefix", "state", "label")}
     try:
         return await visit.read_list("/schedules", namespace=namespace, **asked), None
@@ -121,7 +121,7 @@ def _address_of(visit: Visit) -> str:
 
 
 def _name_firing(schedule: Mapping[str, Any]) -> str:
-    """An idempotency key that stays until something has happened: whoever sends the same page's form twice fires
+    """An idempotency key that stays until something has happened, so that sending the form of one page twice fires
     once."""
     happened = [schedule["updated_at"], *(outcome["at"] for outcome in schedule["outcomes"][:1])]
     return "fire-" + hashlib.sha256("/".join([schedule["key"], *happened]).encode()).hexdigest()[:32]
@@ -191,7 +191,7 @@ def in_zone(instants: Sequence[str], timezone: str) -> list[tuple[str, str]]:
 
 
 def _tell_cron(line: str) -> str:
-    """The commonest lines in words; others as they are."""
+    """Common lines in words; others as they are."""
     minute, hour, day, month, weekday = line.split()
     if month != "*" or not minute.isdigit():
         return f"Cron “{line}”"

@@ -145,7 +145,7 @@ def _read(visit: Visit, name: str) -> str:
 
 
 async def _try(visit: Visit, act: str, filter: Mapping[str, str]) -> tuple[Any, ApiProblem | None]:
-    """The figures of a dry run; what is wrong, where there are none; neither before anything is chosen."""
+    """The figures of a dry run, or the mistake; neither before anything is chosen."""
     if not any(filter.values()):
         return None, None
     body = _body(act, filter, "figures")

@@ -91,7 +91,7 @@ async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
 
 
 async def _read_devices(visit: Visit, app: ShownApp, user: str) -> tuple[Any, str]:
-    """The devices of the app's user with this id, or why they are unknown."""
+    """The devices of the user with this id, or the reason why they are unknown."""
     try:
         return await visit.read("/apps/{}/devices", app["id"], user=user), ""
     except ApiProblem as problem:
@@ -99,7 +99,7 @@ async def _read_devices(visit: Visit, app: ShownApp, user: str) -> tuple[Any, st
 
 
 async def _find_schedules(visit: Visit, key: str) -> list[Any]:
-    """The schedules with exactly this key, of the first namespaces that the reader may see, and of their own."""
+    """The schedules with exactly this key in the first namespaces that the reader may see, and in the reader's own."""
     if not KEY.fullmatch(key):
         return []
     listed = await visit.try_read("Namespaces", "/namespaces", limit=NAMESPACES_AT_ONCE, counts=False)

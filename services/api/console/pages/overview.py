@@ -59,7 +59,7 @@ class OverviewPages(PageSet):
 
 
 async def _read_failed(visit: Visit, since: str) -> Any:
-    """The newest failed jobs since then, shared by readers with the same roles."""
+    """The newest failed jobs since `since`, shared by readers with the same roles."""
 
     async def read() -> Any:
         return await visit.read("/jobs", status=_FAILED, since=f"{since}:00Z", limit=_SHOWN)

@@ -17,7 +17,7 @@ ShownApp = Mapping[str, Any]
 
 
 async def read_apps(visit: Visit, role: str = "viewer") -> list[ShownApp]:
-    """The apps over which the reader has this role, by their names. Raises `ApiProblem`."""
+    """The apps over which the reader has this role, by name. Raises `ApiProblem`."""
     # The route lists all apps to everybody, so one reading serves all.
     read = partial(visit.read, "/apps", limit=MOST_APPS)
     found = await visit.read_shared(("/apps",), read, seconds=_KEPT_SECONDS)
@@ -25,8 +25,8 @@ async def read_apps(visit: Visit, role: str = "viewer") -> list[ShownApp]:
 
 
 async def choose_app(visit: Visit, apps: Sequence[ShownApp]) -> ShownApp | None:
-    """The app that the address names, also one that is not among these; without a name the first, and `None` where
-    there is none. Raises `ApiProblem`."""
+    """The app that the address names, even if it is not in `apps`; without a name the first, or `None`. Raises
+    `ApiProblem`."""
     wanted = visit.query("app")
     if not wanted:
         return next(iter(apps), None)
@@ -35,7 +35,7 @@ async def choose_app(visit: Visit, apps: Sequence[ShownApp]) -> ShownApp | None:
 
 
 async def require_app(visit: Visit, app_id: str, role: str = "operator") -> ShownApp:
-    """The app, for a page that is of no use without this role over it. Raises `ApiProblem`."""
+    """The app, for a page that needs this role over it. Raises `ApiProblem`."""
     app: ShownApp = await visit.read("/apps/{}", app_id)
     if not visit.may(role, app=app["id"]):
         raise ApiProblem(HTTPStatus.FORBIDDEN, f"this needs the role {role} over the app {app['name']}")

@@ -45,7 +45,7 @@ def rate(per_second: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A part of a whole. Only zero is written as 0 %, and only the whole as 100 %."""
+    """A share in per cent. Only zero is written as 0 %, and only the whole as 100 %."""
     if not whole:
         return UNKNOWN
     share = 100 * part / whole
@@ -84,8 +84,8 @@ def span(seconds: float | None) -> str:
 
 
 def read_time(value: Any) -> datetime | None:
-    """An instant as the API writes it: RFC 3339, or nanoseconds as Marathon's fields are. `None` for none, and for one
-    that no calendar has: callers choose some of them."""
+    """An instant of the API: RFC 3339, or nanoseconds as in Marathon's fields. `None` for no instant, and for one
+    outside the calendar, because callers choose some of them."""
     if not value:
         return None
     try:
@@ -97,15 +97,15 @@ def read_time(value: Any) -> datetime | None:
 
 
 def known_time(value: Any) -> datetime:
-    """The same of an instant that the API always gives."""
+    """As `read_time`, for an instant that the API always gives."""
     at = read_time(value)
     assert at is not None
     return at
 
 
 def instant(value: Any, shape: str = "short") -> Markup:
-    """An instant in UTC. A script writes it in the reader's zone; the exact one is a hover away. `shape` is `short`
-    (with the date where that is not today's), `time`, `full`, or `ago` (how long it is since, or until)."""
+    """An instant in UTC. A script converts it to the reader's zone; hovering shows the exact one. `shape` is `short`
+    (with the date unless it is today), `time`, `full`, or `ago` (the distance from now)."""
     at = read_time(value)
     if at is None:
         return Markup('<span class="none">{}</span>').format(UNKNOWN)
@@ -117,7 +117,7 @@ def instant(value: Any, shape: str = "short") -> Markup:
 
 
 def zone_name(zone: str) -> str:
-    """The name of a zone: `UTC+05:45` for `+0545`. A value of a push table that is no offset stays as it is."""
+    """The name of a zone: `UTC+05:45` for `+0545`. A value that is no offset stays as it is."""
     offset = _OFFSET.fullmatch(zone)
     if offset is None:
         return "no zone" if zone == REST else zone
@@ -126,12 +126,12 @@ def zone_name(zone: str) -> str:
 
 
 def full_stop(text: str) -> str:
-    """A sentence's text with an end: servers and providers end some of their sentences themselves."""
+    """A sentence with a full stop, unless it has an end already."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def pretty(value: Any) -> str:
-    """JSON with line breaks. A text that holds JSON is shown as what it holds; what is nested too deep, as it is."""
+    """JSON with line breaks. Text that contains JSON is shown as that JSON; deeply nested JSON stays as it is."""
     try:
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()  # a `Raw` as it came
         return msgspec.json.format(text, indent=2)
@@ -140,16 +140,16 @@ def pretty(value: Any) -> str:
 
 
 def exactly(text: str) -> str:
-    """The `pattern` of a field that takes this text alone, whatever its characters mean in a pattern."""
+    """The `pattern` of a field that accepts only this text."""
     return "".join(each if each.isascii() and each.isalnum() else f"\\u{{{ord(each):x}}}" for each in text)
 
 
 def query_of(**given: Any) -> str:
-    """A query with those of these parameters that have a value, `""` where none has."""
+    """A query of the parameters that have a value; `""` if none has."""
     left = {name: value for name, value in given.items() if value not in (None, "")}
     return f"?{urlencode(left)}" if left else ""
 
 
 def with_query(given: dict[str, Any], **changes: Any) -> Markup:
-    """A query with these parameters, some of them changed; those without a value are left out."""
+    """A query with these parameters, some changed; those without a value are left out."""
     return escape(query_of(**given | changes) or "?")

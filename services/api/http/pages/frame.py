@@ -79,13 +79,13 @@ class PageFrame:
         return Response(b"", status_code=HTTPStatus.SEE_OTHER, headers=location | (headers or {}))
 
     def show_away(self, request: Request[Any, Any, Any], title: str, error: Unavailable) -> Response[Any]:
-        """A page for whoever cannot come in now. It does not tell a stranger which server is away, nor where."""
+        """A page for a person who cannot sign in now. It does not reveal which server is away."""
         values = {"title": title, "reason": errors.problem_of(error).detail}
         errors.report(errors.problem_of(error), error)
         return self.door(request, "frame/away.html", HTTPStatus.SERVICE_UNAVAILABLE, values)
 
     def refuse_path(self, request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
-        """The answer to a path without a route: a page below `/ui`, and else the JSON of the API."""
+        """The answer to a path without a route: a page below `/ui`, else the API's JSON."""
         if request.method != "GET" or not request.scope["path"].startswith(f"{ROOT}/"):
             return errors.refuse(request, error)
         return self.door(request, "frame/nothing.html", HTTPStatus.NOT_FOUND, {"title": "Not found"})
@@ -150,7 +150,7 @@ class PageFrame:
         told: Values | None = None,
         status: int = HTTPStatus.OK,
     ) -> Response[Any]:
-        """The page, with what a form has `told`."""
+        """The page, with the message of a form in `told`."""
         try:
             values = await reading
         except ApiProblem as problem:
@@ -163,7 +163,7 @@ class PageFrame:
         return self._show(visit, route.template, shown, HTTPStatus(status))
 
     def _show_problem(self, visit: Visit, problem: ApiProblem, section: str = "") -> Response[Any]:
-        """A page in the place of one that is refused. If something is not there, it leads to the `section`."""
+        """A page about a refusal. If something is missing, it links to the `section`."""
         status = HTTPStatus(problem.status)
         title = status.phrase.capitalize()
         context: Values = {"here": None, "problem": problem, "title": title, "remedy": _REMEDIES.get(status, "")}
@@ -261,5 +261,5 @@ def _read_query(visit: Visit) -> dict[str, str]:
 
 
 def _read_count(text: str) -> int | str:
-    """The number that an address has for a sentence, `""` for anything else."""
+    """The number in an address, `""` for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else ""

@@ -71,7 +71,7 @@ class PageFiles:
             self._packed[name] = gzip.compress(content, mtime=0)
 
     def name(self, file: str) -> str:
-        """The name of a file in its address. Raises `KeyError` where there is no such file."""
+        """The name of a file in its address. Raises `KeyError` for an unknown file."""
         return self._names[file]
 
     def handler(self) -> HTTPRouteHandler:
@@ -88,7 +88,7 @@ class PageFiles:
 
 
 def page_handler(path: str, method: Any, answer: Any, *, most_bytes: int = FORM_BYTES) -> HTTPRouteHandler:
-    """The route below `/ui` that `answer` serves. Everybody may ask it."""
+    """The route below `/ui` that `answer` serves, for everybody."""
     return HTTPRouteHandler(
         f"{ROOT}{path}".rstrip("/"),
         http_method=[method],
@@ -99,7 +99,7 @@ def page_handler(path: str, method: Any, answer: Any, *, most_bytes: int = FORM_
 
 
 def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environment:
-    """The templates of all subjects: `jobs/job.html` lies in `services/api/jobs/pages`, and `frame/…` beside here."""
+    """The templates of all subjects: `jobs/job.html` is in `services/api/jobs/pages`, and `frame/…` in this folder."""
     rooms = {room.name: FileSystemLoader(room / "pages") for room in _ROOMS.iterdir() if (room / "pages").is_dir()}
     rooms["frame"] = FileSystemLoader(Path(__file__).parent / "templates")
     templates = Environment(
@@ -122,7 +122,7 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
 
 
 def _needs_reason(demands_reasons: bool, action: str) -> bool:
-    """Whether a form with this address is refused without a reason: the address ends with the act's verb."""
+    """Whether a form with this address needs a reason: the address ends with the act's verb."""
     return demands_reasons and ends_something(urlsplit(action).path.rpartition("/")[2])
 
 
@@ -131,7 +131,7 @@ def _code_words(text: str) -> Markup:
 
 
 def _label_cells(row: Markup, heads: Sequence[str]) -> Markup:
-    """The cells of a row, each with the head of its column. A head in HTML labels none."""
+    """The cells of a row, each with its column's head. A head in HTML labels none."""
     left = iter(heads)
     return Markup(_CELL.sub(lambda _: "<td" + _attributes_under(next(left, None)), row))  # noqa: S704 - it is a row
 
@@ -148,8 +148,8 @@ def answer_html(html: str, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes
 
 
 async def compress(request: Request[Any, Any, Any], answer: Response[bytes]) -> Response[bytes]:
-    """The same answer, compressed where the browser reads that; a long one beside the event loop, which has others to
-    answer meanwhile."""
+    """The same answer, compressed if the browser accepts that; a long one in a thread, because compressing would block
+    the event loop."""
     content = answer.content
     if len(content) <= _COMPRESSED_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
         return answer

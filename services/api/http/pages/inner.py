@@ -43,7 +43,7 @@ class ApiProblem(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the request could be mended by who made it."""
+        """Whether its caller can correct the request."""
         return self.status in {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.TOO_MANY_REQUESTS}
 
 
@@ -73,11 +73,8 @@ class InnerApi:
         reason: str = "",
         key: str = "",
     ) -> ApiAnswer:
-        """Send one request. `body` becomes JSON, and bytes stay what they are; `key` is its idempotency key.
-
-        Raises:
-            ApiProblem: it was not answered by a status below 400.
-        """
+        """Send one request. `body` becomes JSON, unless it is bytes; `key` is its idempotency key. Raises `ApiProblem`
+        for a status of 400 or more."""
         is_file = isinstance(body, bytes)
         content = body if is_file else b"" if body is None else msgspec.json.encode(body)
         headers = _headers(content, reason, key) | ({"content-type": _BYTES} if is_file else {})
@@ -137,8 +134,7 @@ def _headers(content: bytes, reason: str, key: str) -> dict[str, str]:
 
 
 def _one_line(text: str) -> str:
-    """The text as a header can have it. Over the wire none has a line break or any other control character: what is
-    written down must not look like two records."""
+    """The text as a header value without control characters, so that one record cannot look like two."""
     return "".join(each if each.isprintable() else " " for each in " ".join(text.splitlines()))
 
 

@@ -28,18 +28,17 @@ class NamespaceChoice(Struct, frozen=True):
     names: dict[str, str]
 
     def tell(self, namespace: str) -> str:
-        """The namespace as people know it."""
         return tell_namespace(namespace, self.names)
 
 
 def tell_namespace(namespace: str, names: Mapping[str, str]) -> str:
-    """The namespace by the name of its tokens or its person, as far as that is known."""
+    """The namespace by the name of its tokens or its person, if known."""
     return "all namespaces" if namespace == EVERY else names.get(namespace) or namespace.removeprefix("user:")
 
 
 def chosen_namespace(visit: Visit) -> str:
-    """The namespace that the page's address names. Without one: all, for whoever has a role over everything, and else
-    the reader's own."""
+    """The namespace in the page's address. Without one: all, for a reader with a role over everything, else the
+    reader's own."""
     return visit.query("namespace") or (EVERY if visit.may("viewer") else visit.caller.namespace)
 
 
@@ -58,7 +57,7 @@ async def read_choice(visit: Visit, chosen: str, *, cursor: str = "", counts: bo
 
 
 async def _read_namespaces(visit: Visit, cursor: str, *, counts: bool) -> ApiAnswer:
-    """A page of the namespaces. There is no list of them to read, so a refresh does not look for them again."""
+    """A page of namespaces. No list of them is stored, so a refresh does not search again."""
     whose = EVERY if visit.may("viewer") else visit.caller.namespace
     key = ("/namespaces", whose, *sorted(visit.caller.namespaces_with_role), cursor, counts)
     found: ApiAnswer = await visit.read_shared(
@@ -70,7 +69,7 @@ async def _read_namespaces(visit: Visit, cursor: str, *, counts: bool) -> ApiAns
 
 
 async def read_names(visit: Visit) -> dict[str, str]:
-    """The names of tokens by the namespaces that are theirs alone. Only admins may know them."""
+    """The names of tokens by the namespaces that only they use. Only admins may know them."""
     if not visit.caller.is_admin:
         return {}
     names: dict[str, str] = {}

@@ -42,7 +42,7 @@ class StripBlock(Struct, frozen=True):
 
 
 def stacked_bar(parts: Sequence[Piece], *, whole: float | None = None, says: str = "") -> Markup:
-    """One bar of all parts, as long as they are of `whole`, by default of their sum."""
+    """One bar of all parts, each with its share of `whole`, by default of their sum."""
     total = max(whole or 0, sum(part.size for part in parts)) or 1
     words = says or ", ".join(f"{part.label} {part.size:,.0f}" for part in parts)
     drawn, begin = [], 0.0
@@ -59,7 +59,7 @@ def stacked_bar(parts: Sequence[Piece], *, whole: float | None = None, says: str
 def area(
     values: Sequence[float], *, says: str, tone: str = "busy", height: int = 120, marks: Sequence[Mark] = ()
 ) -> Markup:
-    """Values at even distances as an area over a line of zero, the highest written beside it."""
+    """Values at even distances as an area over zero, with the highest value beside it."""
     top = nice_top(max(values, default=0))
     step = WIDTH / max(1, len(values) - 1)
     points = [(index * step, height - height * value / top) for index, value in enumerate(values)]
@@ -89,8 +89,8 @@ def columns(values: Sequence[Piece], *, says: str, height: int = 120) -> Markup:
 
 
 def day_strip(blocks: Sequence[StripBlock], *, says: str, now: float, ticks: int = 4) -> Markup:
-    """A day from left to right, with a block where each of many things begins, and a line where it is now. A block is
-    pale, and filled from below by what is done."""
+    """A day from left to right, with a block at the begin of each thing, and a line for now. A block is pale, and
+    filled from below by the finished share."""
     height = (_LANE + 2) * (1 + max((block.lane for block in blocks), default=0))
     drawn = "".join(
         f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>'
@@ -108,7 +108,7 @@ def day_strip(blocks: Sequence[StripBlock], *, says: str, now: float, ticks: int
 
 
 def nice_top(value: float) -> float:
-    """The next round number from this one: 1, 2, 2.5 or 5 times a power of ten; 1 for nothing."""
+    """The next round number from this one: 1, 2, 2.5 or 5 times a power of ten; 1 for zero."""
     if value <= 0:
         return 1
     power = 10.0 ** len(str(int(value)))

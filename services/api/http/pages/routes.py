@@ -138,7 +138,7 @@ class PageSet:
         return [(form, getattr(self, name)) for name, forms in self._find_marked(_FORM) for form in forms]
 
     def page_of(self, form: FormRoute) -> tuple[PageRoute, Callable[[Visit], Awaitable[Values]]] | None:
-        """The page that bears this form."""
+        """The page with this form."""
         if not form.page:
             return None
         method = getattr(self, form.page)

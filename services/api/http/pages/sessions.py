@@ -69,7 +69,7 @@ class OpenSessions(Generic[Found]):
         self._found = Cached(self._find_open, seconds=STALE_SECONDS, monotonic=monotonic)
 
     async def get(self, session_id: str) -> Found | None:
-        """This session, at most two seconds old. Raises `Unavailable`."""
+        """This session, at most two seconds old."""
         found = await self._found.get()
         if session_id not in found:
             found = await self._find([session_id])
@@ -89,7 +89,7 @@ class Visitors:
         self._open_sessions = OpenSessions(self._find_all)
 
     async def find(self, request: Request[Any, Any, Any]) -> Visitor | None:
-        """The reader; `None` for a stranger, or if the session's token or user is gone. Raises `Unavailable`."""
+        """The reader; `None` for a stranger, or if the session's token or user is gone."""
         shown = _read_cookie(request)
         found = await self._find_signed_in(request, secret_digest(shown)) if shown else None
         if found is not None:
@@ -123,18 +123,15 @@ class Visitors:
         return None
 
     async def _note_use(self, request: Request[Any, Any, Any], session: WebSession) -> None:
-        """Note that somebody uses the session. A page that asks for itself, while nobody is at it, is nobody."""
+        """Note the use of the session, unless an unattended page refreshes itself."""
         now = self._clock.now()
         if session.is_sight_unnoted(now) and _is_attended(request):
             await self._sessions.note_sight(session, now)
 
     async def sign_in(self, request: Request[Any, Any, Any], token: str) -> str:
-        """Begin a session for who shows this token: the value of `Set-Cookie`. It is a new one each time, so nobody can
-        make another person's browser use a session that they know. The browser's last one ends.
-
-        Raises:
-            Unauthorized: nobody knows this token.
-        """
+        """Begin a session for the service with this token; returns the value of `Set-Cookie`. The session is always
+        new, so an attacker cannot plant a known session in another browser. The browser's last one ends. Raises
+        `Unauthorized` for an unknown token."""
         digest = secret_digest(token)
         try:
             caller = await self._directory.service(digest)
@@ -145,11 +142,8 @@ class Visitors:
         return await self._begin(request, caller, token_digest=digest)
 
     async def open_link(self, request: Request[Any, Any, Any], secret: str) -> str:
-        """Begin a session for whom a link was made: the value of `Set-Cookie`. It serves once.
-
-        Raises:
-            Unauthorized: there is no such link any more.
-        """
+        """Begin a session by a link, which works once; returns the value of `Set-Cookie`. Raises `Unauthorized` if the
+        link is gone."""
         link = await self._sessions.take_link(secret_digest(secret)) if secret else None
         is_good = link is not None and link.ends_at > self._clock.now()
         count_sign_in(SESSION, known=is_good)
@@ -179,7 +173,7 @@ class Visitors:
         return _cookie(request, secret, int(LONGEST.total_seconds()))
 
     async def sign_out(self, request: Request[Any, Any, Any]) -> str:
-        """End this browser's session: the value of `Set-Cookie`."""
+        """End this browser's session; returns the value of `Set-Cookie`."""
         await self._end(request)
         return _cookie(request, "", 0)
 
@@ -191,12 +185,12 @@ class Visitors:
 
 
 def is_refresh(request: Request[Any, Any, Any]) -> bool:
-    """Whether a page that is open asks for itself."""
+    """Whether an open page refreshes itself."""
     return request.method == "GET" and REFRESH in request.headers
 
 
 def _is_attended(request: Request[Any, Any, Any]) -> bool:
-    """Whether a person makes this request: a script says so where they touched the page since its last refresh."""
+    """Whether a person makes this request: a script says so if the page was touched since its last refresh."""
     return not is_refresh(request) or _USED in request.headers
 
 
@@ -207,7 +201,8 @@ def _cookie(request: Request[Any, Any, Any], value: str, seconds: int) -> str:
 
 
 def _read_cookie(request: Request[Any, Any, Any]) -> str:
-    """The cookie's value; `""` without one, and if several have its name: another site may have set one of them."""
+    """The cookie's value; `""` without one, and if several have its name, because another site may have set one of
+    them."""
     name = _SECURE if _is_https(request) else _PLAIN
     pairs = [pair.strip() for header in header_values(request.scope, b"cookie") for pair in header.split(";")]
     found = [value for pair in pairs for cookie, _, value in [pair.partition("=")] if cookie == name]
@@ -215,5 +210,5 @@ def _read_cookie(request: Request[Any, Any, Any]) -> str:
 
 
 def _is_https(request: Request[Any, Any, Any]) -> bool:
-    """Whether the browser speaks HTTPS, be it with a proxy in front: then `api.public_url` says so."""
+    """Whether the browser uses HTTPS, perhaps with a proxy in front: then `api.public_url` says so."""
     return request.url.scheme == "https" or bool(request.app.state[HTTPS])

@@ -32,22 +32,19 @@ def refuse(field: str, why: str) -> ApiProblem:
 
 
 def check_name(form: Form, name: str) -> None:
-    """Raise `ApiProblem` unless this name was typed in the question that `ui.ask` puts; any will do for `""`."""
+    """Raise `ApiProblem` unless this name was typed in the question of `ui.ask`; `""` needs none."""
     if name and form.get("named", "").strip() != name:
         raise refuse("named", f"type {name} to confirm")
 
 
 def name_if_many(name: str, count: int) -> str:
-    """The name that confirms an act on so many things, `""` for few."""
+    """The name that confirms an act on many things, `""` for few."""
     return name if count > MANY_THINGS else ""
 
 
 async def act_on_chosen(visit: Visit, back: str, act: Callable[[str], Awaitable[Any]]) -> Moved:
     """Retry or discard the chosen rows of a list, and go `back`. A row that the API refuses does not stop the others.
-
-    Raises:
-        ApiProblem: all refuse; or too many are chosen, and nothing is done.
-    """
+    Raises `ApiProblem` if all are refused, or too many are chosen: then nothing is done."""
     chosen, refused = list(dict.fromkeys(visit.lists.get("chosen", []))), list[ApiProblem]()
     if not 1 <= len(chosen) <= _MOST_CHOSEN:
         why = f"choose up to {_MOST_CHOSEN:,} at a time" if chosen else "choose some of them first"
@@ -76,7 +73,7 @@ read_whole = partial(read_number, whole=True)
 
 
 def read_instant(form: Form, field: str) -> datetime | None:
-    """An instant, in UTC unless it says otherwise. Raises `ApiProblem`."""
+    """An instant, by default in UTC. Raises `ApiProblem`."""
     text = form.get(field, "").strip()
     if not text:
         return None
@@ -88,8 +85,8 @@ def read_instant(form: Form, field: str) -> datetime | None:
 
 
 def read_json(form: Form, field: str, *, is_object: bool = False) -> msgspec.Raw | None:
-    """JSON as it was typed: the API tells what it does not like of it, such as a key that stands twice. Raises
-    `ApiProblem` for what is none, or no object."""
+    """JSON as typed: the API reports mistakes in it, such as a repeated key. Raises `ApiProblem` if it is no JSON, or
+    no object if `is_object`."""
     text = form.get(field, "").strip()
     if not text:
         return None
@@ -106,7 +103,7 @@ def read_lines(form: Form, field: str) -> list[str]:
 
 
 def read_pairs(form: Form, field: str) -> dict[str, str]:
-    """A name and its value on each line. Raises `ApiProblem`."""
+    """A name and a value on each line. Raises `ApiProblem`."""
     pairs: dict[str, str] = {}
     for line in read_lines(form, field):
         name, found, value = line.partition(":")

@@ -49,7 +49,7 @@ class Visit:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All parameters of the path, in their order."""
+        """All parameters of the path, in order."""
         return tuple(map(str, self.request.path_params.values()))
 
     @property
@@ -61,8 +61,8 @@ class Visit:
         return paging.first(self.request, name)
 
     async def take_form(self) -> None:
-        """Read what was typed: `form` has the last value of each field, `lists` all of them, and `files` what was
-        chosen. Raises `ApiProblem` for more than a form may have."""
+        """Read the form: `form` has the last value of each field, `lists` all values, and `files` the chosen files.
+        Raises `ApiProblem` for a form that is too large."""
         try:
             fields = await self._read_fields()
         except HTTPException as error:
@@ -95,21 +95,18 @@ class Visit:
         return self.form.get(name, "").strip()
 
     async def read(self, path: str, *parts: str, **query: Any) -> Any:
-        """The JSON of a GET. Each `{}` in the path takes one of the parts, whatever characters it has.
-
-        Raises:
-            ApiProblem: the API refuses, or it does not answer.
-        """
+        """The JSON of a GET. Each `{}` in the path takes one of the parts, with any characters. Raises `ApiProblem` if
+        the API refuses or does not answer."""
         return (await self._api.ask("GET", fill(path, parts), query=query)).value
 
     async def read_list(self, path: str, *parts: str, **query: Any) -> ApiAnswer:
-        """A page of a list, and where the next one begins. It begins where the page's own `?cursor=` says. Raises
+        """A page of a list, and the begin of the next one. It begins at the page's own `?cursor=`. Raises
         `ApiProblem`."""
         asked = {"limit": SHOWN, "cursor": self.query("cursor")} | query
         return await self._api.ask("GET", fill(path, parts), query=asked)
 
     async def try_read(self, what: str, path: str, *parts: str, **query: Any) -> Any:
-        """The same as `read`, where the page can do without (`attempt`)."""
+        """As `read`, for a page that works without it (`attempt`)."""
         return await self.attempt(what, self.read(path, *parts, **query))
 
     async def attempt(self, what: str, reading: Awaitable[Any]) -> Any:
@@ -135,7 +132,7 @@ class Visit:
         reason: str = "",
         key: str = "",
     ) -> Any:
-        """Do something by a route: what it answers. Raises `ApiProblem`."""
+        """Act by a route; returns its answer. Raises `ApiProblem`."""
         answer = await self._api.ask(
             method,
             fill(path, parts),
@@ -150,8 +147,8 @@ class Visit:
         return await asyncio.gather(*reads)
 
     async def read_shared(self, key: Hashable, read: Callable[[], Awaitable[Any]], *, seconds: float) -> Any:
-        """A value of `read`; for a refresh, one that was read at most `seconds` ago, also for another reader. Readers
-        with the same `key` share it, so `key` must contain every right that changes it. Nobody may change the value."""
+        """A value of `read`; for a refresh, one read at most `seconds` ago, also for another reader. Readers with the
+        same `key` share it, so `key` must contain every right that changes it. The value must not be changed."""
         reads: CachedByKey[Any] = self.request.app.state[SHARED_READS]
         return await reads.get(key, read, seconds=seconds if is_refresh(self.request) else 0)
 
@@ -166,28 +163,29 @@ class Visit:
 
 
 def shared_reads(monotonic: Callable[[], float] = time.monotonic) -> CachedByKey[Any]:
-    """The results that open pages share. A reader who opens a page gets a new one: they may have changed something."""
+    """The results that open pages share. Opening a page always reads anew, because its reader may have changed
+    something."""
     return CachedByKey(most=_MOST_READS, shares=_is_of_server, monotonic=monotonic)
 
 
 def _is_of_server(error: Exception) -> bool:
-    """Whether all readers would meet the error; another one is about the reader who asks."""
+    """Whether all readers would get the error, not only this one."""
     return is_unavailable(error) or (isinstance(error, ApiProblem) and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _names_encoding(body: bytes, boundary: str) -> bool:
-    """Whether a part says how its text is encoded. No browser does, and some of Python's codecs are slow, or give what
-    is no text."""
+    """Whether a part declares the encoding of its text. Browsers do not, and some of Python's codecs are slow, or
+    return no text."""
     parts = (b"\r\n" + body).split(b"\r\n--" + boundary.encode())
     heads = (part.partition(b"\r\n\r\n")[0] for part in parts)
     return any(_CHARSET.search(head) and b"content-type" in head.lower() for head in heads)
 
 
 def fill(path: str, parts: Sequence[str]) -> str:
-    """The path for `InnerApi`, with these parts in the place of each `{}`."""
+    """The path for `InnerApi`, with one of these parts for each `{}`."""
     return path.format(*map(encode_part, parts))
 
 
 def address(path: str, *parts: str) -> str:
-    """The same as `fill`, as a link has it: with what a link cannot hold encoded."""
+    """As `fill`, encoded for a link."""
     return path.format(*(quote(part, safe="") for part in parts))

@@ -160,7 +160,7 @@ def _count_words(rows: Sequence[ZoneRow]) -> dict[str, int]:
 
 
 def _word_for_all(rows: Sequence[ZoneRow]) -> str:
-    """One word for the whole push: what needs somebody comes first, what has ended last."""
+    """One word for the whole push: the state that needs a person comes first, an ended one last."""
     words = _count_words(rows)
     order = ("tripped", "failed", "running", "paused", "waiting", "stopped", "expired", "completed")
     found = next(word for word in order if word in words)

@@ -114,12 +114,12 @@ def _name_to_type(job: Json) -> str:
 
 
 def _has_samples(visit: Visit, job: Json) -> bool:
-    """Whether there are records to be shown: messages have none, and records are personal."""
+    """Whether there are records to show: messages have none, and records are personal."""
     return not job.get("credentialId") and visit.may("operator", app=job["appId"])
 
 
 def _refresh(job: Json, view: str) -> Values:
-    """How often the page asks for itself: never once all is settled."""
+    """The interval at which the page refreshes itself: never once all batches are settled."""
     shown = show_job(job)
     is_settled = job["completedBatches"] >= job["totalBatches"]
     if shown.ended is not None and (is_settled or datetime.now(UTC) - shown.ended > _SETTLES):

@@ -89,7 +89,7 @@ class JobMakingPages(PageSet):
         }
 
     async def _bring_file(self, visit: Visit) -> None:
-        """Upload the file that was chosen, and keep its path in the form."""
+        """Upload the chosen file, and keep its path in the form."""
         content = visit.files.get("file")
         if content is None:
             return

@@ -181,12 +181,12 @@ def group_by_name(templates: Iterable[TemplateItem]) -> list[Values]:
 
 
 def _english_first(locale: str) -> tuple[bool, str]:
-    """English serves everybody without a text of their own."""
+    """English serves all readers without a text of their own."""
     return (normal_locale(locale) != ENGLISH, locale)
 
 
 def _find_served(found: Sequence[TemplateItem]) -> list[TemplateItem]:
-    """Those of the templates of one name that a job sends: if two have one locale, only the first of them."""
+    """The templates of one name that a job sends: if two have one locale, only the first."""
     texts = [
         Template(id=item["id"], app_id=item["appId"], name=item["name"], locale=item["locale"], body={})
         for item in found

@@ -271,13 +271,13 @@ async def _read_running(visit: Visit, app_id: str, jobs: Sequence[JobAnswer]) ->
 
 
 def _allowed_of(account: Account) -> float:
-    """How many messages a second an account may send now: none during a pause."""
+    """The messages a second that an account may send now: none during a pause."""
     return 0 if account["holdUntil"] else float(account["effectiveRate"])
 
 
 def _speed_of(account: Account, jobs: Sequence[JobAnswer]) -> float | None:
-    """The messages per second: the allowed rate if nothing else bounds it, else the rate of running jobs in the last
-    half minute, in whole batches; `None` if unknown."""
+    """The messages a second: the allowed rate if nothing else bounds it, else the rate of running jobs in the last half
+    minute, in whole batches; `None` if unknown."""
     if not _sendable(account) or not _allowed_of(account):
         return 0
     if account["limitedBy"] == _BY_RATE:

@@ -115,8 +115,8 @@ class LedgerPages(PageSet):
         return Moved(address("/messages/{}/messages/{}", *parts), "cancelled")
 
     async def _search(self, visit: Visit, recipient: str) -> tuple[Sequence[Answer], str, bool]:
-        """The job's messages to this recipient, and whether not all of theirs were looked at. The ids of all messages
-        of a job begin alike."""
+        """The job's messages to this recipient, and whether some were not looked at. The ids of all messages of a job
+        begin alike."""
         app_id = visit.path("app_id")
         some = await visit.read_list(f"{_JOB}/messages", app_id, visit.path("job_id"), limit=1, cursor="")
         if not some.value:

@@ -116,7 +116,7 @@ class RecipientPages(PageSet):
             raise ApiProblem(problem.status, problem.detail, field) from None
 
     def _tell_wrong(self, visit: Visit, lines: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> None:
-        """Raise `ApiProblem` where some were refused, and leave only those in the form."""
+        """Raise `ApiProblem` if some were refused, and leave only those in the form."""
         wrong = [answer for answer in answers if answer["status"] >= HTTPStatus.BAD_REQUEST]
         if not wrong:
             return
