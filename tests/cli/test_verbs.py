@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from shared.domain.clock.occurrences import OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import owner_of, schedule_id
 from shared.domain.instants import EPOCH, format_instant
@@ -378,15 +379,30 @@ async def test_a_schedule_with_a_mistake_is_refused_with_the_rule(
     assert told in ended.err
 
 
-async def test_a_schedule_that_fails_shows_its_next_try(cli: Program, house: House) -> None:
+@pytest.mark.parametrize(
+    ("when", "kind"),
+    [
+        (("--every", "3600"), OccurrenceKind.ONCE),
+        (("--cron", "@daily"), OccurrenceKind.ONCE),
+        (("--cron", "@daily"), OccurrenceKind.ASKED),
+        (("--at", "2030-12-24T14:00Z"), OccurrenceKind.ONCE),
+        (("--at", "2030-12-24T14:00Z"), OccurrenceKind.ASKED),
+    ],
+)
+async def test_a_schedule_that_fails_shows_its_next_try(
+    cli: Program, house: House, when: tuple[str, str], kind: OccurrenceKind
+) -> None:
     key = f"cli-{uuid.uuid4().hex[:8]}"
-    await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
-    assert "next_try_at" not in await shown(house, f"/schedules/{key}")
-    (series,) = await house.store.occurrences.find_upcoming(owner_of(schedule_id(f"user:{ADMIN}", key)), 2)
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
-    change = {"$set": {"fires_at": at, "visible_at": at, "attempts": 1}}
-    await house.store._database["occurrences"].update_one({"_id": series.id}, change)
-    assert (await shown(house, f"/schedules/{key}"))["next_try_at"] == format_instant(at)
+    await cli.done("schedules", "create", key, *when, "--http", "http://example.com/hook")
+    before = await shown(house, f"/schedules/{key}")
+    assert "next_try_at" not in before
+    (pending,) = await house.store.occurrences.find_upcoming(owner_of(schedule_id(f"user:{ADMIN}", key)), 2)
+    now = datetime.now(UTC).replace(microsecond=0)
+    at, due = now + timedelta(minutes=5), now - timedelta(minutes=1)
+    failed = once(pending.owner, pending.generation, due, accepted_at=due, kind=kind)
+    await house.store.occurrences.add([replace(failed, fires_at=at, visible_at=at, attempts=1)])
+    after = await shown(house, f"/schedules/{key}")
+    assert (after["next_try_at"], after["next"]) == (format_instant(at), before["next"])
     told = (await cli.done("schedules", "show", key, "--utc")).out
     assert next(line for line in told.splitlines() if line.startswith("next try")).endswith("min 59 s")
 
