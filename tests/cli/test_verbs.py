@@ -337,6 +337,12 @@ async def test_schedules(cli: Program, house: House, document: Document) -> None
     assert (await cli.done("schedules", "list", *labels, "-q")).out.split() == [f"daily-{key}"]
     assert (await cli.done("schedules", "list", *labels, "--label", "env=test", "-q")).out == ""
     assert f"Stored daily-{key}: 0 0 * * * (UTC). Next: " in stored.out
+    again = await cli.done("schedules", "create", f"daily-{key}", "--cron", "@daily", *to, *labels)
+    assert f"Unchanged daily-{key}: 0 0 * * * (UTC). Next: " in again.out
+    twice = ("--at", "2098-01-01T09:00Z", "--at", "2099-01-01T09:00Z")
+    await cli.done("schedules", "create", f"two-{key}", *twice, *to)
+    await cli.done("schedules", "cancel", f"two-{key}", "2098-01-01T09:00Z", "--yes")
+    assert "1 of 2 instants left" in (await cli.done("schedules", "show", f"two-{key}")).out
     for verb, state in (("pause", "paused"), ("resume", "active")):
         document.check("get", "/schedules/{key}", (await cli.done("schedules", verb, key, "--json")).json)
         assert (await shown(house, f"/schedules/{key}"))["state"] == state
