@@ -94,9 +94,9 @@ class StoredBusSubscription(Short, frozen=True, kw_only=True):
 
 
 class BusHealth(Short, frozen=True, kw_only=True):
-    """How a subscription's receiver stands. `accepted_percent` is the share of its last 20 calls that it accepted.
-    `points`, from 0 to 100, and the `failures` in a row say how long Carillon waits between two calls; the next one is
-    not before `next_probe_at`.
+    """How a subscription's receiver stands. It accepted `accepted_calls` of its `last_calls`, 20 at most;
+    `accepted_percent` is their share. `points`, from 0 to 100, and the `failures` in a row say how long Carillon waits
+    between two calls; the next one is not before `next_probe_at`.
 
     The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
     dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries are made and not
@@ -117,6 +117,8 @@ class BusHealth(Short, frozen=True, kw_only=True):
     lost: int
     in_flight: int
     accepted_percent: int = 100
+    accepted_calls: int = 0
+    last_calls: int = 0
 
 
 class BusReplay(Short, frozen=True, kw_only=True):

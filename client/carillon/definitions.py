@@ -119,7 +119,7 @@ class StoredSchedule(_Content, frozen=True, kw_only=True):
 
     `next` are up to 20 pending instants, with their delay in the window; `skipped` those that were past when it was
     made, in answers to create and put; `outcomes` the last 20 attempts, in the answer to get. A list shows none of
-    these, nor `instants`. `next_try_at`, in the answer to get, is when the first instant that failed is tried again.
+    these, nor `instants`. `next_try_at`, in the answer to get, is when the first call that failed is tried again.
     `created` tells a new one in the answer to create and put: not one that was there already, be it because an earlier
     attempt of the call had made it. `redacted` says that the callback is shown without its payload, headers, key and
     the path of its URL, because the caller has the role of a viewer there.

@@ -46,6 +46,7 @@ class OpenJobs(Struct, frozen=True, kw_only=True, rename="camel"):
     open: Mapping[str, int] = {}
     running: tuple[StoredJob, ...] = ()
     waiting: tuple[StoredJob, ...] = ()
+    paused: tuple[StoredJob, ...] = ()
 
 
 class Overview(Short, frozen=True, kw_only=True, rename="camel"):

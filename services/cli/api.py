@@ -2,6 +2,7 @@
 the answer. Attempts, errors, idempotency keys, pages and uploads are the client's."""
 
 from collections.abc import AsyncGenerator, Iterator
+from http import HTTPStatus
 from typing import Any, Self
 
 import msgspec
@@ -103,6 +104,11 @@ class Api:
     def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
         """The answer to a POST. With `once` it is not repeated if it may have arrived."""
         return self._send("POST", path, query, body, once=once)
+
+    def create(self, *path: str, body: Any) -> tuple[Any, bool]:
+        """The answer to a POST that leaves a thing with the same content as it is, and whether it made one."""
+        answer = self._routes.ask("POST", path_of(*path), {}, encode(body), frozenset(), False)
+        return decode_but(bytes(answer.read(_any))), answer.status == HTTPStatus.CREATED
 
     def end(self, *path: str, **query: Any) -> Any:
         """The answer to a POST that removes a thing: if an earlier attempt may have arrived, a missing thing is

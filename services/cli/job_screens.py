@@ -18,7 +18,7 @@ from services.cli.job_shape import (
     zones_with_devices,
 )
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Json, TableColumn, group_digits, state_column
+from services.cli.output.tables import Json, TableColumn, count_things, group_digits, state_column
 from services.cli.output.text import as_json
 from services.cli.output.times import format_span
 from services.cli.session import Session
@@ -227,7 +227,7 @@ def _message_fields(out: Output, preview: Json) -> Fields:
         "empty or too long": messages.get("unrendered") or None,
         "rows repeated": messages["repeated"] or None,
     }
-    ahead = f"{group_digits(queue['messages'])} messages of {group_digits(queue['jobs'])} jobs"
+    ahead = f"{count_things(queue['messages'], 'message')} of {count_things(queue['jobs'], 'job')}"
     starts, end = queue["startsIn"], messages["estimatedEnd"]
     return [
         *((title, f"{about}{group_digits(count)}") for title, count in figures.items() if count is not None),

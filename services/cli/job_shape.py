@@ -7,7 +7,15 @@ from itertools import groupby
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import STATE_COLOURS, Json, TableColumn, format_share, group_digits, state_column
+from services.cli.output.tables import (
+    STATE_COLOURS,
+    Json,
+    TableColumn,
+    count_things,
+    format_share,
+    group_digits,
+    state_column,
+)
 from services.cli.output.text import as_json, visible
 from services.cli.output.times import NANOSECONDS, format_span, format_when, read_wire
 from shared.domain.jobs.words import SILENT, label_of, per_unit
@@ -245,9 +253,9 @@ def time_left(job: Json) -> str:
 def _queue(queue: Json | None) -> str:
     if not queue or not queue["jobs"]:
         return ""
-    jobs, messages = group_digits(queue["jobs"]), group_digits(queue["messages"])
+    jobs, messages = count_things(queue["jobs"], "job"), count_things(queue["messages"], "message")
     starts = "" if queue["startsIn"] is None else f"; it begins in {format_span(queue['startsIn'])}"
-    return f"{messages} messages of {jobs} jobs{starts}"
+    return f"{messages} of {jobs}{starts}"
 
 
 def format_rate(per_second: float) -> str:
@@ -269,11 +277,13 @@ def _options(job: Json) -> list[str]:
 
 def _zone(job: Json) -> str:
     zones = sum(job.get("states", {}).values())
-    return str(job["zone"]) or (f"{zones} zone{'' if zones == 1 else 's'}" if zones else "")
+    return str(job["zone"]) or (count_things(zones, "zone") if zones else "")
 
 
 def _share(job: Json) -> str:
     states = job.get("states", {})
+    if {*states} == {"scheduled"}:
+        return "-"
     if states.get("scheduled"):  # the devices of such zones are not counted yet
         return format_share(sum(count for state, count in states.items() if state in ENDED), sum(states.values()))
     done, total = job["completedTokens"], job["totalTokens"]

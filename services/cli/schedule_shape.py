@@ -8,6 +8,7 @@ from services.cli.output.tables import Json, TableColumn, count_things, state_co
 from services.cli.output.times import format_span
 
 _FIRST = 5
+_AHEAD = 20  # of the next instants, the API tells so many
 
 
 def schedule_columns(out: Output) -> Sequence[TableColumn]:
@@ -26,7 +27,7 @@ def schedule_fields(out: Output, schedule: Json) -> Fields:
     return [
         ("key", schedule["key"]),
         ("state", schedule["state"]),
-        ("when", recurrence_word(schedule)),
+        ("when", _when(schedule)),
         ("starts", out.when(schedule["starts_at"]) if schedule.get("starts_at") else ""),
         ("ends", out.when(schedule["ends_at"]) if schedule.get("ends_at") else ""),
         ("window", f"{schedule['window_seconds']:g} s" if schedule["window_seconds"] else ""),
@@ -58,6 +59,14 @@ def recurrence_word(schedule: Json) -> str:
         return f"every {every} s"
     instants = schedule.get("schedules") or []
     return count_things(len(instants), "instant") if instants else "instants"
+
+
+def _when(schedule: Json) -> str:
+    """When it fires, and how many instants of a list are left."""
+    listed, ahead = len(schedule.get("schedules") or []), len(schedule.get("next") or [])
+    if schedule["state"] != "paused" and ahead < min(listed, _AHEAD):
+        return f"{ahead} of {count_things(listed, 'instant')} left"
+    return recurrence_word(schedule)
 
 
 def callback_word(callback: Any) -> str:

@@ -98,7 +98,11 @@ async def test_a_receiver_that_fails_is_told_in_words(cli: Program, house: House
     assert f"failing since {NOON:%Y-%m-%d %H:%M:%S}Z" in next(row for row in rows if row.startswith(key))
     told = (await cli.done("subscriptions", "health", key, "--utc")).out
     lines = [" ".join(line.split()) for line in told.splitlines()]
-    assert {"calls 0 % of the last 20 were accepted", "failures 14 in a row", "waiting 0 events"} <= {*lines}
+    assert {"calls 0 of the last 14 calls accepted", "failures 14 in a row", "waiting 0 events"} <= {*lines}
+    whole = (await cli.done("subscriptions", "show", key, "--utc")).out.splitlines()
+    state = f"state failing since {NOON:%Y-%m-%d %H:%M:%S}Z"
+    assert state in lines
+    assert state in [" ".join(line.split()) for line in whole]
     await cli.done("subscriptions", "delete", key, "--yes")
 
 

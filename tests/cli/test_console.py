@@ -24,17 +24,18 @@ PROCESS = {
 }  # fmt: skip
 SIGN = {
     "name": "BatchesStandStill", "severity": "page", "sentence": "Batches wait.",
-    "seen": "A batch has waited for 6 minutes.",
+    "seen": "a batch has waited for 6 minutes",
     "remedy": "carillon processes list", "since": AT,
 }  # fmt: skip
 MINUTE = {
     "at": AT, "recipients": {"sent": 700, "failed": 2}, "messages": {"accepted": 41, "refused": 3},
+    "deliveries": {"success": 1},
     "fired": {"http/fired": 17, "rabbitmq/fired": 2, "http/failed": 90, "http/unanswered": 8}, "lateness": {},
     "retries": 90, "deadLetters": 1, "requests": 5, "serverErrors": 0, "feedback": 0,
 }  # fmt: skip
 OVERVIEW: dict[str, Any] = {
     "asOf": AT, "verdict": "well", "signs": [], "unknown": [],
-    "jobs": {"open": {"running": 2, "paused": 0}, "running": [], "waiting": []},
+    "jobs": {"open": {"running": 2, "paused": 0}, "paused": [], "running": [], "waiting": []},
     "deadLetters": 12, "queues": [QUEUE], "processes": [PROCESS], "partial": False,
     "minutes": [MINUTE, {"at": AT, "seconds": 60, "recipients": {}}],
 }  # fmt: skip
@@ -56,7 +57,7 @@ async def test_all_being_well_is_0_and_one_screen(bare: Program) -> None:
     for words in (
         "2 running",
         "dead letters  12",
-        "700 pushes, 41 messages, 19 scheduled calls",
+        "700 pushes, 41 messages, 19 scheduled calls, 1 delivery",
         "push.batch",
         "worker",
     ):
@@ -70,7 +71,7 @@ async def test_a_minute_tells_pushes_messages_and_the_calls_that_arrived(bare: P
     assert head.split() == [
         "FROM", "PUSHES", "MESSAGES", "CALLS", "DELIVERIES", "FAILED", "RETRIES", "DEAD", "REQUESTS", "5XX", "FEEDBACK",
     ]  # fmt: skip
-    assert row.split()[-10:] == ["700", "41", "19", "0", "5", "90", "1", "5", "0", "0"]
+    assert row.split()[-10:] == ["700", "41", "19", "1", "5", "90", "1", "5", "0", "0"]
 
 
 @pytest.mark.parametrize("verdict", ["ailing", "unknown"])
@@ -82,7 +83,12 @@ async def test_what_is_not_well_is_9_with_what_to_type(bare: Program, verdict: s
         quiet = await bare.run("status", "-q", CARILLON_TARGET=url)
         as_json = await bare.run("status", "--json", CARILLON_TARGET=url)
     assert [each.code for each in (ended, quiet, as_json)] == [9, 9, 9]
-    for words in ("BatchesStandStill", "A batch has waited", "carillon processes list", "does not answer"):
+    for words in (
+        "BatchesStandStill",
+        "a batch has waited for 6 minutes. Batches wait.",
+        "carillon processes list",
+        "does not answer",
+    ):
         assert words in ended.out
     assert quiet.out == f"{verdict}\n"
     assert as_json.json == overview

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from shared.domain.clock.occurrences import OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import owner_of, schedule_id
 from shared.domain.instants import EPOCH, format_instant
@@ -336,6 +337,12 @@ async def test_schedules(cli: Program, house: House, document: Document) -> None
     assert (await cli.done("schedules", "list", *labels, "-q")).out.split() == [f"daily-{key}"]
     assert (await cli.done("schedules", "list", *labels, "--label", "env=test", "-q")).out == ""
     assert f"Stored daily-{key}: 0 0 * * * (UTC). Next: " in stored.out
+    again = await cli.done("schedules", "create", f"daily-{key}", "--cron", "@daily", *to, *labels)
+    assert f"Unchanged daily-{key}: 0 0 * * * (UTC). Next: " in again.out
+    twice = ("--at", "2098-01-01T09:00Z", "--at", "2099-01-01T09:00Z")
+    await cli.done("schedules", "create", f"two-{key}", *twice, *to)
+    await cli.done("schedules", "cancel", f"two-{key}", "2098-01-01T09:00Z", "--yes")
+    assert "1 of 2 instants left" in (await cli.done("schedules", "show", f"two-{key}")).out
     for verb, state in (("pause", "paused"), ("resume", "active")):
         document.check("get", "/schedules/{key}", (await cli.done("schedules", verb, key, "--json")).json)
         assert (await shown(house, f"/schedules/{key}"))["state"] == state
@@ -378,15 +385,30 @@ async def test_a_schedule_with_a_mistake_is_refused_with_the_rule(
     assert told in ended.err
 
 
-async def test_a_schedule_that_fails_shows_its_next_try(cli: Program, house: House) -> None:
+@pytest.mark.parametrize(
+    ("when", "kind"),
+    [
+        (("--every", "3600"), OccurrenceKind.ONCE),
+        (("--cron", "@daily"), OccurrenceKind.ONCE),
+        (("--cron", "@daily"), OccurrenceKind.ASKED),
+        (("--at", "2030-12-24T14:00Z"), OccurrenceKind.ONCE),
+        (("--at", "2030-12-24T14:00Z"), OccurrenceKind.ASKED),
+    ],
+)
+async def test_a_schedule_that_fails_shows_its_next_try(
+    cli: Program, house: House, when: tuple[str, str], kind: OccurrenceKind
+) -> None:
     key = f"cli-{uuid.uuid4().hex[:8]}"
-    await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
-    assert "next_try_at" not in await shown(house, f"/schedules/{key}")
-    (series,) = await house.store.occurrences.find_upcoming(owner_of(schedule_id(f"user:{ADMIN}", key)), 2)
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
-    change = {"$set": {"fires_at": at, "visible_at": at, "attempts": 1}}
-    await house.store._database["occurrences"].update_one({"_id": series.id}, change)
-    assert (await shown(house, f"/schedules/{key}"))["next_try_at"] == format_instant(at)
+    await cli.done("schedules", "create", key, *when, "--http", "http://example.com/hook")
+    before = await shown(house, f"/schedules/{key}")
+    assert "next_try_at" not in before
+    (pending,) = await house.store.occurrences.find_upcoming(owner_of(schedule_id(f"user:{ADMIN}", key)), 2)
+    now = datetime.now(UTC).replace(microsecond=0)
+    at, due = now + timedelta(minutes=5), now - timedelta(minutes=1)
+    failed = once(pending.owner, pending.generation, due, accepted_at=due, kind=kind)
+    await house.store.occurrences.add([replace(failed, fires_at=at, visible_at=at, attempts=1)])
+    after = await shown(house, f"/schedules/{key}")
+    assert (after["next_try_at"], after["next"]) == (format_instant(at), before["next"])
     told = (await cli.done("schedules", "show", key, "--utc")).out
     assert f"{at:%H:%M:%S} UTC" in next(line for line in told.splitlines() if line.startswith("next try"))
 

@@ -42,9 +42,9 @@ class OutcomeView(Struct, frozen=True, kw_only=True):
 class ScheduleView(Struct, frozen=True, kw_only=True):
     """A schedule as it was asked for and as it stands. In a list without `schedules`, `next`, `skipped`, `outcomes`.
 
-    `next` are pending instants, with their delay within the window; `next_try_at` is when the first of those that
-    failed is tried again. `skipped` are those that were past when it was made. `updated_at` tells when the content was
-    given. `redacted` says that the callback is shown without its payload,
+    `next` are pending instants that are still ahead, with their delay within the window; `next_try_at` is when the
+    first call that failed, planned or fired by hand, is tried again. `skipped` are those that were past when it was
+    made. `updated_at` tells when the content was given. `redacted` says that the callback is shown without its payload,
     headers, key and the path of its URL, and outcomes without their errors, because the caller is a viewer.
     """
 
@@ -130,21 +130,16 @@ def planned_instants(definition: Definition, key: str, now: datetime) -> list[da
     return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
 
 
-def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datetime]:
-    """The next instants of what is there: those of a list, or those that the one document of a recurrence stands at
-    the first of."""
+def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence], now: datetime) -> list[datetime]:
+    """The instants after now of a list's occurrences, or of the one occurrence of a recurrence."""
     if schedule.definition.recurrence is None:
         return [each.due for each in occurrences]
     if not occurrences:
         return []
     [series] = occurrences
-    following = due_instants(schedule.definition, schedule.key, series.due, series.runs + 1)
-    return [series.due, *islice(following, NEXT - 1)]
-
-
-def next_try(occurrences: Sequence[Occurrence]) -> datetime | None:
-    """When the first of these that failed is tried again."""
-    return min((each.fires_at for each in occurrences if each.attempts), default=None)
+    ahead = [series.due] if series.due > now else []
+    following = due_instants(schedule.definition, schedule.key, max(series.due, now), series.runs + 1)
+    return [*ahead, *islice(following, NEXT - len(ahead))]
 
 
 def _outcome(outcome: Outcome, *, personal: bool) -> OutcomeView:

@@ -20,7 +20,6 @@ from services.api.clock.schedule_view import (
     FiredView,
     SchedulePreview,
     ScheduleView,
-    next_try,
     pending_instants,
     planned_instants,
     schedule_view,
@@ -34,7 +33,7 @@ from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.accounts.roles import fold_namespace
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.labels import read_labels
-from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
+from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.schedules import KEY as KEY_RULE
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
@@ -156,10 +155,10 @@ class SchedulesResource(Resource):
     )  # fmt: skip
     async def get_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
-        occurrences = await self._find_pending(schedule)
+        now = await self._flow.now()
+        ahead, personal = await self._find_pending(schedule, now), sees_personal_data(request)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
-        ahead, personal = pending_instants(schedule, occurrences), sees_personal_data(request)
-        again = None if schedule.is_paused else next_try(occurrences)
+        again = await self._store.occurrences.find_next_try(schedule.owner, schedule.generation, now=now)
         view = schedule_view(schedule, ahead=ahead, outcomes=outcomes, next_try=again, personal=personal)
         return wire.answer(view)
 
@@ -258,15 +257,17 @@ class SchedulesResource(Resource):
         if answer.created or answer.changed:
             ahead = planned_instants(schedule.definition, schedule.key, schedule.accepted_at)
         else:
-            ahead = pending_instants(schedule, await self._find_pending(schedule))
+            ahead = await self._find_pending(schedule, await self._flow.now())
         status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
         return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
 
-    async def _find_pending(self, schedule: Schedule) -> list[Occurrence]:
-        kind = OccurrenceKind.ONCE if schedule.definition.recurrence is None else OccurrenceKind.SERIES
-        return await self._store.occurrences.find_upcoming(
-            schedule.owner, NEXT, generation=schedule.generation, kind=kind
+    async def _find_pending(self, schedule: Schedule, now: datetime) -> list[datetime]:
+        is_list = schedule.definition.recurrence is None
+        kind, after = (OccurrenceKind.ONCE, now) if is_list else (OccurrenceKind.SERIES, None)
+        found = await self._store.occurrences.find_upcoming(
+            schedule.owner, NEXT, generation=schedule.generation, kind=kind, after=after
         )
+        return pending_instants(schedule, found, now)
 
 
 def id_of(request: Request[Any, Any, Any], key: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 from litestar import Request, Response
@@ -66,10 +67,11 @@ class UnknownPartView(Struct, frozen=True):
 
 
 class OpenJobsView(Struct, frozen=True):
-    """Jobs with something left to do, counted by their state up to 100,000; the newest running ones, and those that
-    start next. In `waiting`, the next zone of a localized push stands for all."""
+    """Jobs with something left to do, counted by their state up to 100,000; the newest paused and running ones, and
+    those that start next. In `waiting`, the next zone of a localized push stands for all."""
 
     open: dict[JobStatus, int]
+    paused: list[JobView]
     running: list[JobView]
     waiting: list[JobView]
 
@@ -99,6 +101,7 @@ _AppIds = tuple[str, ...] | None
 class _SeenJobs(Struct, frozen=True):
     """The jobs of some apps, as whoever may see all of them sees them."""
 
+    paused: list[JobView]
     running: list[JobView]
     waiting: list[JobView]
 
@@ -123,21 +126,24 @@ class OverviewResource(Resource):
         seen = await self._jobs.get(app_ids, partial(self._read_jobs, app_ids))
         jobs = OpenJobsView(
             open=dict(overview.open_jobs or {}) if whole else {},
+            paused=show_jobs(seen.paused, caller),
             running=show_jobs(seen.running, caller),
             waiting=show_jobs(seen.waiting, caller),
         )
         return wire.answer(_view(overview, jobs, whole=whole))
 
     async def _read_jobs(self, app_ids: _AppIds) -> _SeenJobs:
-        running = await read_jobs(self._store, JobSelection(app_ids=app_ids, state=JobState.RUNNING), limit=_SHOWN)
-        waiting = await self._find_waiting(app_ids)
-        running_ids = {job.id for job in running}
-        jobs = [*running, *(job for job in waiting if job.id not in running_ids)]
-        views = await view_jobs(self._store, self._watch, jobs)
-        return _SeenJobs(
-            running=[view for view in views if view.id in running_ids],
-            waiting=[view for view in views if view.id not in running_ids],
-        )
+        states = (JobState.PAUSED, JobState.RUNNING)
+        some = [
+            await read_jobs(self._store, JobSelection(app_ids=app_ids, state=state), limit=_SHOWN) for state in states
+        ]
+        parts: list[list[Job]] = []
+        known: set[str] = set()  # a job may move between two reads
+        for jobs in (*some, await self._find_waiting(app_ids)):
+            parts.append([job for job in jobs if job.id not in known])
+            known.update(job.id for job in jobs)
+        views = {view.id: view for view in await view_jobs(self._store, self._watch, [*chain(*parts)])}
+        return _SeenJobs(*([views[job.id] for job in part if job.id in views] for part in parts))
 
     async def _find_waiting(self, app_ids: _AppIds) -> Sequence[Job]:
         if app_ids is None:

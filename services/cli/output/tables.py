@@ -105,9 +105,9 @@ def group_digits(value: Any) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
-def count_things(count: int, thing: str) -> str:
+def count_things(count: int, thing: str, things: str = "") -> str:
     """The number of things, as in "1 message" and "1,200 messages"."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {things or f'{thing}s'}"
 
 
 def format_share(done: int, total: int) -> str:

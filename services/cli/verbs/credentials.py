@@ -212,12 +212,15 @@ def _standing_fields(session: Session, credential: Json) -> Fields:
         return []
     queue, until = credential["queue"], credential["holdUntil"]
     sends = f"{credential['effectiveRate']:g}/s" if credential["limitedBy"] else "nothing"
-    waits = f"{group_digits(queue['messages'])} messages of {group_digits(queue['jobs'])} open jobs"
+    waits = f"{count_things(queue['messages'], 'message')} of {count_things(queue['jobs'], 'open job')}"
+    bound = _BOUNDS.get(credential["limitedBy"], credential["limitedBy"])
+    if credential["limitedBy"] == "work" and queue["held"] == queue["messages"] > 0:
+        bound = "its jobs, which are on hold"
     held = f", {group_digits(queue['held'])} of them held" if queue["held"] else ""
     oldest = f", the oldest since {session.out.when(queue['oldestUnsent'])}" if queue["oldestUnsent"] else ""
     return [
         ("sends now", sends),
-        ("bounded by", _BOUNDS.get(credential["limitedBy"], credential["limitedBy"])),
+        ("bounded by", bound),
         ("pause until", until and session.out.when(until)),
         ("waiting", f"{waits}{held}{oldest}"),
     ]

@@ -81,8 +81,8 @@ def show(session: Session, key: str, namespace: str) -> None:
 @definition_options
 def create(session: Session, key: str, **given: Any) -> None:
     """Create a schedule. One with the same content stays as it is."""
-    made = session.api.post("schedules", body={**schedule_body(**given), "key": key})
-    session.out.confirm(made, _in_place(session, made), id="key")
+    made, is_new = session.api.create("schedules", body={**schedule_body(**given), "key": key})
+    session.out.confirm(made, _in_place(session, made, "Stored" if is_new else "Unchanged"), id="key")
 
 
 @command.verb(
@@ -186,11 +186,11 @@ def _put(session: Session, document: Any) -> bool:
     except (Conflict, Invalid, ValueError) as error:
         session.out.tell(f"{key}: {error}")
         return False
-    session.out.confirm(answer, _in_place(session, answer), id="key")
+    session.out.confirm(answer, _in_place(session, answer, "Stored"), id="key")
     return True
 
 
-def _in_place(session: Session, schedule: Json) -> str:
+def _in_place(session: Session, schedule: Json, done: str) -> str:
     instants = schedule.get("next") or []
     following = f" Next: {session.out.when(instants[0])}." if instants else ""
-    return f"Stored {schedule['key']}: {recurrence_word(schedule)}.{following}"
+    return f"{done} {schedule['key']}: {recurrence_word(schedule)}.{following}"

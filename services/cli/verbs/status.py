@@ -9,7 +9,7 @@ import click
 from services.cli.exits import Exit
 from services.cli.job_shape import fold_zones, job_columns
 from services.cli.output.out import Output
-from services.cli.output.tables import Json, draw_record, group_digits
+from services.cli.output.tables import Json, count_things, draw_record, group_digits
 from services.cli.output.text import as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import Verb
@@ -65,7 +65,8 @@ def _draw(out: Output, overview: Json) -> None:
     for sign in overview["signs"]:
         severity = paint(visible(sign["severity"]), SEVERITIES.get(sign["severity"], ""))
         since = f", since {out.when(sign['since'])}" if sign["since"] else ""
-        out.write(f"\n{severity}  {visible(sign['name'])}{since}: {visible(sign['seen'])} {visible(sign['sentence'])}")
+        seen = f"{visible(sign['seen']).removesuffix('.')}. " if sign["seen"] else ""
+        out.write(f"\n{severity}  {visible(sign['name'])}{since}: {seen}{visible(sign['sentence'])}")
         out.write(f"      {visible(sign['remedy'])}")
     for each in overview.get("attention", ()):
         command = COMMANDS.get(each["kind"])
@@ -77,6 +78,7 @@ def _draw(out: Output, overview: Json) -> None:
     for line in draw_record(_figures(overview)):
         out.write(line)
     busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"]]
+    _jobs_section(out, "Paused", overview["jobs"].get("paused", []))
     _jobs_section(out, "Running", overview["jobs"]["running"])
     _jobs_section(out, "Scheduled", overview["jobs"]["waiting"])
     _section(out, "Queues that are not empty", COLUMNS, busy)
@@ -112,7 +114,12 @@ def _figures(overview: Json) -> list[tuple[str, object]]:
     pushes = sum(minute["recipients"].get("sent", 0) for minute in minutes)
     messages = sum(minute.get("messages", {}).get("accepted", 0) for minute in minutes)
     deliveries = sum(minute.get("deliveries", {}).get("success", 0) for minute in minutes)
-    done = {"pushes": pushes, "messages": messages, "scheduled calls": count_calls(minutes), "deliveries": deliveries}
+    done = [
+        count_things(pushes, "push", "pushes"),
+        count_things(messages, "message"),
+        count_things(count_calls(minutes), "scheduled call"),
+        count_things(deliveries, "delivery", "deliveries"),
+    ]
     # An open job that is stopped still waits for the calls that are under way.
     words = {"stopped": "stopping"}
     jobs = [
@@ -123,7 +130,7 @@ def _figures(overview: Json) -> list[tuple[str, object]]:
         ("dead letters", group_digits(overview["deadLetters"])),
         (
             "last hour",
-            ", ".join(f"{group_digits(count)} {what}" for what, count in done.items()) + " (counted every ten seconds)",
+            ", ".join(done) + " (counted every ten seconds)",
         ),
     ]
     partial = "You have no role over all there is: these are the jobs of your own apps."

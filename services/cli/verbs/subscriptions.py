@@ -159,7 +159,7 @@ def _health_fields(session: Session, found: Json) -> Fields:
         ("subscription", found["key"]),
         ("state", _describe_state(session, found)),
         ("reason", found["reason"]),
-        ("calls", f"{found['accepted_percent']} % of the last 20 were accepted"),
+        ("calls", _describe_calls(found)),
         ("failures", f"{found['failures']:,} in a row" if found["failures"] else "none in a row"),
         ("last call", session.out.when(found["last_attempt_at"]) if found["last_attempt_at"] else "none"),
         ("next call", f"not before {session.out.when(found['next_probe_at'])}" if found["next_probe_at"] else ""),
@@ -170,10 +170,18 @@ def _health_fields(session: Session, found: Json) -> Fields:
     ]
 
 
+def _describe_calls(found: Json) -> str:
+    if "last_calls" not in found:  # an older API
+        return f"{found['accepted_percent']} % of the last ones were accepted"
+    last = found["last_calls"]
+    return f"{found['accepted_calls']} of the last {count_things(last, 'call')} accepted" if last else "none yet"
+
+
 def _fields(session: Session, found: Json) -> list[tuple[str, Any]]:
-    plain = ("key", "state", "reason", "callback", "max_events", "max_bytes", "timeout_ms", "ordered", "in_flight")
+    plain = ("reason", "callback", "max_events", "max_bytes", "timeout_ms", "ordered", "in_flight")
     more = ("max_attempts", "max_age_hours", "uuid", "contact", "id")
-    told = [(name, found[name]) for name in (*plain, *more)]
+    told = [("key", found["key"]), ("state", _describe_state(session, found))]
+    told += [(name, found[name]) for name in (*plain, *more)]
     headers = [f"{name}: {value}" for name, value in found["headers"].items()]
     listed = [("topics", list(found["topics"])), ("filter", _describe_filter(found["filter"])), ("headers", headers)]
     return [*told, *listed, ("created", session.out.when(found["created_at"]))]

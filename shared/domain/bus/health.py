@@ -55,9 +55,14 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
     calls: str = ""
 
     @property
+    def accepted_calls(self) -> int:
+        """How many of the last calls succeeded."""
+        return self.calls.count(_SUCCESS)
+
+    @property
     def accepted_percent(self) -> int:
         """The percentage of successes among the last calls, for users: points fall too slowly for that."""
-        return 100 * self.calls.count(_SUCCESS) // len(self.calls) if self.calls else 100
+        return 100 * self.accepted_calls // len(self.calls) if self.calls else 100
 
     def after_success(self, at: datetime, care: Care) -> "ReceiverHealth":
         """The health after a successful attempt at `at`."""

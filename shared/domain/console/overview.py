@@ -26,7 +26,6 @@ from shared.domain.jobs.jobs import JobStatus
 
 MIXED_AFTER = timedelta(hours=1)
 _RECENT = timedelta(minutes=5)
-_FAILED_LATELY = timedelta(minutes=20)
 _MICROSECONDS = 1_000_000
 
 
@@ -103,11 +102,6 @@ class Overview(Struct, frozen=True, kw_only=True):
         return [each for each in self.processes or () if each.state_at(self.as_of) is ProcessState.ALIVE]
 
     @property
-    def retries(self) -> int:
-        """The attempts of scheduled calls that failed in the last minutes and are tried again."""
-        return sum(minute.retries for minute in self.minutes or () if minute.at > self.as_of - _FAILED_LATELY)
-
-    @property
     def recent(self) -> list[MinuteCounts]:
         return [minute for minute in self.minutes or () if minute.at > self.as_of - _RECENT]
 
@@ -133,7 +127,6 @@ def find_attention(overview: Overview) -> list[Attention]:
     silent = [each for each in overview.processes or () if each.state_at(overview.as_of) is ProcessState.SILENT]
     counts = {
         AttentionKind.SILENT: len(silent),
-        AttentionKind.CALLBACKS: overview.retries,
         AttentionKind.DEAD_CALLS: overview.dead_letters or 0,
         **(overview.troubles or {}),
     }

@@ -215,7 +215,8 @@ SIGNS = (
         severity=Severity.TICKET,
         sentence="Some callbacks failed every attempt.",
         remedy="Read the newest dead letters. Retry them once the receiver works. If the target is wrong, save the "
-        "right one and retry. If the schedule is over, give it that URL and a new time, then discard the dead letter.",
+        "right one and retry. If the schedule has ended and its URL was wrong, give it the right URL and a new time, "
+        "and discard this dead letter.",
         expression=_rise("carillon_dead_letters_total"),
     ),
     Sign(

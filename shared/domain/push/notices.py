@@ -20,9 +20,12 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
     if counted.exact and not counted.devices:
         yield Notice("nobody", _nobody(job, counted))
     elif counted.unknown:
-        yield Notice("unknown-users", f"{counted.unknown:,} of the users in the file have no device and get nothing.")
+        have, get = ("has", "gets") if counted.unknown == 1 else ("have", "get")
+        text = f"{counted.unknown:,} of the users in the file {have} no device and {get} nothing."
+        yield Notice("unknown-users", text)
     if counted.without_token:
-        yield Notice("no-token", f"{count_devices(counted.without_token)} have no token and would be skipped.")
+        have = "has" if counted.without_token == 1 else "have"
+        yield Notice("no-token", f"{count_devices(counted.without_token)} {have} no token and would be skipped.")
     if not counted.indexed:
         place = "user_id: every batch" if job.csv_path else "seq_id: every page"
         yield Notice("no-index", f"The push table has no index on {place} of the job reads the whole table.")
@@ -67,7 +70,9 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
 
 def _nobody(job: Job, counted: Counted) -> str:
     if job.csv_path:
-        return f"None of the {counted.unknown:,} users in the file has a device: the job would be stopped."
+        users = "The only user" if counted.unknown == 1 else f"None of the {counted.unknown:,} users"
+        has = "no device" if counted.unknown == 1 else "a device"
+        return f"{users} in the file has {has}: the job would be stopped."
     return "No device belongs to the audience: nothing would be sent."
 
 

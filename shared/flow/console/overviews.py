@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.broker import Broker
+from shared.domain.clock.schedules import owners_of
 from shared.domain.console.minutes import MinuteCounts
 from shared.domain.console.overview import AttentionKind, Overview, UnknownPart, find_attention
 from shared.domain.errors import Unavailable
@@ -77,6 +78,7 @@ class OverviewReader:
         store = self._store
         return {
             AttentionKind.ACCOUNTS: len(await find_blocked(store)),
+            AttentionKind.CALLBACKS: await store.occurrences.count_retries(owners_of("")),
             AttentionKind.RECEIVERS: await store.bus_cursors.count_failing(),
             AttentionKind.SUBSCRIPTIONS: await store.bus_subscriptions.count_suspended(),
             AttentionKind.DEAD_EVENTS: await store.bus_dead_letters.estimate_count(),

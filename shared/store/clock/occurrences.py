@@ -22,7 +22,9 @@ from shared.store.documents import Codec, Document, insert_new, translate_errors
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
 _codec = Codec(Occurrence)
-_OPTIONAL = ("token", "begun", "trace")  # absent rather than empty: an index is sparse, few are suspects or traced
+_OPTIONAL = ("token", "attempts", "begun", "trace")  # absent rather than empty: two indexes are sparse
+_RETRIES_COUNTED = 10_000
+_RETRIES_OF_OWNER = 1_000
 _SOME = 64
 _BEHIND_SLASH = "0"  # the next character
 
@@ -66,6 +68,7 @@ class Occurrences:
         await self._occurrences.create_index([("shard", ASCENDING), ("visible_at", ASCENDING)])
         await self._occurrences.create_index([("token", ASCENDING), ("_id", ASCENDING)], sparse=True)
         await self._occurrences.create_index([("owner", ASCENDING), ("due", ASCENDING)])
+        await self._occurrences.create_index([("attempts", ASCENDING)], sparse=True)
 
     async def add(self, occurrences: Sequence[Occurrence]) -> None:
         """Insert missing occurrences. Ids are hashes: in their order, those of one index page go in together, which
@@ -140,7 +143,7 @@ class Occurrences:
             by_due.setdefault(following.due, []).append(claimed)
         await self._write(
             [
-                UpdateMany(query, [{"$set": _next_due_fields(due)}, {"$unset": ["token", "begun"]}])
+                UpdateMany(query, [{"$set": _next_due_fields(due)}, {"$unset": ["token", "begun", "attempts"]}])
                 for due, claimed in by_due.items()
                 for query in _claims(claimed)
             ]
@@ -231,13 +234,47 @@ class Occurrences:
             return {found["_id"]: found["generations"] async for found in cursor}
 
     async def find_upcoming(
-        self, owner: str, limit: int, *, generation: str = "", kind: OccurrenceKind | None = None
+        self,
+        owner: str,
+        limit: int,
+        *,
+        generation: str = "",
+        kind: OccurrenceKind | None = None,
+        after: datetime | None = None,
     ) -> list[Occurrence]:
-        """The next occurrences of an owner by instant; of one generation and kind, if given."""
-        query = {"owner": owner} | ({"generation": generation} if generation else {}) | ({"kind": kind} if kind else {})
+        """The next occurrences of an owner by instant; of one generation and kind, and after a moment, if given."""
+        query: Document = {"owner": owner} | ({"generation": generation} if generation else {})
+        query |= ({"kind": kind} if kind else {}) | ({"due": {"$gt": after}} if after else {})
         with translate_errors():
             found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
             return [_value(document) async for document in found]
+
+    async def find_next_try(self, owner: str, generation: str, *, now: datetime) -> datetime | None:
+        """When the first of an owner's failed occurrences is tried again: of one generation, or fired by hand."""
+        ours = [{"generation": generation}, {"kind": OccurrenceKind.ASKED.value}]
+        pipeline: list[Document] = [
+            {"$match": {"owner": owner, "due": {"$lte": now}}},
+            {"$sort": {"due": ASCENDING}},
+            {"$limit": _RETRIES_OF_OWNER},
+            {"$match": _not_held_back({"attempts": {"$gt": 0}, "$or": ours})},
+            {"$sort": {"fires_at": ASCENDING}},
+            {"$limit": 1},
+        ]
+        with translate_errors():
+            found = await (await self._occurrences.aggregate(pipeline)).to_list()
+        return found[0]["fires_at"] if found else None
+
+    async def count_retries(self, group: str) -> int:
+        """How many that failed wait for their next try, of the owners that this text begins; at most 10,000."""
+        pipeline: list[Document] = [
+            {"$match": {"attempts": {"$gt": 0}}},
+            {"$limit": _RETRIES_COUNTED},
+            {"$match": _not_held_back({"owner": _begins(group)})},
+            {"$count": "count"},
+        ]
+        with translate_errors():
+            found = await (await self._occurrences.aggregate(pipeline)).to_list()
+        return found[0]["count"] if found else 0
 
     async def find_due(self, group: str, *, before: datetime, look_at: int, limit: int) -> list[Occurrence]:
         """The first occurrences visible before `before` whose owners begin with `group`, among the first `look_at` of
@@ -337,14 +374,15 @@ def _not_held_back(query: Document) -> Document:
 
 def _retry_update(fires_at: datetime, attempts: int, made: bool) -> Document:
     moments = {"fires_at": fires_at, "visible_at": fires_at}
+    refused = {"attempts": attempts} if attempts else {}
     ended = {"begun": ""} if made else {}
-    return {"$set": moments | {"attempts": attempts, "claims": 0}, "$unset": {"token": ""} | ended}
+    return {"$set": moments | refused | {"claims": 0}, "$unset": {"token": ""} | ended}
 
 
 def _next_due_fields(due: datetime) -> Document:
     visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
     moments = {"due": due, "fires_at": due, "visible_at": visible_at}
-    return moments | {"attempts": 0, "claims": 0, "runs": {"$add": ["$runs", 1]}}
+    return moments | {"claims": 0, "runs": {"$add": ["$runs", 1]}}
 
 
 def _document(occurrence: Occurrence) -> Document:

@@ -119,8 +119,8 @@ def test_a_few_bad_events_are_no_share(minutes: MinuteCounts) -> None:
     [
         ({"dead_letters": 7}, ["7 scheduled calls failed every attempt"]),
         ({"dead_letters": 1}, ["1 scheduled call failed every attempt"]),
-        ({"minutes": [minute(19, retries=2)]}, ["2 scheduled calls failed and are tried again"]),
-        ({"minutes": [minute(20, retries=2)]}, []),
+        ({"troubles": {AttentionKind.CALLBACKS: 2}}, ["2 scheduled calls failed and are tried again"]),
+        ({"minutes": [minute(1, retries=2)]}, []),
         (
             {"processes": [a_process(roles=ROLES), a_process(id="b", seen_at=NOON - timedelta(seconds=30))]},
             ["1 process is silent"],

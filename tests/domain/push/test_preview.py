@@ -243,7 +243,9 @@ def test_an_audience_of_nobody_is_noticed_only_where_it_is_certain() -> None:
     assert codes(notices.of_audience(job, Counted(exact=True))) == ["nobody"]
     assert codes(notices.of_audience(job, Counted(exact=False))) == []
     slow = Counted(exact=True, devices=1, locales={"en": 1}, without_token=1, indexed=False)
-    assert codes(notices.of_audience(job, slow)) == ["no-token", "no-index"]
+    no_token, no_index = notices.of_audience(job, slow)
+    assert (no_token.code, no_index.code) == ("no-token", "no-index")
+    assert no_token.message == "1 device has no token and would be skipped."
 
 
 def test_of_a_file_its_unknown_users_are_noticed_and_that_all_of_them_are() -> None:
@@ -251,7 +253,7 @@ def test_of_a_file_its_unknown_users_are_noticed_and_that_all_of_them_are() -> N
     some = Counted(exact=True, devices=1, locales={"en": 1}, unknown=2, indexed=False)
     unknown, slow = notices.of_audience(job, some)
     assert (unknown.code, slow.code) == ("unknown-users", "no-index")
-    assert "2 of the users" in unknown.message
+    assert unknown.message == "2 of the users in the file have no device and get nothing."
     assert "user_id" in slow.message
     [nobody] = notices.of_audience(job, Counted(exact=True, unknown=3))
     assert (nobody.code, "None of the 3 users" in nobody.message) == ("nobody", True)

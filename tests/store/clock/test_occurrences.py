@@ -214,6 +214,37 @@ async def test_retry_makes_it_visible_at_its_moment(store: Store) -> None:
     assert (await stored(store))[0].attempts == 1
 
 
+async def test_calls_that_wait_for_their_next_try_are_counted_once_and_the_first_is_known(store: Store) -> None:
+    [moving, one, other, dead, by_hand] = await claimed(
+        store,
+        a_series(),
+        *(due_at(number, owner="schedule/ns/series") for number in (1, 2, 3)),
+        due_at(4, owner="schedule/ns/series", kind=OccurrenceKind.ASKED),
+    )
+    [job] = await claimed(store, due_at(5, owner="job/j/plan"))
+    later = NOON + HOUR
+
+    async def told() -> tuple[int, datetime | None]:
+        count = await store.occurrences.count_retries("schedule/")
+        return count, await store.occurrences.find_next_try("schedule/ns/series", "g", now=later)
+
+    assert await told() == (0, None)
+    await store.occurrences.retry([Retry(moving, NOON, attempts=0), Retry(job, NOON, attempts=2)])
+    assert await told() == (0, None)
+    moments = ((one, 90), (other, 80), (by_hand, 70), (dead, 60))
+    retries = [Retry(each, NOON + at * SECOND, attempts=7) for each, at in moments]
+    await store.occurrences.retry(retries)
+    assert await told() == (4, NOON + 60 * SECOND)
+    assert await store.occurrences.find_next_try("schedule/ns/series", "h", now=later) == NOON + 70 * SECOND
+    await store.occurrences.remove(dead.id)
+    await store.occurrences.add([retry_entry(a_series(), fires_at=NOON + 5 * SECOND, attempts=1)])
+    assert await told() == (4, NOON + 5 * SECOND)
+    await store.occurrences.hold("schedule/ns/series", "g")
+    assert await told() == (1, NOON + 70 * SECOND)
+    await store.occurrences.remove_of("schedule/ns/series")
+    assert await told() == (0, None)
+
+
 async def test_move_takes_a_series_to_its_next_instant(store: Store) -> None:
     await store.occurrences.move([])
     [mine] = await claimed(store, a_series())

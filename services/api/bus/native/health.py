@@ -20,9 +20,9 @@ from shared.flow.bus.subscribing import Subscribing
 
 
 class BusHealthView(Struct, frozen=True, kw_only=True):
-    """How a receiver stands. `accepted_percent` is the share of its last 20 calls that it accepted, 100 before the
-    first. `points`, from 0 to 100, and the `failures` in a row say how long Carillon waits between two calls: the next
-    one is not before `next_probe_at`, `null` if there is no pause.
+    """How a receiver stands. It accepted `accepted_calls` of its `last_calls`, which are 20 at most;
+    `accepted_percent` is their share, 100 before the first. `points`, from 0 to 100, and the `failures` in a row say
+    how long Carillon waits between two calls: the next one is not before `next_probe_at`, `null` if there is no pause.
 
     The following fields count events: `queued` wait, the first of them since `oldest_at`; `sent` were taken; `dead` are
     dead letters that nobody has tried again; `lost` came into no delivery. `in_flight` deliveries with some of the
@@ -33,6 +33,8 @@ class BusHealthView(Struct, frozen=True, kw_only=True):
     state: SubscriptionStatus
     reason: str
     accepted_percent: int
+    accepted_calls: int
+    last_calls: int
     points: int
     failures: int
     failing_since: Timestamp | None
@@ -70,6 +72,8 @@ def _show(subscription: EventSubscription, standing: ReceiverStanding) -> BusHea
         state=subscription.state,
         reason=subscription.reason,
         accepted_percent=health.accepted_percent,
+        accepted_calls=health.accepted_calls,
+        last_calls=len(health.calls),
         points=health.points,
         failures=health.failures,
         failing_since=format_maybe(health.failing_since),

@@ -25,7 +25,7 @@ SECTION = NavSection(
 _TOPICS = NavSection("Topics", "/bus/topics", order=130, group="Bus")
 SUBSCRIPTION = "/bus/subscriptions/{}"
 _AT_ONCE = 20  # the health of each is read by itself
-_DELIVERIES, _SHOWN = 100, 10
+_SHOWN = 10
 _KEPT_SECONDS = 2
 _ALL = 100
 _RANKS = {"suspended": 0, "failing": 1, "unknown": 2, "paused": 3, "recovering": 4, "healthy": 5}
@@ -95,17 +95,14 @@ class SubscriptionPages(PageSet):
         subscription = await visit.read(SUBSCRIPTION, key, **about)
         health, deliveries, replays = await visit.read_all(
             visit.try_read("Its health", SUBSCRIPTION + "/health", key, **about),
-            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=_DELIVERIES, **about),
+            visit.try_read("Its deliveries", SUBSCRIPTION + "/deliveries", key, limit=_SHOWN, **about),
             visit.try_read("Its replays", SUBSCRIPTION + "/replays", key, limit=1, **about),
         )
-        attempts = [attempt for delivery in deliveries or () for attempt in delivery["attempts"]]
         return tell_whose(visit) | {
             "title": key,
             "standing": stand(subscription, health),
             "name": name_if_many(key, health["queued"] if health else 0),
-            "calls": len(attempts),
-            "failed": None if deliveries is None else sum(not is_success(attempt) for attempt in attempts),
-            "deliveries": (deliveries or ())[:_SHOWN],
+            "deliveries": deliveries or (),
             "replays": [each for each in replays or () if each["ended_at"] is None],
         }
 

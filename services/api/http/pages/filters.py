@@ -125,6 +125,11 @@ def zone_name(zone: str) -> str:
     return f"UTC{sign}{offset[2]}:{offset[3]}"
 
 
+def things(count: int, thing: str) -> str:
+    """A number with its noun, as in "1 event" and "1,200 events"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def full_stop(text: str) -> str:
     """A sentence with a full stop, unless it has an end already."""
     return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -107,7 +107,7 @@ def load_templates(page_files: PageFiles, *, demands_reasons: bool) -> Environme
     )
     for name in (
         "number", "compact", "rate", "percent", "size", "span", "instant", "pretty", "read_time", "exactly",
-        "zone_name", "full_stop",
+        "zone_name", "full_stop", "things",
     ):  # fmt: skip
         templates.filters[name] = getattr(filters, name)
     for name in ("stacked_bar", "area", "columns", "day_strip"):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.api.http.pages.apps import choose_app, read_apps, require_app
+from services.api.http.pages.filters import things
 from services.api.http.pages.inner import ApiProblem
 from services.api.http.pages.routes import FormRoute, Moved, NavSection, PageRoute, PageSet, Values
 from services.api.http.pages.typed import (
@@ -255,9 +256,18 @@ def _explain_bound(account: Account) -> str:
             slowed = "The provider said “too fast”. The rate rises by a tenth every ten seconds."
             return held if account["holdUntil"] else slowed
         case _, "work":
-            return "Workers are fetching its messages." if _sendable(account) else "Nothing is waiting."
+            return _explain_work(account)
         case _, bound:
             return _BOUNDS.get(bound or "", "")
+
+
+def _explain_work(account: Account) -> str:
+    if _sendable(account):
+        return "Workers are fetching its messages."
+    if held := account["queue"]["held"]:
+        jobs = "Its job is" if account["queue"]["jobs"] == 1 else "Its jobs are"
+        return f"{jobs} on hold: {things(held, 'message')} {'waits' if held == 1 else 'wait'}."
+    return "Nothing is waiting."
 
 
 async def _read_running(visit: Visit, app_id: str, jobs: Sequence[JobAnswer]) -> list[JobAnswer]:

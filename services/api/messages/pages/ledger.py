@@ -99,8 +99,11 @@ class LedgerPages(PageSet):
             visit.read("/apps/{}", app_id), visit.read(_MESSAGE, app_id, visit.path("message_id"))
         )
         account = await visit.try_read("The account", "/apps/{}/credentials/{}", app_id, message["credentialId"])
+        job_id = message.get("jobId")
+        job = await visit.try_read("Its job", "/apps/{}/jobs/{}", app_id, job_id) if job_id else None
         return {
             "title": "Message",
+            "job": job,
             "app": app,
             "message": message,
             "account": account,

@@ -58,10 +58,13 @@ async def test_who_may_not_see_all_sees_their_own_jobs(house: House) -> None:
     for app_id in (mine, other):
         await house.store.jobs.add(a_job(app_id=app_id, created_at=10**18, status=JobStatus.RUNNING))
         await house.store.jobs.add(a_job(app_id=app_id, created_at=10**18, status=JobStatus.SCHEDULED, starts_at=5))
+        await house.store.jobs.add(a_job(app_id=app_id, created_at=10**18, status=JobStatus.PAUSED))
     service = await house.service(mine)
     shown = (await service.get("/overview")).json
     assert shown["partial"] is True
-    assert {job["appId"] for job in shown["jobs"]["running"] + shown["jobs"]["waiting"]} == {mine}
+    jobs = shown["jobs"]
+    assert {job["appId"] for job in jobs["paused"] + jobs["running"] + jobs["waiting"]} == {mine}
+    assert [job["state"] for job in jobs["paused"]] == ["paused"]
     assert (shown["processes"], shown["queues"], shown["minutes"], shown["jobs"]["open"]) == ([], [], [], {})
     whole = (await fresh(house).get("/overview")).json
     assert {mine, other} <= {job["appId"] for job in whole["jobs"]["waiting"]}

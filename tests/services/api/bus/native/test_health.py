@@ -26,6 +26,7 @@ async def test_a_receiver_that_fails_and_one_that_takes(delivered: Delivered) ->
     assert (failing["points"], failing["failures"], failing["queued"], failing["in_flight"]) == (98, 1, 2, 1)
     assert failing["failing_since"] == failing["last_attempt_at"] < failing["next_probe_at"]
     assert (fresh["accepted_percent"], failing["accepted_percent"]) == (100, 0)
+    assert [(each["accepted_calls"], each["last_calls"] > 0) for each in (fresh, failing)] == [(0, False), (0, True)]
     (listed,) = [
         each for each in (await delivered.viewer.get(delivered.about("subscriptions"))).json if each["key"] == "h"
     ]

@@ -90,7 +90,7 @@ SORTED_OR_COUNTED = {
 """Queries for which an index reads more than they need, or in another order, and why that is little."""
 
 _TRIES = 5
-_SHARED = 12
+_SHARED = 14
 _DIGEST = re.compile(rb'data-digest="(\w+)"')
 _LINK = re.compile(r'<a [^>]*href="(/ui[^"?#]*)')
 NOISE = 300

@@ -184,6 +184,7 @@ async def test_a_ledger_adds_up_and_is_searched(campaign: Campaign, job: Job) ->
     message = await look(admin, link.removeprefix("/ui"))
     assert f"/ui/jobs/{campaign.app_id}/{job.id}" in sheet.links
     assert message.status == 200 and "come again" in message.words and HOSTILE in message.words
+    assert f"Job {(await admin.get(f'/apps/{campaign.app_id}/jobs/{job.id}')).json['name']} " in message.words
     assert page in [each.removeprefix("/ui") for each in message.links]
 
 
@@ -322,6 +323,19 @@ async def test_one_message_is_sent_once_and_can_be_taken_back(campaign: Campaign
     assert "zoe@example.com" in (await look(admin, message)).words
     assert (await send(admin, f"{message}/cancel")).status == 303
     assert "cancelled" in (await look(admin, message)).words
+
+
+async def test_a_name_tells_a_job_and_one_on_hold_says_what_waits(desk: Desk) -> None:
+    campaign = await campaign_at(desk, name="held")
+    job = await campaign.made(name="autumn sale")
+    await campaign.plan(job, [1])
+    running = frozenset({JobStatus.RUNNING})
+    assert await desk.house.store.jobs.move(job.key, to=JobStatus.PAUSED, only=running, at=1) is not None
+    for page in (f"/messages?app={campaign.app_id}", account_page(campaign)):
+        words = (await look(desk.admin, page)).words
+        assert "Its job is on hold: 1 message waits." in words
+        assert "autumn sale" in words
+    assert "1 message of 1 open job waits" in (await look(desk.admin, account_page(campaign))).words
 
 
 async def test_over_a_thousand_messages_take_a_name(desk: Desk) -> None:
