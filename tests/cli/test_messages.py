@@ -16,6 +16,7 @@ from tests.services.api.messages.conftest import Desk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
+HINT = "1 job of messages has begun and has not ended; its waiting messages are not searched.\n"
 PLAY = ("credentials", "create", "play", "--kind", "sandbox", "--test-recipient", "ana@example.com")
 
 
@@ -112,9 +113,10 @@ async def test_messages_are_listed_found_and_shown(cli: Program, house: House, d
         assert [message["id"] for message in found] == [entries[0].id]
     assert job_id[:8] in (await cli.done("messages", "find", "+65 9123 4560", *app)).out
     nothing = await cli.done("messages", "find", "+65 9999 9999", *app)
-    assert nothing.err == "Not sent yet. 1 job of this app is running; its waiting messages are not searched.\n"
+    assert nothing.err == f"Nothing found. {HINT}"
     nothing = await cli.done("messages", "find", "user5", *app)
-    assert nothing.err.startswith("No exact match. 1 job")
+    assert nothing.err == f"Nothing found. {HINT}"
+    assert (await cli.done("messages", "find", "+65 9123 4560", *app)).err.endswith(HINT)
     mistaken = await cli.run("messages", "list", *app)
     assert (mistaken.code, "Did you mean find?" in mistaken.err) == (2, True)
     shown = await cli.done("messages", "show", entries[0].id, *app, "--json")
