@@ -73,6 +73,32 @@ async def test_what_needs_a_credential_says_so(cli: Program, house: House) -> No
     assert (ended.code, "--share: only with --credential" in ended.err) == (2, True)
 
 
+async def test_a_wrong_credential_kind_or_source_is_named(cli: Program, house: House) -> None:
+    app = ("--app", await house.app_with_template())
+    await cli.done(*PLAY, *app)
+    create = ("jobs", "create", *app, "--template", "like", "--credential")
+    for command, told in (
+        ((*create, "plai"), "'plai'; did you mean play?"),
+        ((*create, "play"), "in the push database; give --csv FILE (csvPath), or make the table"),
+        (("credentials", "create", "x", "--kind", "smpt", "--test-recipient", "a@b.example", *app), "mean smtp?"),
+    ):
+        ended = await cli.run(*command)
+        assert ended.code and told in ended.err, ended.err
+
+
+async def test_a_blank_recipient_is_shown_as_such(cli: Program, house: House) -> None:
+    app, job_id = await made_job(cli, house)
+    job = await house.store.jobs.view(job_id)
+    assert job is not None
+    blank = Message(
+        id=f"{job.incarnation}.00000000.00000", app_id=job.app_id, credential_id=job.credential_id, to=" ",
+        state=MessageState.INVALID,
+    )  # fmt: skip
+    await house.store.messages.fold([EntryChange(None, blank)])
+    assert "  (blank)  " in (await cli.done("jobs", "messages", job_id, *app)).out
+    assert "(blank)\n" in (await cli.done("messages", "show", blank.id, *app)).out
+
+
 async def test_a_retry_says_how_many_messages_it_sends(cli: Program, house: House) -> None:
     app, job_id = await made_job(cli, house)
     job = await house.store.jobs.view(job_id)
