@@ -182,7 +182,7 @@ async def test_a_job_is_previewed(cli: Program, house: House, document: Document
     told = (await cli.done(*localized, "--json")).json
     assert [(zone["zone"], zone["startsAt"]) for zone in told["zones"]] == [("+0000", 2_209_021_200 * 10**9)]
     screen = (await cli.done(*localized, TZ="Europe/Paris")).out
-    assert "ZONE   START (UTC)          DEVICES\n+0000  2040-01-01 10:00:00       10\n" in screen
+    assert "ZONE   START (UTC)          DEVICES\n+0000  2040-01-01 09:00:00       10\n" in screen
     assert await shown(house, f"/apps/{app_id}/jobs") == []
 
 
