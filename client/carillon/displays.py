@@ -11,8 +11,8 @@ _LONGEST = 40
 
 
 class Short(Struct, frozen=True):
-    """An answer whose `repr` has its main fields that have a value; `msgspec.structs.asdict` gives all fields. A list is
-    shown by its length. A long value is left out, unless it is a main one."""
+    """An answer whose `repr` has its main fields that have a value; `msgspec.structs.asdict` gives all fields. A list
+    is shown by its length. A long value is left out, unless it is a main one."""
 
     def __repr__(self) -> str:
         names = [name.removesuffix("_ns") for name in self.__struct_fields__]
