@@ -35,7 +35,7 @@ class RatePoint(Struct, frozen=True, kw_only=True, rename="camel"):
     per_second: float
 
 
-class Rate(Struct, frozen=True, kw_only=True, rename="camel"):
+class Rate(Short, frozen=True, kw_only=True, rename="camel"):
     """How fast a job was, in points of like length."""
 
     points: tuple[RatePoint, ...]

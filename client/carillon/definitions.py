@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from carillon.callbacks import Callback, CallbackBody, body_of
+from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import in_utc
 
@@ -136,6 +137,8 @@ class StoredSchedule(_Content, frozen=True, kw_only=True):
     redacted: bool = False
     created: bool = False
     next_try_at: datetime | None = None
+
+    __repr__ = Short.__repr__
 
     @property
     def callback(self) -> Callback:

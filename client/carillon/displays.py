@@ -1,33 +1,38 @@
 """Answers of many fields, shown in two lines."""
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
-from carillon.instants import from_nanoseconds
-
-_FIRST = ("id", "key", "name", "app_id", "zone", "state", "status", "failure")
+_FIRST = ("id", "key", "name", "state", "status", "sent", "failed", "total_tokens", "created_at", "failure")
 _MOST = 10
 _LONGEST = 40
 
 
 class Short(Struct, frozen=True):
-    """An answer whose `repr` has its main fields that have a value; `msgspec.structs.asdict` gives all fields."""
+    """An answer whose `repr` has its main fields that have a value; `msgspec.structs.asdict` gives all fields. A list
+    is shown by its length. A long value is left out, unless it is a main one."""
 
     def __repr__(self) -> str:
-        fields = sorted(self.__struct_fields__, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-        values = {name: getattr(self, name) for name in fields}
-        shown = [_show(name, value) for name, value in values.items() if value and _is_plain(value)]
-        more = ["…"] if len(shown) > _MOST or any(not _is_plain(value) for value in values.values() if value) else []
-        return f"{type(self).__name__}({', '.join(shown[:_MOST] + more)})"
+        names = [name.removesuffix("_ns") for name in self.__struct_fields__]
+        if "state" not in names and hasattr(type(self), "state"):
+            names.append("state")
+        names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+        values = {name: value for name in names if (value := getattr(self, name))}
+        texts = {name: text for name, value in values.items() if (text := _text_of(name, value))}
+        shown = [f"{name}={text}" for name, text in texts.items()][:_MOST]
+        more = ["…"] if len(shown) < len(values) else []
+        return f"{type(self).__name__}({', '.join(shown + more)})"
 
 
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, Struct | dict | tuple | list | set | frozenset)
-
-
-def _show(name: str, value: Any) -> str:
-    if name.endswith("_ns"):
-        name, value = name.removesuffix("_ns"), str(from_nanoseconds(value))
-    text = repr(value)
-    return f"{name}={text if len(text) <= _LONGEST else text[:_LONGEST] + '…'}"
+def _text_of(name: str, value: Any) -> str:
+    """`""` for a value that is not shown."""
+    if isinstance(value, tuple | list):
+        return f"<{len(value)} item{'s' * (len(value) > 1)}>"
+    if isinstance(value, Struct | dict | set | frozenset):
+        return ""
+    if isinstance(value, datetime):
+        value = value.isoformat().replace("+00:00", "Z")
+    text = repr(str(value) if isinstance(value, str) else value)
+    return text if name in _FIRST or len(text) <= _LONGEST else ""

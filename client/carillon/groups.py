@@ -10,6 +10,8 @@ from carillon.instants import Instant
 from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.push_jobs import ZoneStart
 
+_LIVELIEST = ("circuitbreak", "running", "paused", "scheduled", "failed", "stopped", "expired", "completed")
+
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
     """The job of one zone and its progress, in devices. `status`, `state` and `failure` are as those of a job.
@@ -50,6 +52,13 @@ class Group(Short, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     redacted: bool = False
     warnings: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """The state of its liveliest job; `running` if some zones are done and others lie ahead."""
+        states = {zone.state for zone in self.zones}
+        liveliest = next((state for state in _LIVELIEST if state in states), "")
+        return "running" if liveliest == "scheduled" and "completed" in states else liveliest
 
     starts_at = Instant("The time that the clocks of each zone show when its job starts, read in UTC.")
     created_at = Instant("When it was made.")

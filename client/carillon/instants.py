@@ -3,7 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Self, overload
 
-from msgspec import Struct, field
+from msgspec import field
+
+from carillon.displays import Short
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,7 +57,7 @@ class Instant:
         return self if thing is None else from_nanoseconds(getattr(thing, self._field))
 
 
-class CreatedAt(Struct, frozen=True, kw_only=True, rename="camel"):
+class CreatedAt(Short, frozen=True, kw_only=True, rename="camel"):
     """An answer with the time of its creation."""
 
     created_at_ns: int = field(name="createdAt", default=0)

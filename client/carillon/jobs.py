@@ -109,7 +109,7 @@ class Jobs(Resource[M]):
         templates: Sequence[str] = (),
     ) -> AsyncGenerator[StoredJob]:
         """The app's jobs, newest first, or those with exactly this `template`, or these; read page by page.
-        `templates` is the old name of `template`."""
+        Their `context` is left empty: `get` has it. `templates` is the old name of `template`."""
         query = query_of(app=app_id, template=self._names(template, templates))
         return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
 
@@ -130,8 +130,8 @@ class Jobs(Resource[M]):
     ) -> AsyncGenerator[StoredJob]:
         """The jobs of all apps that the caller may see, newest first, or only those of one app, in this `status`,
         with exactly this `template`, or these, made `by` this user or token, from `since` on and before `until`; read
-        page by page. If `grouped`, a localized push is one job. `templates` is the old name of `template`. Raises
-        `ValueError` for times without a time zone."""
+        page by page. If `grouped`, a localized push is one job. Their `context` is left empty: `get` has it.
+        `templates` is the old name of `template`. Raises `ValueError` for times without a time zone."""
         query = query_of(
             app=app_id,
             status=status,

@@ -146,7 +146,13 @@ class Messages(Resource[M]):
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[Message]:
         """The app's messages to a recipient, the newest first, or the one that the provider of a credential (its name
-        or id) calls so. Read page by page."""
+        or id) calls so. Read page by page.
+
+        Raises:
+            TypeError: there is neither a recipient nor a provider's id.
+        """
+        if not recipient and not credential and not provider_id:
+            raise TypeError("find(app_id, recipient): give both, or credential and provider_id")
         query = query_of(recipient=recipient, credential=credential, providerId=provider_id)
         return items(self._transport, _of(app_id), query, messages_decoder, limit=limit, page_size=page_size)
 

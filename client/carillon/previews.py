@@ -117,7 +117,7 @@ class MessagesPreview(Short, _View, frozen=True):
     estimated_end = Instant("When the last message would leave, as far as anybody can tell.")
 
 
-class JobPreview(_View, frozen=True):
+class JobPreview(Short, frozen=True, kw_only=True, rename="camel"):
     """The effect of a job. `audience` is `None` for a file over which the job would fail, as a warning tells;
     `file_bytes` if there is no file. A job with a credential has `messages` in place of records."""
 

@@ -133,7 +133,8 @@ class StoredJob(Short, frozen=True, kw_only=True, rename="camel"):
     not tell it. A job is `failed` that Carillon stopped, and `expired` if its `expires_at` came before all was sent;
     `failure` then says why. `name` is that of its maker, or the template's; `kind` is `push`, `mail`, `sms`, or that of
     an account for other recipients; `states` counts the zones of a `grouped` one. `status` is `paused`,
-    `circuitbreak`, `stopped` (a failed job too) or empty. The `stages` tell what happened, but in lists.
+    `circuitbreak`, `stopped` (a failed job too) or empty. The `stages` tell what happened; in lists
+    they and the `context` are left empty.
 
     The jobs of a localized push have its `group_id`, and a `zone` each. `zones`, all of them from west to east, are
     only in the answer to start, as are `warnings` of probable mistakes. `control_group_csv_path` is the file of those

@@ -10,7 +10,6 @@ from msgspec.structs import force_setattr
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
-from carillon.displays import Short
 from carillon.encoding import encode
 from carillon.instants import CreatedAt, in_utc
 from carillon.paging import PAGE_SIZE, items
@@ -41,7 +40,7 @@ class Token(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tru
             force_setattr(self, "expires_at", in_utc(self.expires_at, "expires_at"))
 
 
-class StoredToken(Short, CreatedAt, frozen=True, kw_only=True, rename="camel"):
+class StoredToken(CreatedAt, frozen=True, kw_only=True, rename="camel"):
     """A token without its secret. `last_used_at` is known to the minute, `None` where it was never used. The secret
     before the last rotation is good until `previous_until`. One with the `scope` `bus` opens the bus alone. Servers of
     0.1 tell none of these, no namespace and no `roles`."""

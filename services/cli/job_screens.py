@@ -12,6 +12,7 @@ from services.cli.job_shape import (
     group_fields,
     job_fields,
     name_of,
+    start_column,
     state_of,
     state_of_group,
     time_left,
@@ -80,10 +81,10 @@ def tell_warnings(session: Session, job: Json) -> None:
         session.out.tell(f"Warning: {warning}")
 
 
-def _start_columns(out: Output) -> Sequence[TableColumn]:
+def _start_columns() -> Sequence[TableColumn]:
     return (
         TableColumn("ZONE", lambda zone: zone["zone"], "word"),
-        TableColumn("START", lambda zone: out.when(zone["startsAt"]), "word"),
+        start_column(),
         TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
     )
 
@@ -177,7 +178,7 @@ def _show_preview(out: Output, preview: Json) -> None:
         return
     if starts := [zone for zone in preview["zones"] if zone["devices"] != 0]:
         out.write("")
-        out.show_table(_start_columns(out), starts)
+        out.show_table(_start_columns(), starts)
     elif preview["audience"] and len(preview["audience"]["zones"]) > 1:
         out.write("")
         out.show_table(_ZONE_COLUMNS, preview["audience"]["zones"])
@@ -212,7 +213,8 @@ def _details(job: Json, state: str) -> str:
 
 
 def _losses(sums: Json) -> str:
-    return "".join(f", {group_digits(sums[name])} {name}" for name in ("failed", "skipped") if sums[name])
+    words = {"failed": "failed", "skipped": "invalid" if sums.get("credentialId") else "skipped"}
+    return "".join(f", {group_digits(sums[name])} {word}" for name, word in words.items() if sums[name])
 
 
 def _message_fields(out: Output, preview: Json) -> Fields:

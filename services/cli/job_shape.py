@@ -72,10 +72,11 @@ def name_of(job: Json) -> str:
 
 
 def state_of_group(group: Json) -> str:
-    """The state of a group: that of its most active job."""
+    """The state of a group: that of its liveliest job. It runs if some zones are done and others lie ahead."""
     states = {state_of(zone) for zone in group["zones"]}
     order = ("circuitbreak", "running", "paused", "scheduled", "failed", "stopped", "expired", "completed")
-    return next((state for state in order if state in states), "scheduled")
+    liveliest = next((state for state in order if state in states), "scheduled")
+    return "running" if liveliest == "scheduled" and "completed" in states else liveliest
 
 
 def creation_of(out: Output, job: Json) -> str:
@@ -150,7 +151,7 @@ def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
         ("state", state_in_list(job)),
         ("failure", job["failure"]),
         ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} {units}"),
-        *((words, group_digits(job[name])) for name, words in _SUMS.items() if job[name]),
+        *((_sum_words(job, name), group_digits(job[name])) for name in _SUMS if job[name]),
         ("rate", format_rate(job["rate"]) if job["rate"] else ""),
         ("ends about", out.when(job["estimatedEnd"]) if job["estimatedEnd"] else ""),
         ("batches", f"{group_digits(job['completedBatches'])} of {group_digits(job['totalBatches'])}"),
@@ -172,6 +173,11 @@ def job_fields(out: Output, job: Json, *, credential: str = "") -> Fields:
         ("events", [event_line(out, event) for event in events_of(job)][-10:]),
         ("left out", "personal data: you are a viewer" if job["redacted"] else ""),
     ]
+
+
+def _sum_words(job: Json, name: str) -> str:
+    """The words for a sum: those of a message's states, where the job sends such."""
+    return "invalid" if name == "skipped" and job.get("credentialId") else _SUMS[name]
 
 
 def group_fields(out: Output, group: Json, *, app: str) -> Fields:
@@ -196,6 +202,8 @@ def _describe_zones(out: Output, group: Json) -> str:
     zones, found = group["zones"], zones_with_devices(group)
     if found is not None:
         return f"{len(found)} with devices, {len(zones) - len(found)} without"
+    if all(state_of(zone) in ENDED for zone in zones):
+        return str(len(zones))
     first = out.when(min(zone["startsAt"] for zone in zones))
     return f"{len(zones)}; which of them have devices is fixed when the first one starts, at {first}"
 
@@ -208,13 +216,18 @@ def zones_with_devices(group: Json) -> list[Json] | None:
     return [zone for zone in zones if zone.get("devices") or zone["totalTokens"] or zone["failure"]]
 
 
-def zone_columns(out: Output) -> Sequence[TableColumn]:
+def start_column() -> TableColumn:
+    """The start of a zone; its own clocks show the same time in each zone."""
+    return TableColumn("START (UTC)", lambda zone: format_when(zone["startsAt"], utc=True).removesuffix("Z"), "word")
+
+
+def zone_columns() -> Sequence[TableColumn]:
     """The jobs of a group."""
     return [
         TableColumn("ZONE", lambda zone: zone["zone"], "word"),
         TableColumn("JOB", lambda zone: zone["jobId"], "id"),
         state_column("STATE", state_of),
-        TableColumn("STARTS", lambda zone: out.when(zone["startsAt"]), "word"),
+        start_column(),
         TableColumn("DONE", _share, "number"),
         TableColumn("DEVICES", lambda zone: zone.get("devices") or zone["totalTokens"], "number"),
         TableColumn("FAILURE", lambda zone: zone["failure"]),

@@ -26,7 +26,7 @@ def message_columns(out: Output, *, of_app: bool = False) -> Sequence[TableColum
     )
     return (
         TableColumn("ID", lambda message: message["id"], "id"),
-        TableColumn("RECIPIENT", lambda message: "(redacted)" if message["redactedAt"] else message["recipient"]),
+        TableColumn("RECIPIENT", _recipient_of),
         state_column("STATE", lambda message: message["state"]),
         TableColumn("REASON", reason_of, "word"),
         *(sources if of_app else ()),
@@ -41,7 +41,7 @@ def message_fields(out: Output, message: Json) -> Fields:
     return [
         ("id", message["id"]),
         ("credential", message["credentialId"]),
-        ("recipient", message["recipient"]),
+        ("recipient", _recipient_of(message)),
         ("job", message.get("jobId", "")),
         ("template", template_of(message)),
         ("subject", message.get("subject", "")),
@@ -57,6 +57,10 @@ def message_fields(out: Output, message: Json) -> Fields:
         ("earlier", [_attempt_line(each) for each in message.get("earlier", [])]),
         ("left out", _what_is_left_out(message)),
     ]
+
+
+def _recipient_of(message: Json) -> str:
+    return str("(redacted)" if message["redactedAt"] else message["recipient"].strip() or "(blank)")
 
 
 def template_of(message: Json) -> str:

@@ -174,10 +174,9 @@ def up(context: click.Context, data_dir: str | None, port: int | None, *, verbos
     logs.set_up(settings.logs, service="embedded")
 
     def announce(instance: embedded.Instance, link: str) -> None:
-        folder = f"export {DATA_FOLDER}={shlex.quote(instance.data)}; " if data_dir is not None else ""
         click.echo(
             f"{embedded.describe(instance, link)}\n\n"
-            f"Next, in another terminal: {folder}{sys.argv[0]} seed. Ctrl-C ends this."
+            f"Next, in another terminal: {_tell_folder(instance, data_dir)}{sys.argv[0]} seed. Ctrl-C ends this."
         )
 
     run_async(embedded.serve(settings, announce))
@@ -220,6 +219,11 @@ def _embedded_settings(context: click.Context, data_dir: str | None, port: int |
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
     return settings
+
+
+def _tell_folder(instance: "Instance", data_dir: str | None) -> str:
+    """The beginning of a shell's line after which `carillon` finds the instance."""
+    return f"export {DATA_FOLDER}={shlex.quote(instance.data)}; " if data_dir is not None else ""
 
 
 def _folder_of(settings: Settings, data_dir: str | None = None) -> Path:
@@ -273,7 +277,9 @@ def seed(
     async def work() -> int:
         check_app_name(app)
         async with Customer(url, headers) as customer:
-            click.echo(await seed_and_tell(customer, audience, app=app, service=service, count=devices))
+            command = f"{_tell_folder(instance, data_dir)}{sys.argv[0]}" if instance and not (api or token) else ""
+            told = await seed_and_tell(customer, audience, app=app, service=service, count=devices, command=command)
+            click.echo(told)
         return 0
 
     run_async(work())
@@ -286,17 +292,22 @@ def records() -> None:
 
 
 @records.command("read")
-@click.argument("topic")
+@click.argument("topic", required=False)
 @click.option("--follow", is_flag=True, help="Wait for more records, until Ctrl-C.")
 @_data_dir
 @click.pass_context
-def read_records(context: click.Context, topic: str, *, follow: bool, data_dir: str | None) -> None:
-    """Print the records of a topic, one JSON a line, oldest first.
+def read_records(context: click.Context, topic: str | None, *, follow: bool, data_dir: str | None) -> None:
+    """Print the records of a topic, one JSON a line, oldest first. Without TOPIC, list the topics.
 
     Pushes of the app demo to iOS write to push-demo_apns-massive.
     """
-    from services.embedded.records import print_records
+    from services.embedded.records import print_records, print_topics
 
+    if topic is None:
+        if follow:
+            raise click.UsageError("--follow needs a TOPIC; without both, this lists the topics")
+        _with_log(context, data_dir, print_topics)
+        return
     _with_log(context, data_dir, lambda log: print_records(log, topic, follow=follow))
 
 

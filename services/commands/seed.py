@@ -136,14 +136,26 @@ async def seed(customer: Customer, audience: str, *, app: str, service: str, cou
     return Seeded(app_id=app_id, app=app, service=service, devices=there)
 
 
-async def seed_and_tell(customer: Customer, audience: str, *, app: str, service: str, count: int) -> str:
-    """Seed, and say what there is and how to go on. Raises like `seed`."""
+async def seed_and_tell(
+    customer: Customer, audience: str, *, app: str, service: str, count: int, command: str = ""
+) -> str:
+    """Seed, and say what there is and how to go on: by `command`, which runs `carillon` where it finds the API without
+    options, or by curl. Raises like `seed`."""
     seeded = await seed(customer, audience, app=app, service=service, count=count)
     return (
         f"App {seeded.app} ({seeded.app_id}) has the template {TEMPLATE} in en and pt,\n"
         f"and {seeded.devices:,} devices in {table_name(app, service)}.\n\n"
-        f"{first_steps(customer, seeded, key='first-job')}"
+        f"{_by_command(command, seeded)}{first_steps(customer, seeded, key='first-job')}"
     )
+
+
+def _by_command(command: str, seeded: Seeded) -> str:
+    if not command:
+        return ""
+    kind = "" if seeded.service == APNS else f" --service {seeded.service}"
+    values = " ".join(f"--set {name}={value}" for name, value in CONTEXT.items())
+    create = f"{command} jobs create --app {seeded.app} --template {TEMPLATE}{kind} {values} --watch"
+    return f"Start a job, and watch it:\n  {create}\n\nOr by curl. "
 
 
 def first_steps(customer: Customer, seeded: Seeded, *, key: str = "") -> str:

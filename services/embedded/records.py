@@ -27,6 +27,16 @@ async def print_records(stream: Stream, topic: str, *, follow: bool) -> int:
     return 0
 
 
+async def print_topics(stream: Stream) -> int:
+    """Print the topics that have records, one a line, by name."""
+    async with stream.reader(".*", group="records") as reader:
+        await reader.read(0)
+        ends = reader.ends()
+    for topic in sorted({partition.rpartition("/")[0] for partition, end in ends.items() if end}):
+        click.echo(topic)
+    return 0
+
+
 async def append_feedback(stream: Stream, topic: str) -> int:
     """Append each line of standard input to a topic; returns 1 if feedback would not count one of them."""
     code = 0

@@ -47,9 +47,18 @@ async def token_of(bus: Bus) -> str:
 async def test_what_is_not_published_is_told(cli: Program, topic: str, given: str, told: str) -> None:
     ended = await cli.run("publish", topic, "--file", "-", given=given)
     assert ended.code == 5
-    [bad, last] = ended.err.splitlines()
+    bad, *_, last = ended.err.splitlines()
     assert (bad[:16], last) == ("1: type: must be", told)
     assert ended.out.startswith("Published") is ("nothing" not in told)
+
+
+async def test_a_new_topic_is_told_with_the_nearest_one(cli: Program) -> None:
+    first = f"shop{secrets.token_hex(4)}.v1"
+    second = first.replace(".", "")
+    said = [(await cli.done("publish", name, "--file", "-", given=ORDER)).err for name in (first, second, second)]
+    assert said[0].startswith(f"Made topic {first}; it has no subscriptions.")
+    assert said[1:] == [f"Made topic {second}; it has no subscriptions. Did you mean {first}?\n", ""]
+    assert (await cli.done("publish", f"x{first}", "--file", "-", "-q", given=ORDER)).err == ""
 
 
 async def test_who_publishes_on_anothers_topic_is_told_where_to_look(cli: Program, bus: Bus, topic: str) -> None:

@@ -27,7 +27,7 @@ def verbs() -> Iterator[tuple[str, click.Command]]:
 
 VERBS = dict(verbs())
 # What cannot be taken back. A verb that only changes something can be followed by another that changes it again.
-DESTROYING = {"cancel", "stop", "delete", "discard", "remove", "revoke", "purge", "redact", "start"}
+DESTROYING = {"cancel", "stop", "delete", "discard", "remove", "revoke", "redact", "start"}
 
 CREATING = {"create", "send", "publish", "add", "apply", "import", "put", "start"}
 

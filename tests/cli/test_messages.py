@@ -16,6 +16,7 @@ from tests.services.api.messages.conftest import Desk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
+HINT = "1 job of messages has begun and has not ended; its waiting messages are not searched.\n"
 PLAY = ("credentials", "create", "play", "--kind", "sandbox", "--test-recipient", "ana@example.com")
 
 
@@ -72,6 +73,32 @@ async def test_what_needs_a_credential_says_so(cli: Program, house: House) -> No
     assert (ended.code, "--share: only with --credential" in ended.err) == (2, True)
 
 
+async def test_a_wrong_credential_kind_or_source_is_named(cli: Program, house: House) -> None:
+    app = ("--app", await house.app_with_template())
+    await cli.done(*PLAY, *app)
+    create = ("jobs", "create", *app, "--template", "like", "--credential")
+    for command, told in (
+        ((*create, "plai"), "'plai'; did you mean play?"),
+        ((*create, "play"), "in the push database; give --csv FILE (csvPath), or make the table"),
+        (("credentials", "create", "x", "--kind", "smpt", "--test-recipient", "a@b.example", *app), "mean smtp?"),
+    ):
+        ended = await cli.run(*command)
+        assert ended.code and told in ended.err, ended.err
+
+
+async def test_a_blank_recipient_is_shown_as_such(cli: Program, house: House) -> None:
+    app, job_id = await made_job(cli, house)
+    job = await house.store.jobs.view(job_id)
+    assert job is not None
+    blank = Message(
+        id=f"{job.incarnation}.00000000.00000", app_id=job.app_id, credential_id=job.credential_id, to=" ",
+        state=MessageState.INVALID,
+    )  # fmt: skip
+    await house.store.messages.fold([EntryChange(None, blank)])
+    assert "  (blank)  " in (await cli.done("jobs", "messages", job_id, *app)).out
+    assert "(blank)\n" in (await cli.done("messages", "show", blank.id, *app)).out
+
+
 async def test_a_retry_says_how_many_messages_it_sends(cli: Program, house: House) -> None:
     app, job_id = await made_job(cli, house)
     job = await house.store.jobs.view(job_id)
@@ -112,9 +139,10 @@ async def test_messages_are_listed_found_and_shown(cli: Program, house: House, d
         assert [message["id"] for message in found] == [entries[0].id]
     assert job_id[:8] in (await cli.done("messages", "find", "+65 9123 4560", *app)).out
     nothing = await cli.done("messages", "find", "+65 9999 9999", *app)
-    assert nothing.err == "Not sent yet. 1 job of this app is running; its waiting messages are not searched.\n"
+    assert nothing.err == f"Nothing found. {HINT}"
     nothing = await cli.done("messages", "find", "user5", *app)
-    assert nothing.err.startswith("No exact match. 1 job")
+    assert nothing.err == f"Nothing found. {HINT}"
+    assert (await cli.done("messages", "find", "+65 9123 4560", *app)).err.endswith(HINT)
     mistaken = await cli.run("messages", "list", *app)
     assert (mistaken.code, "Did you mean find?" in mistaken.err) == (2, True)
     shown = await cli.done("messages", "show", entries[0].id, *app, "--json")

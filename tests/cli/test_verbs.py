@@ -183,7 +183,7 @@ async def test_a_job_is_previewed(cli: Program, house: House, document: Document
     told = (await cli.done(*localized, "--json")).json
     assert [(zone["zone"], zone["startsAt"]) for zone in told["zones"]] == [("+0000", 2_209_021_200 * 10**9)]
     screen = (await cli.done(*localized, TZ="Europe/Paris")).out
-    assert "ZONE   START                DEVICES\n+0000  2040-01-01 10:00:00       10\n" in screen
+    assert "ZONE   START (UTC)          DEVICES\n+0000  2040-01-01 09:00:00       10\n" in screen
     assert await shown(house, f"/apps/{app_id}/jobs") == []
 
 
@@ -244,15 +244,18 @@ async def test_groups(cli: Program, house: House, document: Document) -> None:
     ended = zones.pop(0)["jobId"]
     assert await house.store.jobs.move(ended, to=JobStatus.RUNNING, only=STARTABLE, at=1) is not None
     assert await house.store.jobs.close(ended, totals=Totals(), summed=Receipt(), completed_at=1) is not None
-    for verb, status, now in (
-        ("pause", "paused", "paused"),
-        ("resume", "", "scheduled"),
-        ("stop", "stopped", "stopped"),
+    for verb, status, now, state in (
+        ("pause", "paused", "paused", "paused"),
+        ("resume", "", "scheduled", "running"),
+        ("stop", "stopped", "stopped", "stopped"),
     ):
         yes = ("--yes",) if verb == "stop" else ()
         document.check("get", path, (await cli.done("groups", verb, *app, group_id, *yes, "--json")).json)
         said = (await cli.done("groups", verb, *app, group_id, *yes)).out
         assert f". Its jobs: {len(zones)} {now}, 1 completed." in said
+        page = (await cli.done("groups", "show", *app, group_id)).out.split("\n\n")[0]
+        assert [line.split()[1] for line in page.splitlines() if line.startswith("state ")] == [state]
+        assert ("is fixed when" in page) is (state != "stopped")
         group = await shown(house, f"/apps/{app_id}/groups/{group_id}")
         assert {zone["status"] for zone in group["zones"] if zone["jobId"] != ended} == {status}
     assert (await cli.run("groups", "watch", *app, group_id, "-q")).code == 8
@@ -290,6 +293,7 @@ async def test_zones_without_devices_are_a_number_once_devices_are_divided(cli: 
     assert (devices["-0330"], devices["+0900"], devices["rest"]) == (6, 2, 2)
     page = (await cli.done("groups", "show", "--app", app_id, job.group_id)).out
     assert f"3 with devices, {len(devices) - 3} without\n" in page
+    assert "  START (UTC) " in page and "2126-12-24 12:30:00  " in page
     assert "2 devices are in the zone rest, which starts with UTC, because tz names no time zone: 'Mars/" in page
     assert [line.split()[0] for line in page.splitlines()[-4:]] == ["ZONE", "-0330", "+0900", "rest"]
     async with cli.running("groups", "watch", job.group_id, "--app", app_id) as running:

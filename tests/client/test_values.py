@@ -17,13 +17,20 @@ from carillon import (
     CarillonError,
     Conflict,
     Forbidden,
+    Group,
     HttpCallback,
     Invalid,
+    JobPreview,
     PushJob,
     RabbitCallback,
+    Rate,
+    RatePoint,
     Retry,
     Schedule,
     StoredJob,
+    StoredSchedule,
+    StoredTemplate,
+    StoredUser,
 )
 from carillon.calls import Resource, call, listing
 from carillon.errors import error_of
@@ -195,9 +202,30 @@ def test_a_job_is_shown_in_two_lines_with_dates() -> None:
         "context": {"big": "x" * 1000}, "zones": (), "created_at_ns": 1_893_456_000 * 10**9, "created_by": "y" * 99,
     }  # fmt: skip
     assert repr(StoredJob(**known)) == (
-        "StoredJob(id='j1', app_id='a1', state='running', template_name='like', total_tokens=1000, sent=400, "
-        f"created_by='{'y' * 39}…, created_at='2030-01-01 00:00:00+00:00', …)"
+        "StoredJob(id='j1', state='running', sent=400, total_tokens=1000, created_at='2030-01-01T00:00:00Z', "
+        "app_id='a1', template_name='like', …)"
     )
+
+
+def test_a_list_is_shown_by_its_length_and_a_name_whole() -> None:
+    points = tuple(RatePoint(at=AWARE, per_second=1.0) for _ in range(3))
+    assert repr(Rate(points=points)) == "Rate(points=<3 items>)"
+    app = App(id="a1", name="n" * 60, bundle_id="com.example.n", updated_at_ns=1_500_000_000)
+    told = f"App(id='a1', name='{'n' * 60}', updated_at='1970-01-01T00:00:01.500000Z', bundle_id='com.example.n')"
+    assert repr(app) == told
+
+
+@pytest.mark.parametrize("answer", [Group, StoredSchedule, JobPreview, StoredTemplate, StoredUser])
+def test_other_answers_are_shown_as_shortly(answer: type[msgspec.Struct]) -> None:
+    assert answer.__repr__ is StoredJob.__repr__
+
+
+@pytest.mark.usefixtures("each_client")
+async def test_a_search_without_a_recipient_names_what_it_needs() -> None:
+    async with connect("http://127.0.0.1:1", attempts=1) as client:
+        with pytest.raises(TypeError, match=r"find\(app_id, recipient\): give both"):
+            async for _ in client.messages.find("ana@example.com"):
+                pass
 
 
 def test_every_answer_with_many_fields_is_shown_in_two_lines() -> None:

@@ -208,7 +208,10 @@ async def test_the_seed_command_fills_the_running_one_and_can_be_repeated(upper:
     assert "1,500 devices in demo_apns" in said[0]
     async with customer_of(house) as customer:
         (app,) = await customer.list_all("/apps")
-    assert "curl -s -H 'Idempotency-Key: first-job'" in said[0]
+    command, _, curl = said[0].partition("Or by curl. ")
+    assert "jobs create --app demo --template welcome --set name=Ana --watch\n" in command
+    assert f"export CARILLON_EMBEDDED_DATA_DIR={upper.folder}; " in command
+    assert "curl -s -H 'Idempotency-Key: first-job'" in curl
     assert f'"{house.api}/apps/{app["id"]}/jobs?template={TEMPLATE}"' in said[0]
 
 

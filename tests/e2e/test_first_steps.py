@@ -32,7 +32,7 @@ TABS = ("curl", "CLI", "Python")
 
 DEVICES, LINES = 1_000, 2**20
 ANSWERED = {"JOB": "id", "URL": "url", "CSV": "csvPath", "GROUP": "jobGroupId", "UPLOAD": "uploadId"}
-ANSWERED |= dict.fromkeys(("MESSAGE", "SUPPRESSION"), "id")
+ANSWERED |= {"SECRET": "secret"} | dict.fromkeys(("MESSAGE", "SUPPRESSION"), "id")
 """The field of an answer that later commands need."""
 
 _CARILLON, _PYTHON = ".venv/bin/carillon", ".venv/bin/python"
@@ -340,7 +340,7 @@ SENDING = (
     Page("uploads", (7, 1, 1), the_whole_file_arrives),
 )
 BUS = (
-    Page("first-event", (6, 6, 6), the_first_event_comes),
+    Page("first-event", (8, 6, 6), the_first_event_comes),
     Page("bus", (9, 11, 4), events_come),
     Page("bus-receivers", (6, 6, 5), events_come_again),
     Page("events", (2, 2, 2), own_events_are_subscribed),

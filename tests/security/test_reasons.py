@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 BULK = "bulk-action.create"
 LASTING_VERBS = {
     "activate", "complete", "create", "create-many", "fire", "issue", "pause", "reencrypt", "replace", "replace-secret",
-    "resume", "retry", "retry-many", "return", "rotate", "send", "send-many", "suspend", "test", "update",
+    "resume", "retry", "retry-many", "rotate", "send", "send-many", "suspend", "test", "update",
 }  # fmt: skip
 
 

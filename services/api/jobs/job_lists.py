@@ -78,7 +78,9 @@ class JobListResource(Resource):
         self._watch = watch
 
     @Route(
-        "GET", "/jobs", summary="List the jobs of all apps that the caller may see, the newest first.",
+        "GET", "/jobs",
+        summary="List the jobs of all apps that the caller may see, the newest first. "
+                "`context` is left empty: the route of a job has it.",
         who=KNOWN, answers={HTTPStatus.OK: list[JobView]}, parameters=_FILTERS, paged=True,
         problems=(HTTPStatus.FORBIDDEN,),
     )  # fmt: skip

@@ -213,15 +213,16 @@ def fold_zones(zones: Sequence[JobView]) -> JobView:
     sums: dict[str, Any] = {name: sum(getattr(zone, name) for zone in zones) for name in _SUMMED}
     for name in ("reasons", "locales", "feedbacks"):
         sums[name] = dict(sum((Counter(getattr(zone, name)) for zone in zones), Counter()))
-    state = min(states, key=_LIVELIEST.index)
+    liveliest = min(states, key=_LIVELIEST.index)
+    runs = liveliest is JobState.SCHEDULED and JobState.COMPLETED in states  # some zones are done, others lie ahead
     has_ended = all(zone.completed_at for zone in zones)
     return replace(
         first,
         id=first.job_group_id,
         zone="",
-        state=state,
+        state=JobState.RUNNING if runs else liveliest,
         states={str(each): count for each, count in sorted(states.items())},
-        status=next(zone.status for zone in zones if zone.state is state),
+        status=next(zone.status for zone in zones if zone.state is liveliest),
         failure=next((zone.failure for zone in zones if zone.failure), ""),
         starts_at=min(zone.starts_at for zone in zones),
         updated_at=max(zone.updated_at for zone in zones),

@@ -57,7 +57,9 @@ class JobsResource(Resource):
         self._groups = groups
 
     @Route(
-        "GET", JOBS, summary="List an app's jobs, the oldest first; an unknown app has none.",
+        "GET", JOBS,
+        summary="List an app's jobs, the oldest first; an unknown app has none. "
+                "`context` is left empty: the route of a job has it.",
         who=VIEW_APP, answers={HTTPStatus.OK: list[JobView]}, parameters=(NAMED,), paged=True,
     )  # fmt: skip
     async def list_jobs(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:

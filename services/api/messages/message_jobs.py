@@ -74,7 +74,12 @@ class MessageAccountJobs(AccountJobs):
         texts = await asyncio.to_thread(self._compile, templates, body.context, credential, options)
         if not body.csv_path:
             table, tables = table_name(app.name, credential.kind), self._load_tables()
-            await tables.check(table, body.filters, [options.recipient_column])
+            try:
+                await tables.check(table, body.filters, [options.recipient_column])
+            except Invalid as flaw:
+                if flaw.field != "app":
+                    raise
+                raise Invalid(f"{flaw.reason}; give --csv FILE (csvPath), or make the table", field="app") from flaw
             texts.check_filled(await tables.columns(table))
         return templates, OwnFields(
             service=MESSAGE_SERVICE,

@@ -66,8 +66,8 @@ class MessagesResource(Resource):
     @Route(
         "GET", MESSAGES,
         summary="List the messages of an app to one `recipient`, the newest first, or find the one that a provider "
-                "calls so, by `credential` and `providerId`. Messages that wait in running jobs are not searched: "
-                f"if nothing is found, the header `{RUNNING_HEADER}` counts the app's jobs of messages that have begun "
+                "calls so, by `credential` and `providerId`. Messages that wait in jobs are not searched: "
+                f"on the first page, the header `{RUNNING_HEADER}` counts the app's jobs of messages that have begun "
                 "and have not ended.",
         who=OPERATE_APP, answers={HTTPStatus.OK: list[MessageView]}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(_RECIPIENT, _CREDENTIAL, _PROVIDER_ID), paged=True,
@@ -82,7 +82,7 @@ class MessagesResource(Resource):
         else:
             found = await self._find_ref(app.id, credential, provider_id)
         headers = paging.links(request, asked, found, lambda dated: MessagePosition(ms(dated.at), dated.message.id))
-        if not found and asked.after is None:
+        if asked.after is None:
             under_way = await self._store.message_jobs.count_under_way(app.id, most=_COUNTED)
             headers |= {RUNNING_HEADER: str(under_way)}
         sources = await self._store.message_jobs.sources_of({incarnation_of(dated.message.id) for dated in found})

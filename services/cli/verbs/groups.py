@@ -43,7 +43,7 @@ def show(session: Session, group_name: str) -> None:
     show_group(session, group)
     if (zones := zones_with_devices(group)) and session.out.is_for_people:
         session.out.write("")
-        session.out.show_table(zone_columns(session.out), zones)
+        session.out.show_table(zone_columns(), zones)
 
 
 @command.verb(

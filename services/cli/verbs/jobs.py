@@ -207,7 +207,7 @@ def batches(session: Session, job_name: str, state: str, limit: int | None) -> N
 @click.option("--csv", "as_csv", is_flag=True, help="Print all of them as CSV.")
 @options.limit
 def messages(session: Session, job_name: str, state: str | None, as_csv: bool, limit: int | None) -> None:
-    """List the messages of a job with a credential. Messages that are not sent yet are left out."""
+    """List the messages of a job with a credential. Left out: those that no worker has taken."""
     app_id, job_id = find_job(session, job_name)
     wanted = None if as_csv else limit
     found = session.api.items("apps", app_id, "jobs", job_id, "messages", limit=wanted, state=state or "")

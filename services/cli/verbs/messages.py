@@ -127,14 +127,15 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
     app_id = find_app(session)
     found = session.api.items("apps", app_id, "messages", limit=limit, **query)
     first = next(found, None)
-    if first is None and recipient:
-        from shared.domain.messages.recipients import explain_nothing
+    if first is not None or not recipient:
+        items = chain(() if first is None else (first,), found)
+        session.out.show_list(items, message_columns(session.out, of_app=True), id="id", limit=limit)
+    if recipient and (first is None or session.out.is_for_people):
+        from shared.domain.messages.recipients import explain_search
 
-        running = int(session.api.header(_RUNNING, "apps", app_id, "messages", recipient=recipient, limit=1) or 0)
-        session.out.tell(explain_nothing(recipient, running))
-        return
-    items = chain(() if first is None else (first,), found)
-    session.out.show_list(items, message_columns(session.out, of_app=True), id="id", limit=limit)
+        begun = int(session.api.header(_RUNNING, "apps", app_id, "messages", recipient=recipient, limit=1) or 0)
+        if hint := explain_search(first is not None, begun):
+            session.out.tell(hint)
 
 
 @command.verb("redact", of_app=True, destroys=True)

@@ -11,8 +11,10 @@ from services.cli.exits import Exit, Failure
 from services.cli.output.tables import Json
 from services.cli.session import Session
 from services.cli.verb import Verb
+from shared.domain.errors import suggest
 
 _AT_ONCE = 5_000
+_COMPARED = 1_000  # topics, to find one with a name like that of a new one
 _DATA = (("data",),)  # of an event: the bus hands it on as it came
 
 
@@ -49,6 +51,7 @@ def command(
     if bool(file) == bool(event) or (event and not (type_ and url)):
         raise click.UsageError("give --type and --url for one event, or --file for many")
     events = options.read_documents(file, _DATA) if file else [event]
+    is_new = session.out.is_for_people and _is_missing(session, topic)
     published, refused = list[Json](), 0
     for start in range(0, len(events), _AT_ONCE):
         results = session.api.post("bus", "topics", topic, "events", body=events[start : start + _AT_ONCE], once=True)
@@ -58,9 +61,27 @@ def command(
     if published or session.out.json:
         told = {"published": len(published), "refused": refused, "ids": ids}
         session.out.confirm(told, _sentence(published), id="ids")
+    if published and is_new:
+        names = [each["name"] for each in session.api.items("bus", "topics", limit=_COMPARED)]
+        near = suggest(topic, [name for name in names if name != topic])
+        advice = f" Did you mean {near.removeprefix('; did you mean ')}" if near else ""
+        session.out.tell(f"Made topic {topic}; it has no subscriptions.{advice}")
     if refused:
         rest = "the others are published" if published else "nothing is published"
         raise Failure(Exit.REFUSED, f"Refused: {refused:,} of {len(events):,}; {rest}.")
+
+
+def _is_missing(session: Session, topic: str) -> bool:
+    """Whether there is no such topic. A subscription makes the topics that it names."""
+    from carillon.errors import CarillonError, NotFound
+
+    try:
+        session.api.get("bus", "topics", topic)
+    except NotFound:
+        return True
+    except CarillonError:
+        pass  # the publication tells of it
+    return False
 
 
 def _tell_refused(session: Session, start: int, results: Sequence[Json]) -> int:

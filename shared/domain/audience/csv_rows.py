@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from shared.domain.audience.column_names import strip_unseen
 from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES, Flaw, first_flaw
@@ -71,9 +70,9 @@ class RowReader:
     `choose` picks them by the file's header, which is kept.
 
     Raises, from `feed` and `finish`:
-        Invalid: the file breaks a rule. `reason` contains the rule and the line, counted from 1 (usually the header's),
-            or the byte, counted from 0, if not read from the beginning. Do not read further then. An error of `choose`
-            gets the header's line.
+        Invalid: the file breaks a rule. `reason` says which and in which line, counted from 1 (the header's, as a
+            rule), or at which byte, counted from 0, if not read from the beginning. Read no further then. An error of
+            `choose` names the header.
     """
 
     def __init__(
@@ -132,17 +131,14 @@ class RowReader:
     def _read_header(self, choose: Callable[[Header], Chosen], layout: Layout, *, ended: bool) -> Chosen:
         end = int(layout.ends[0])
         self._check(layout, None, ended=ended, upto=end)
-        header = Flaw("", int(layout.starts[0]), end)
         try:
             self.header = Header(read_names(layout.record(0)), self._at + end)
         except BadHeader as error:
-            place = self._describe_flaw(layout, replace(header, what=error.what))
-            raise Invalid(f"the file has {place}, column {error.place + 1}", field=FIELD) from None
+            raise Invalid(f"the file has {error.what}, in the header, column {error.place + 1}", field=FIELD) from None
         try:
             return choose(self.header)
         except Invalid as error:
-            place = self._describe_flaw(layout, replace(header, what=error.reason))
-            raise Invalid(place, field=error.field) from error
+            raise Invalid(f"{error.reason}, in the header", field=error.field) from error
 
     def _rows(self, layout: Layout, *, size: int) -> Rows:
         if not layout.starts.size:

@@ -23,7 +23,7 @@ REASON_CHARACTERS = 1_000
 CHANGE_BYTES = 16 * 1024
 """Maximum of the changed fields that is stored, before and after each."""
 
-ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "purge", "redact"})
+ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "redact"})
 """The last words of destructive acts, for which a deployment may demand a reason."""
 
 SYSTEM = "system"

@@ -241,6 +241,11 @@ class Standing(Struct, frozen=True):
     def feeds(self) -> bool:
         return self.status is JobStatus.RUNNING
 
+    @property
+    def held(self) -> bool:
+        """Whether it is paused, by a user or by Carillon."""
+        return self.status in RESUMABLE
+
     def feeds_batch(self, ordinal: int) -> bool:
         """Whether this batch, if the plan has it, may go to the broker."""
         return self.feeds and (self.end is None or ordinal < self.end)

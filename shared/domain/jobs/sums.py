@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.progress import Settled
-from shared.domain.jobs.rate_chart import RatePoint, RateSums, SettledAt
+from shared.domain.jobs.rate_chart import Pauses, RatePoint, RateSums, SettledAt
 from shared.domain.jobs.totals import Totals
 
 _COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
@@ -38,6 +38,7 @@ class JobSums:
         self._sums: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._locales: Counter[str] = Counter()
+        self._pauses: Pauses = ()
         self._rate = RateSums()
         self._recent: dict[int, Settled] = {}
 
@@ -77,7 +78,12 @@ class JobSums:
         kept = self._recent.items()
         self._recent = {ordinal: each for ordinal, each in kept if each.changed_at and each.changed_at >= before}
 
-    def chart(self) -> list[RatePoint]:
+    def chart(self, pauses: Pauses = ()) -> list[RatePoint]:
+        """The chart of the rate, with nothing in these pauses of the job."""
+        if pauses != self._pauses:
+            self._pauses, self._rate = pauses, RateSums(pauses)
+            for packed in self._packed.values():
+                self._add_rate(_decoder.decode(packed), 1)
         return self._rate.chart()
 
     def _add(self, counts: BatchCounts, sign: int) -> None:
@@ -85,8 +91,7 @@ class JobSums:
         sums["planned"] += sign * counts.size
         for name in _COUNTS:
             sums[name] += sign * getattr(receipt, name)
-        if counts.changed_at is not None and (counts.settled or receipt.recipients):
-            self._rate.add(SettledAt(receipt.recipients, counts.taken_at, counts.changed_at), sign)
+        self._add_rate(counts, sign)
         if not counts.settled:
             return
         sums["settled"] += sign
@@ -94,6 +99,10 @@ class JobSums:
             self._reasons[reason] += sign * number
         for locale, number in receipt.locales.items():
             self._locales[locale] += sign * number
+
+    def _add_rate(self, counts: BatchCounts, sign: int) -> None:
+        if counts.changed_at is not None and (counts.settled or counts.receipt.recipients):
+            self._rate.add(SettledAt(counts.receipt.recipients, counts.taken_at, counts.changed_at), sign)
 
     def _note_time(self, ordinal: int, counts: BatchCounts) -> None:
         self._recent.pop(ordinal, None)

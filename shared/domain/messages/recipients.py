@@ -59,9 +59,6 @@ ReadAddress = Callable[[str], Address]
 _BLANK = Malformed("it is blank")
 _TOO_LONG = Malformed(f"it has more than {ADDRESS_CHARACTERS:,} characters")
 _PLUS_AS_BLANK = re.compile(r"(?:whatsapp:)? \d|\s*[^\s<]+ [^<]*@")
-_WHOLE = re.compile(r"\S@\S|^\s*(?:whatsapp:)?\+?[\d (]")
-"""An address of a mailbox or a phone; a token of a device cannot be recognised as complete."""
-
 _NOT_ASCII = Malformed("mail servers take no characters beyond ASCII before the @")
 _NO_TOKEN = Malformed("a device's token is made of 8 to 512 hexadecimal digits")
 _NO_MAIL = Malformed("a mail address has one @, with something before and after it")
@@ -123,13 +120,15 @@ def former_form(address: str) -> str | None:
     return None if address.isascii() or "@" not in address else address_in_ascii(address)
 
 
-def explain_nothing(written: str, running: int) -> str:
-    """The sentences for a search without results while `running` jobs of the app run."""
-    if not running:
-        return "No exact match: a search takes the whole address."
-    jobs = "1 job of this app is running; its" if running == 1 else f"{running:,} jobs of this app are running; their"
-    begins = "Not sent yet." if _WHOLE.search(written) else "No exact match."
-    return f"{begins} {jobs} waiting messages are not searched."
+def explain_search(found: bool, begun: int) -> str:
+    """The sentences beside what a search for a recipient found, while `begun` jobs of messages have not ended; `""` if
+    there is nothing to say."""
+    if not begun:
+        return "" if found else "No exact match: a search takes the whole address."
+    jobs = "1 job of messages has begun and has not ended; its"
+    if begun > 1:
+        jobs = f"{begun:,} jobs of messages have begun and have not ended; their"
+    return f"{'' if found else 'Nothing found. '}{jobs} waiting messages are not searched."
 
 
 def check_plus(written: str, field: str) -> None:

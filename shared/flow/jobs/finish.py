@@ -8,7 +8,7 @@ from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import COMPLETE, FINISH, SEND, SEND_ENDED, DueMail, Event, EventState, Milestone, stop_of
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, with_plan
 from shared.domain.jobs.mails import MailKind
-from shared.domain.jobs.rate_chart import SettledAt, rate_chart
+from shared.domain.jobs.rate_chart import SettledAt, pauses_of, rate_chart
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.kinds import JobKinds, Written
@@ -48,7 +48,7 @@ class Finish:
         await fault("finish.after_totals")
         if await self._knows_no_user(job, totals):
             await self._stop(job, totals)
-        await self._store.closed_jobs.keep_rate(job.key, rate_chart(times))
+        await self._store.closed_jobs.keep_rate(job.key, rate_chart(times, pauses_of(job.events)))
         return await self._close(job, totals, summed)
 
     async def _ready(self, job_id: str) -> Job | None:

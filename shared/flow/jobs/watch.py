@@ -19,7 +19,7 @@ from shared.domain.instants import EPOCH
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import Job, with_plan
 from shared.domain.jobs.progress import WINDOW, Meter, Progress
-from shared.domain.jobs.rate_chart import RatePoint
+from shared.domain.jobs.rate_chart import RatePoint, pauses_of
 from shared.domain.jobs.sums import JobSums
 from shared.domain.jobs.totals import Totals
 from shared.flow.time import DatabaseTime
@@ -71,7 +71,7 @@ class JobWatch:
         """The chart of a job's rate: as written when the job was closed, or as of now."""
         if not job.open:
             return await self._store.closed_jobs.get_rate(job.key)
-        return (await self._look(job)).sums.chart()
+        return (await self._look(job)).sums.chart(pauses_of(job.events))
 
     async def _look(self, job: Job) -> "_Watched":
         watched = self._watched.setdefault(job.key, _Watched(self._store.batch_sums, job.key))
@@ -86,9 +86,11 @@ def _progress(job: Job, totals: Totals, watched: "_Watched | None", now: datetim
     if watched is None or not job.open:
         return Progress(Receipt(reasons=job.reasons, locales=job.locales))
     sums, meter = watched.sums, Meter(now)
+    if job.standing.held:
+        return Progress(sums.by_reason)
     for batch in sums.recent:
         meter.add(batch)
-    # A batch of messages may take long and be paused meanwhile.
+    # A batch of messages may take long.
     if job.credential_id and watched.seen:
         seen_at, done = watched.seen[0]
         meter.compare(seen_at, totals.done - done)
@@ -126,6 +128,8 @@ class _Watched:
         if self.sums.changed_at is not None:
             self._since = min(self.sums.changed_at, now) - _OVERLAP
         self.sums.forget_recent(now - WINDOW)
+        if job.standing.held:
+            self.seen.clear()  # a rate is measured from the end of the last pause on
         self.seen.append((now, self.sums.totals.done))
         while self.seen[0][0] < now - WINDOW:
             self.seen.popleft()

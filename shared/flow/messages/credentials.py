@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.errors import Conflict, Invalid, NotFound, suggest
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages import answers
 from shared.domain.messages.channels import Channel
@@ -262,7 +262,7 @@ class CredentialFlow:
     def _kind(self, name: str) -> ProviderKind:
         kinds = self._load_kinds()
         if name not in kinds:
-            raise Invalid(f"kind is one of {', '.join(kinds)}", field="kind", value=name)
+            raise Invalid(f"kind is one of {', '.join(kinds)}{suggest(name, kinds)}", field="kind", value=name)
         return kinds[name]
 
     def _open(self, credential: Credential, secret: Mapping[str, str]) -> Provider:

@@ -5,6 +5,8 @@ from shared.domain.ids import read_uuid
 from shared.domain.messages.credentials import CREDENTIALS_OF_AN_APP, Credential
 from shared.store import Store
 
+_SHOWN = 100  # characters of an unknown name
+
 
 async def find_credential(store: Store, app_id: str, written: str, *, field: str = "credential") -> Credential:
     """The credential that is meant, which the app owns or may use. Raises `Invalid` if there is none, or several apps
@@ -18,7 +20,8 @@ async def find_credential(store: Store, app_id: str, written: str, *, field: str
     if not shared:
         own = await store.credentials.find_own(app_id, limit=CREDENTIALS_OF_AN_APP)
         hint = suggest(written, [credential.name for credential in own])
-        raise Invalid(f"the app has no credential with this name or id{hint}", field=field, value=written)
+        reason = f"the app has no credential with the name or id {written[:_SHOWN]!r}{hint}"
+        raise Invalid(reason, field=field, value=written)
     return shared[0]
 
 

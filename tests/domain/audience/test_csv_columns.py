@@ -166,20 +166,20 @@ def test_a_column_that_may_have_been_meant_is_suggested() -> None:
     [
         (
             b"recipient,b,B \nu1,b,c\n",
-            'columns with the name "b", in column 2 and again, in line 1, column 3',
+            'columns with the name "b", in column 2 and again, in the header, column 3',
         ),
         (
             b"recipient;name\nu1;b\n",
-            "the file has semicolons between its columns, where commas must be, in line 1",
+            "the file has semicolons between its columns, where commas must be, in the header",
         ),
-        (b"recipient\tname\nu1\tb\n", "the file has tabs between its columns, where commas must be, in line 1"),
-        (b"\r\n\r\nrecipient,x,X\nu1,b,c\n", 'with the name "x", in column 2 and again, in line 3, column 3'),
-        (b"a,b\nu1,b\n", 'no column "recipient" for its recipients; its columns are "a", "b", in line 1'),
-        (b"ana@x.com,+4917612,Ann \n", 'recipients; its columns are …, …, "ann", in line 1'),
+        (b"recipient\tname\nu1\tb\n", "the file has tabs between its columns, where commas must be, in the header"),
+        (b"\r\n\r\nrecipient,x,X\nu1,b,c\n", 'with the name "x", in column 2 and again, in the header, column 3'),
+        (b"a,b\nu1,b\n", 'no column "recipient" for its recipients; its columns are "a", "b", in the header'),
+        (b"ana@x.com,+4917612,Ann \n", 'recipients; its columns are …, …, "ann", in the header'),
         (b"b,recipient\nb,u1\nc\n,u2\n", "fewer columns than the first line's 2, in line 3"),
         (b"b,recipient\nb,u1\nc,u1,\nd,\n", "more columns than the first line's 2, in line 3"),
         (b"b,recipient\nb," + b"x" * 1_025, 'a value in the column "recipient" longer than 1,024 bytes, in line 2'),
-        (b"recipient," + b"x" * 256 + b"\nu1,b", "with more than 255 characters, in line 1, column 2"),
+        (b"recipient," + b"x" * 256 + b"\nu1,b", "with more than 255 characters, in the header, column 2"),
         (b"recipient,\xff\nu1,b\n", "invalid UTF-8, in line 1"),
         (b"a\na\n\xff\n", 'no column "recipient"'),
         (b"a\na\n" + b'"', 'no column "recipient"'),
@@ -206,7 +206,7 @@ def test_columns_are_limited() -> None:
     assert rows.others == ([b"z"],)
     longest = read([b"recipient," + b"x" * 255 + b"\nu1,b\n"], RowReader(choose=by_name("recipient", "x" * 255)))
     assert longest.others == ([b"b"],)
-    assert "more than 1,000 columns, in line 1, column 1001" in told(b",".join([*most, b"one"]) + b"\n")
+    assert "more than 1,000 columns, in the header, column 1001" in told(b",".join([*most, b"one"]) + b"\n")
 
 
 def test_a_long_text_in_a_column_that_is_not_the_recipients_is_fine() -> None:

@@ -57,7 +57,7 @@ def test_of_services_all_but_their_single_schedules_is_written_down() -> None:
 
 
 def test_a_reason_may_be_demanded_for_what_is_over_or_gone_afterwards() -> None:
-    acts = ("job.stop", "app.delete", "token.revoke", "queue.purge", "bulk-action.cancel", "dead-letter.discard")
+    acts = ("job.stop", "app.delete", "token.revoke", "bulk-action.cancel", "dead-letter.discard")
     assert all(map(ends_something, acts))
     assert not any(map(ends_something, ("job.pause", "schedule.create-many", "user.update", "stop.job")))
 

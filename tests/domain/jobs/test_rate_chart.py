@@ -1,12 +1,15 @@
 """The chart of a job's rate."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.jobs.rate_chart import POINTS, RatePoint, SettledAt, rate_chart
+from shared.domain.instants import ns
+from shared.domain.jobs.events import PAUSE, READ_FILE, RESUME, SEND, Event, EventState
+from shared.domain.jobs.rate_chart import POINTS, RatePoint, SettledAt, pauses_of, rate_chart
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -43,6 +46,31 @@ def test_it_has_at_most_so_many_points_and_loses_nobody(seconds: int) -> None:
     assert POINTS // 2 < len(chart) <= POINTS
     step = (chart[1].at - chart[0].at).total_seconds()
     assert sum(point.per_second for point in chart) * step == pytest.approx(201 * 60, rel=0.01)
+
+
+def events(*told: tuple[str, float]) -> list[Event]:
+    """Events of these stages, so many seconds after noon."""
+    states = {SEND: EventState.FAIL}
+    return [Event(stage, states.get(stage, EventState.SUCCESS), "", ns(after(at))) for stage, at in told]
+
+
+@pytest.mark.parametrize(
+    ("told", "flat"),
+    [
+        ([(PAUSE, 9.5), (RESUME, 40.5)], range(10, 40)),
+        ([(SEND, 9.5), (RESUME, 40.5)], range(10, 40)),
+        ([(READ_FILE, 1), (PAUSE, 9.5), (RESUME, 20), (PAUSE, 29.5), (RESUME, 40)], [*range(10, 20), *range(30, 40)]),
+        ([(RESUME, 3), (PAUSE, 200), (RESUME, 300)], []),
+        ([(PAUSE, 9.5)], []),
+        ([(PAUSE, -9), (RESUME, 10)], range(10)),
+        ([(PAUSE, 9.2), (RESUME, 9.9)], []),
+        ([(PAUSE, -9), (RESUME, 900)], range(49)),  # all of it is counted at its end
+    ],
+)
+def test_a_pause_is_flat(told: list[tuple[str, float]], flat: Iterable[int]) -> None:
+    chart = rate_chart([SettledAt(400, NOON, after(49.9))], pauses_of(events(*told)))
+    assert [place for place, point in enumerate(chart) if not point.per_second] == list(flat)
+    assert len(chart) == 50 and sum(point.per_second for point in chart) == 400
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 10**6), st.floats(0, 10**4)), max_size=20))

@@ -56,6 +56,17 @@ def test_a_batch_under_way_counts_in_the_rate_second_by_second() -> None:
     assert [each.receipt.sent for each in sums.recent] == [40] and sums.totals.settled == 0
 
 
+def test_the_chart_follows_the_pauses_as_they_come() -> None:
+    sums, start = JobSums(), int(NOON.timestamp())
+    sums.put(0, BatchCounts(500, False, Receipt(sent=40), NOON, NOON + timedelta(seconds=3.9)))
+    sums.chart()
+    rates = [[point.per_second for point in sums.chart(pauses)] for pauses in (((start + 1, start + 3),), ())]
+    assert rates == [[20, 0, 0, 20], [10, 10, 10, 10]]
+    sums.chart(((start + 1, start + 3),))
+    sums.put(0, BatchCounts(500, True, Receipt(sent=60), NOON, NOON + timedelta(seconds=4.9)))
+    assert [point.per_second for point in sums.chart(((start + 1, start + 3),))] == [20, 0, 0, 20, 20]
+
+
 def test_a_job_without_batches_has_none() -> None:
     assert told(JobSums()) == (Totals(), Receipt(), [], 0, -1)
     assert 0 not in JobSums()

@@ -218,6 +218,33 @@ async def test_users_that_planning_found_unknown_are_told(store: Store) -> None:
     assert (await watching.measure([job]))[job.id].totals.unknown == 4
 
 
+@pytest.mark.parametrize(("status", "goes"), [("running", True), ("paused", False), ("circuitbreak", False)])
+async def test_a_job_that_is_held_has_no_rate(store: Store, status: str, goes: bool) -> None:
+    scene, time = Scene(store), Stepped(store)
+    await scene.add(3)
+    await scene.end()
+    await scene.change(0, True, Receipt(sent=5), 0, 0)
+    job = replace(scene.job, status=JobStatus(status))
+    progress = (await JobWatch(store, time).measure([job]))[job.id].progress
+    assert (bool(progress.rate), progress.ends_at is not None) == (goes, goes)
+
+
+async def test_the_rate_after_a_pause_is_measured_from_its_end_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
+    scene, time = Scene(store), Stepped(store)
+    watching, job = JobWatch(store, time), replace(scene.job, credential_id="c")
+    rates = []
+    await scene.add(1)
+    for seconds, status, sent in ((0, "running", 10), (1, "paused", 10), (20, "paused", 10), (25, "running", 60)):
+        time.at = NOON + timedelta(seconds=seconds)
+        await scene.change(0, False, Receipt(sent=sent), 0, 0)
+        job = replace(job, status=JobStatus(status))
+        rates.append((await watching.measure([job]))[job.id].progress.rate)
+    assert rates[-1] == 10
+
+
 class Stepped(DatabaseTime):
     """A database whose clock is set."""
 

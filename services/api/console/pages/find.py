@@ -15,7 +15,7 @@ from services.api.messages.messages import RUNNING_HEADER
 from services.api.messages.pages.ledger import REASONS
 from services.api.messages.pages.recipients import CAUSES, CHANNELS
 from shared.domain.clock.schedules import KEY
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, explain_nothing
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, explain_search
 
 APPS_AT_ONCE = 10
 NAMESPACES_AT_ONCE = 20
@@ -57,7 +57,7 @@ class FindPages(PageSet):
             *(_look_in(visit, app, wanted) for app in among[:APPS_AT_ONCE]), _find_schedules(visit, wanted)
         )
         known = [
-            each for each in found if any(each[part] for part in ("things", "messages", "bars", "devices", "nothing"))
+            each for each in found if any(each[part] for part in ("things", "messages", "bars", "devices", "hint"))
         ]
         words = {"channels": CHANNELS, "causes": CAUSES, "meanings": REASONS}
         unread = [each["unread"] for each in found if each["unread"]]
@@ -67,7 +67,7 @@ class FindPages(PageSet):
 async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
     of_app = f"of {app['name']}"
     found: Values = {"app": app, "things": [], "messages": [], "next": "", "accounts": {}, "bars": []}
-    found |= {"devices": [], "unread": "", "nothing": ""}
+    found |= {"devices": [], "unread": "", "hint": ""}
     if _ID.fullmatch(id_ := wanted.lower()):
         read = [visit.try_read(f"{what} {of_app}", path, app["id"], id_) for what, path, _ in _THINGS]
         there = zip(_THINGS, await visit.read_all(*read), strict=True)
@@ -84,9 +84,8 @@ async def _look_in(visit: Visit, app: ShownApp, wanted: str) -> Values:
         accounts = await visit.try_read(f"Accounts {of_app}", "/apps/{}/credentials", app["id"], limit=_NAMES_READ)
         found |= {"messages": messages.value, "next": messages.next}
         found["accounts"] = {account["id"]: account["name"] for account in accounts or ()}
-    elif messages is not None and not bars and not devices and not found["things"]:
-        running = int(messages.headers.get(RUNNING_HEADER, 0))
-        found["nothing"] = explain_nothing(wanted, running) if running else ""
+    if messages is not None and (running := int(messages.headers.get(RUNNING_HEADER, 0))):
+        found["hint"] = explain_search(bool(messages.value or bars or devices or found["things"]), running)
     return found | {"bars": bars or [], "devices": devices, "unread": unread}
 
 

@@ -15,7 +15,7 @@ from services.api.messages.messages import RUNNING_HEADER
 from services.api.messages.pages.accounts import SECTION
 from services.api.messages.pages.kinds import KINDS
 from services.api.messages.pages.ledger import REASONS
-from shared.domain.messages.recipients import explain_nothing
+from shared.domain.messages.recipients import explain_search
 
 CHANNELS = {"mail": "mail address", "sms": "phone number", "push": "device token", "other": "other"}
 CAUSES = {
@@ -105,8 +105,8 @@ class RecipientPages(PageSet):
                 raise
             return {"wrong": problem.detail, "suppressions": [], "next": ""}
         running = int(found.headers.get(RUNNING_HEADER, 0))
-        nothing = explain_nothing(wanted, running).partition(". ")[2] if running else ""
-        return {"messages": found.value, "suppressions": suppressions, "next": found.next, "nothing": nothing}
+        hint = explain_search(True, running)  # the page itself says that nothing is found
+        return {"messages": found.value, "suppressions": suppressions, "next": found.next, "hint": hint}
 
     async def _suppress_one(self, visit: Visit, app_id: str, body: dict[str, str]) -> None:
         try:

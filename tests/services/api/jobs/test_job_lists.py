@@ -78,7 +78,7 @@ async def test_a_localized_push_is_one_job_on_one_page_of_a_grouped_list(house: 
             assert len(found) == len({*found}) and {*found} == (expected if not query else {*groups}), (limit, query)
     push = next(job for job in shown if job["id"] == groups[0])
     assert (push["totalTokens"], push["sent"], push["failed"], push["totalBatches"]) == (150, 120, 30, 15)
-    assert (push["state"], push["states"], push["zone"]) == ("scheduled", {"completed": 15, "scheduled": 30}, "")
+    assert (push["state"], push["states"], push["zone"]) == ("running", {"completed": 15, "scheduled": 30}, "")
     assert (push["jobGroupId"], push["completedAt"]) == (groups[0], 0)
     assert len((await client.get(f"/jobs?app={app_id}")).json) == 3 * 45 + 3
     assert (await client.get("/jobs?grouped=perhaps")).json["field"] == "grouped"

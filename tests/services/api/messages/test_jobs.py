@@ -125,8 +125,8 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
     [
         ({"service": "apns"}, "credential", "a credential or a service, not both"),
         ({"credential": ...}, "service", "it must be apns or gcm, or `credential` must be set"),
-        ({"credential": "nobody"}, "credential", "no credential with this name or id"),
-        ({"credential": "plya"}, "credential", "no credential with this name or id; did you mean play?"),
+        ({"credential": "nobody"}, "credential", "no credential with the name or id 'nobody'"),
+        ({"credential": "plya"}, "credential", "no credential with the name or id 'plya'; did you mean play?"),
         ({"credential": "00000000-0000-4000-8000-00000000ffff"}, "credential", "no credential"),
         ({"localized": True, "startsAt": 4 * 10**18}, "localized", "cannot be localized"),
         ({"controlGroup": 0.1}, "controlGroup", "no control group"),
@@ -173,7 +173,7 @@ async def test_what_is_wrong_is_told_and_nothing_is_stored(
     ("content", "field", "words"),
     [
         (b"Recipient,Name\nana@example.com,Ana\nbob@example.com\n", "csvPath", "line 3"),
-        (b"Recipients,Name\nana@example.com,Ana\n", "csvPath", "did you mean recipients?, in line 1"),
+        (b"Recipients,Name\nana@example.com,Ana\n", "csvPath", "did you mean recipients?, in the header"),
         (b"Recipient,Nmae\nana@example.com,Ana\n", "template", "default for {{name}}; did you mean nmae?"),
         (b"Recipient,Name\n", "csvPath", "nobody behind it"),
     ],
@@ -201,7 +201,8 @@ async def test_another_apps_credential_is_none(desk: Desk, campaign: Campaign) -
     other = await campaign_at(desk)
     refused = await campaign.post(credential=other.credential_id, csvPath=await campaign.file())
     unknown = await campaign.post(credential="00000000-0000-4000-8000-00000000ffff", csvPath=await campaign.file())
-    assert (refused.status, refused.json["detail"]) == (422, unknown.json["detail"])
+    told = unknown.json["detail"].replace("00000000-0000-4000-8000-00000000ffff", other.credential_id)
+    assert (refused.status, refused.json["detail"]) == (422, told)
 
 
 @pytest.mark.parametrize("status", [CredentialStatus.SUSPENDED, CredentialStatus.REJECTED])

@@ -80,6 +80,7 @@ REFRESHED = {"/bus": 2, "/schedules": 4, "/dead-letters": 6}
 SORTED_OR_COUNTED = {
     ("bus_deliveries", "queue", "status"): "what is open, counted for all viewers together",
     ("bus_subscriptions", "key", "namespace", "state"): "a namespace's, of which few are being removed",
+    ("jobs", "app_id", "credential_id", "status"): "what one app has begun and not ended",
     ("jobs", "credential_id", "open"): "what an account has open",
     ("jobs", "failure", "place", "status"): "what was stopped within a day",
     ("messages", "app_id", "to"): "what one recipient was sent",
