@@ -157,7 +157,7 @@ async def test_the_header_is_there_before_the_first_page(
 
 async def test_a_file_without_its_recipients_has_no_page(store: Store, blobs: FolderBlobs) -> None:
     cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, b"name\nAnn\n")
-    with pytest.raises(Invalid, match=r'no column "recipient".*line 1'):
+    with pytest.raises(Invalid, match=r'no column "recipient".*in the header'):
         [page async for page in cuts.pages(plan_id, 0, named=NamedColumns(by_name))]
     assert await store.files.page(plan_id, 0) is None
 
