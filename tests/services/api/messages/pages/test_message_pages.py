@@ -381,7 +381,6 @@ async def test_one_box_finds_what_was_sent_what_will_be_and_why_not(campaign: Ca
     assert HOSTILE in sheet.words and sheet.tags.count("script") == 2
     assert sheet.does(f"/messages/{app_id}/recipients")
     nobody = await look(admin, f"/find?q=nobody@example.com&app={app_id}")
-    # Jobs of other tests may be open in the app.
     assert any(told in nobody.words for told in ("Carillon knows nothing of nobody@example.com", "Nothing found."))
     assert "at most 1,024" in (await look(admin, f"/find?q={'x' * 1_025}")).wrong["q"]
 
