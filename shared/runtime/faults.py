@@ -186,11 +186,6 @@ def arm(spec: str, *, quietly: bool = False) -> None:
         _traps[armed.point] = trap
 
 
-def are_armed() -> bool:
-    """Whether a fault is armed that has not fired yet."""
-    return any(trap is not None and trap.faults for trap in _traps.values())
-
-
 def parse(spec: str) -> list[Fault]:
     """The faults in the text of `CARILLON_FAULT`. Raises `ValueError`, which names the entry."""
     return [_parse_one(entry.strip()) for entry in spec.split(",") if entry.strip()]

@@ -66,7 +66,7 @@ def exchange(label: str, method: str, path: str, body: object, reply: Reply) -> 
 
 
 def wrongs(operation: Operation, ids: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
-    """What is wrong, and the path and the body of the request."""
+    """Each mistake, with the path and the body of its request."""
     body: Any = operation.valid(ids)
     for name in operation.parameters:
         if name not in ids:
@@ -91,7 +91,7 @@ def _again(body: Any, first: Any, rest: list[Any]) -> Any:
 
 
 def asker(operation: Operation, tenant: Tenant) -> Mapping[str, str]:
-    """Who asks: an admin, and the tenant where only clients of the bus may."""
+    """The caller: an admin, or the tenant if only clients of the bus may ask."""
     of_clients = operation.path == PUBLISHING or operation.role is Role.ON_BUS
     return who_may(operation, tenant) if of_clients else ADMIN
 

@@ -1,4 +1,4 @@
-"""What others name: queues, topics, collections, indexes, metrics, settings, and the OpenAPI document."""
+"""Names that others use: queues, topics, collections, indexes, metrics, settings, and the OpenAPI document."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a person sees of each page of the dashboard: its words, links and fields."""
+"""The words, links and fields of each page of the dashboard."""
 
 import re
 from html.parser import HTMLParser
@@ -101,7 +101,7 @@ class Seen(HTMLParser):
 
 
 def seen(body: bytes, *, menu: bool = False) -> str:
-    """What a page shows."""
+    """The words, links and fields of a page."""
     page = Seen(menu=menu)
     page.feed(body.decode())
     return re.sub(r"(?m)^(\[/ui[^]]*\] [A-Z][a-z ]+) \d+$", r"\1", page.text) if menu else page.text

@@ -20,8 +20,8 @@ _NOW = "date 2050-01-01T00:00:00.000Z"
 
 @cache
 def readers() -> list[tuple[str, Any, Any]]:
-    """What reads documents in the store, and writes the same kind of values, whatever it is called: its codecs, and
-    pairs of functions of one module."""
+    """The code that reads documents of the store and writes them back: its codecs, and pairs of functions of one
+    module, by whatever names."""
     found: dict[Any, tuple[str, Any, Any]] = {}
     for module in [module for name, module in sorted(sys.modules.items()) if name.startswith("shared.")]:
         for value in list(vars(module).values()):

@@ -1,4 +1,4 @@
-"""What is written down, and how it is compared with what was written down before."""
+"""The record: how it is written, and how it is compared with an earlier one."""
 
 import difflib
 import json
@@ -37,7 +37,7 @@ _REAL = timedelta(hours=26)
 
 
 class Placeholders:
-    """What differs from run to run, replaced in one text: the first UUID is `<uuid:1>` wherever it is. Times by the
+    """Replaces in one text all that differs from run to run: the first UUID is `<uuid:1>` wherever it is. Times by the
     product's clock stay, as it is steady; of real ones the unit and how far they are off in hours are told."""
 
     def __init__(self, names: Mapping[str, str], *, numbered: bool = True, times_alone: bool = False) -> None:

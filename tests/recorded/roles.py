@@ -1,4 +1,4 @@
-"""Who may use which route: a status for each route and each caller, who all ask about a tenant of their own."""
+"""The status of each route for each caller. Every caller asks about its own tenant."""
 
 from collections.abc import Mapping
 

@@ -43,7 +43,7 @@ class Stepping(Client):
 
 @dataclass
 class Lived:
-    """What the scenario made."""
+    """The things that the scenario made."""
 
     tenant: Tenant
     made: Mapping[str, str]

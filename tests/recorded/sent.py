@@ -1,4 +1,4 @@
-"""What goes out: records of pushes, calls of schedules, deliveries of the bus."""
+"""Bytes that go out: records of pushes, calls of schedules, deliveries of the bus."""
 
 import re
 import sqlite3

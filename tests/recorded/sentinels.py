@@ -1,5 +1,5 @@
-"""Who may see the personal and secret words of the scenario: in answers and pages, in logs, in the audit, and in the
-`repr` of what is stored."""
+"""Callers that see the personal and secret words of the scenario: in answers and pages, in logs, in the audit, and in
+the `repr` of stored values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +71,7 @@ def _documents(world: World, collection: str) -> list[dict[str, Any]]:
 
 
 def record_leaks(world: World) -> dict[str, str]:
-    """Where a word is in a log, in the audit, or in the `repr` of what is read from the store."""
+    """The places of a word in a log, in the audit, or in the `repr` of a stored value."""
     lines = {
         f"log {line.get('event')!r} has {name}"
         for line in world.logged

@@ -1,4 +1,4 @@
-"""What providers of each kind are sent is as it was recorded."""
+"""Providers of each kind are sent the bytes that were recorded."""
 
 from tests.outgoing.receiver import calling
 from tests.providers.accounts import LOOPBACK, NETWORK

@@ -27,7 +27,7 @@ async def world(
 
 @pytest.fixture(scope="module")
 def told() -> Told:
-    """What the callers before were told."""
+    """The answers to earlier callers."""
     return {}
 
 

@@ -27,7 +27,6 @@ UNCLEAN = "unclean.leader.election.enable"
 BROKER_BYTES, TOPIC_BYTES = "message.max.bytes", "max.message.bytes"
 FRAME_BYTES = 1_024  # what a produce batch has beside a record
 _MINUTES_A_DAY = 1_440
-_KAFKA_PORT = 9092
 _MILLISECOND = timedelta(milliseconds=1)
 
 BrokerSettings = Mapping[int, Mapping[str, str | None]]

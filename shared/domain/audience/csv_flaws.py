@@ -53,7 +53,7 @@ def first_flaw(
     """
     endless = _endless(layout, record_bytes, ended=ended)
     judged = _judge(layout, columns, chosen, endless)
-    # Of two flaws at one place the first is reported: an endless record hides the rest.
+    # If two flaws are at one place, the first is reported: an endless record hides the rest.
     flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
     return min(flaws, key=attrgetter("found"), default=None)
 

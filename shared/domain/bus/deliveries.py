@@ -40,7 +40,6 @@ DELIVERY_TRANSITIONS: dict[DeliveryStatus, frozenset[DeliveryStatus]] = {
     DeliveryStatus.DISCARDED: frozenset(),
 }
 
-SETTLEABLE = sources(DELIVERY_TRANSITIONS, DeliveryStatus.DELIVERED)
 REOPENABLE = sources(DELIVERY_TRANSITIONS, DeliveryStatus.OPEN)
 
 

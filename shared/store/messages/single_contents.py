@@ -7,18 +7,10 @@ contents by age.
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.store.documents import Document, insert_new, make, translate_errors
-
-
-class StoredContent(Struct, frozen=True):
-    """A message's id and the size of its content in bytes."""
-
-    id: str
-    size: int
 
 
 class SingleContents:

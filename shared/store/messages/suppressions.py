@@ -21,9 +21,6 @@ from shared.domain.messages.suppressions import (
 from shared.domain.messages.unsubscribing import EVERYTHING
 from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors, with_ids
 
-LOOKED_UP_AT_ONCE = 1_000
-"""Recommended maximum of addresses in one look-up."""
-
 _codec = Codec(Suppression)
 _PAGE = 1_000
 _BY_ID = [("app_id", ASCENDING), ("_id", ASCENDING)]
