@@ -19,6 +19,7 @@ from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.domain import tasks
 from shared.domain.clock.deliveries import Outcome, QueueMessage, TopicMessage
+from shared.flow.console import overviews
 from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
@@ -187,7 +188,7 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
     database = Database(store_url)
     await stream.setup(Parts(given).stream_topics)
     try:
-        with keep_steady(clock), _own_words(zones), _kept_logs() as logged:
+        with keep_steady(clock), _own_words(zones), _patient_menu(), _kept_logs() as logged:
             parts = Parts(given)
             app = assembly.build_api(parts)
             push = f"{stack.postgres_url.rpartition('/')[0]}/{name}"
@@ -229,6 +230,14 @@ def _kept_logs() -> Iterator[list[dict[str, Any]]]:
         yield logged
     finally:
         processors.remove(keep)
+
+
+@contextmanager
+def _patient_menu() -> Iterator[None]:
+    """Have the counts of the menu wait for a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overviews, "_GLANCE_SECONDS", 60.0)
+        yield
 
 
 @contextmanager

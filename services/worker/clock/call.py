@@ -9,6 +9,7 @@ poisonous occurrences dead letters.
 """
 
 import asyncio
+import time
 from datetime import timedelta
 
 import structlog
@@ -112,7 +113,7 @@ class HttpCaller:
     async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
         # Measured from here, so that the time for the secrets counts before a retry that the receiver asked for.
-        began = asyncio.get_running_loop().time()
+        began = time.monotonic()
         # A callback's own secret is known only to its caller and the receiver.
         secrets = (callback.secret,) if callback.secret else await self._signing.get_secrets(schedule.namespace, at)
         call = Call(
@@ -132,7 +133,7 @@ class HttpCaller:
             refusal, retry_after = Undeliverable(str(error)), None
         else:
             refusal, retry_after = _refusal(answer), answer.retry_after_seconds
-        lasted = timedelta(seconds=asyncio.get_running_loop().time() - began)
+        lasted = timedelta(seconds=time.monotonic() - began)
         return Attempt(occurrence, schedule, at, refusal, lasted, retry_after)
 
 
