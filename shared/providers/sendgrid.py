@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,19 +19,11 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, LoginRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind
 from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
-from shared.providers.mailing import (
-    OUR_HEADER,
-    MailContent,
-    check_sender,
-    check_template,
-    in_ascii,
-    read_mail,
-)
+from shared.providers.mailing import OUR_HEADER, MailContent, check_sender, check_template, in_ascii, read_mail
 from shared.providers.posts import Posts, judge_status, read_answer
 from shared.providers.sendgrid_events import check_event_key, read_sendgrid_events
 
@@ -81,15 +74,10 @@ class SendGridKind(ProviderKind):
     name = "sendgrid"
     channel = Channel.MAIL
 
-    def __init__(self, rules: ProviderRules) -> None:
-        self._rules = rules
-
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, SendGridFields)
         check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
-        check_url(
-            chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
-        )
+        self._rules.check_url(chosen.api_url, "apiUrl")
         hidden = read_fields(secret, SendGridSecret, "secret")
         if not KEY.fullmatch(hidden.api_key):
             raise Invalid("a key is made of printable ASCII characters", field="secret.apiKey")
@@ -153,10 +141,7 @@ class SendGridProvider:
             body["reply_to"] = {"email": self._fields.reply_to}
         if sandbox:
             body["mail_settings"] = {"sandbox_mode": {"enable": True}}
-
-        def judge(answer: PostedAnswer) -> Answer:
-            return _judge(answer, to[0], (*to[1:], *self._hidden))
-
+        judge = partial(_judge, to=to[0], hidden=(*to[1:], *self._hidden))
         return await self._posts.post(self._url, self._headers, msgspec.json.encode(body), before_bytes, judge)
 
     async def verify(self) -> Answer:

@@ -145,7 +145,7 @@ class SmtpKind(ProviderKind):
     shape: ClassVar[type[SmtpFields]] = SmtpFields
 
     def __init__(self, rules: ProviderRules) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self._guard = Guard(rules.allowed_networks)
         self._trust: ssl.SSLContext | None = None
 
