@@ -218,8 +218,10 @@ class SmtpProvider:
             return CallRefused(Reason.MALFORMED, "the address cannot be told in ASCII")
         mail = read_mail(content)
         name = f"<{message_of(key)}@{self._fields.sender.rpartition('@')[2]}>"
-        headers = {"Message-ID": name, **self._manner.headers(key), **mail.headers}
-        return await self.deliver(replace(mail, headers=headers), (address,), before_bytes)
+        headers = {"Message-ID": name, **self._manner.headers(key)}
+        if self._fields.reply_to is not None:
+            headers["Reply-To"] = mailbox("Reply-To", self._fields.reply_to)
+        return await self.deliver(replace(mail, headers=headers | mail.headers), (address,), before_bytes)
 
     async def deliver(self, mail: MailContent, to: tuple[str, ...], before_bytes: BeforeBytes) -> Answer:
         """Send one mail to these addresses, which are ASCII. If the server takes it for some of them, it is accepted,
@@ -389,6 +391,4 @@ def _message(mail: MailContent, to: tuple[str, ...], fields: SmtpFields) -> byte
         "Subject": encode_words(mail.subject, "Subject"),
         "Date": format_datetime(datetime.now(UTC)),
     }
-    if fields.reply_to is not None:
-        headers["Reply-To"] = mailbox("Reply-To", fields.reply_to)
     return build_mail(headers | mail.headers, text=mail.text, html=mail.html)
