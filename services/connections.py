@@ -17,11 +17,10 @@ from shared.blobs import Blobs, Uploads
 from shared.blobs.late import LateBlobs
 from shared.blobs.s3_settings import check_settings
 from shared.broker import Broker
-from shared.domain.errors import Invalid, Unavailable
+from shared.domain.errors import Invalid
 from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
-from shared.mail import Mail, MailSender
-from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
+from shared.outgoing import Outgoing, OwnApi
 from shared.outgoing.checks import CheckUrl, check_url
 from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
@@ -34,6 +33,7 @@ if TYPE_CHECKING:  # imported on first use
     from shared.audience import Audience
     from shared.blobs.files import FolderBlobs
     from shared.providers import ProviderKind
+    from shared.providers.mail import Mail
     from shared.secrets import KeyRing
 
 # A caller of the API needs a quick 503; background work waits rather than be done again. The doctor reports a server's
@@ -106,8 +106,10 @@ class Capabilities:
         return self._folder
 
     @cached_property
-    def mail(self) -> Mail:
-        return measure_calls(_mail(self), "mail")
+    def mail(self) -> "Mail":
+        from shared.providers.mail import Mail
+
+        return measure_calls(Mail.open(self.settings.mail, self.settings.tls, self.outgoing), "mail")
 
     @cached_property
     def outgoing(self) -> Outgoing:
@@ -304,42 +306,3 @@ def _s3(chosen: BlobSettings, tls: TlsSettings) -> Blobs:
         )
 
     return LateBlobs(bucket, load)
-
-
-def _mail(capabilities: Capabilities) -> Mail:
-    chosen = capabilities.settings.mail
-    sender = MailSender(chosen.sender_name, chosen.sender_address)
-    match _scheme(chosen.url, field="mail.url"):
-        case "":
-            from shared.mail.none import NoMail
-
-            return NoMail()
-        case "smtp" | "smtps":
-            from shared.mail.smtp import SmtpMail
-            from shared.runtime.tls import client_context
-
-            trust = client_context(capabilities.settings.tls)
-            return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds, trust=trust)
-        case "sendgrid":
-            from shared.mail.sendgrid import SendGridMail
-
-            post = _Post(capabilities.outgoing)
-            return SendGridMail.open(chosen.url, sender=sender, post=post, timeout_seconds=chosen.timeout_seconds)
-        case scheme:
-            raise Invalid(f"smtp://, smtps:// or sendgrid://, not {scheme}://", field="mail.url")
-
-
-class _Post:
-    """Lends Carillon's HTTP client to a mail service with an HTTP API."""
-
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._outgoing = outgoing
-
-    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
-        now = int(SystemClock().now().timestamp())
-        try:
-            return await self._outgoing.call(Call(url, "POST", dict(headers), body, message_id, now))
-        except Unreachable as error:
-            raise Unavailable(str(error)) from error
-        except Blocked as error:
-            raise Invalid(str(error), field="mail.url") from error

@@ -31,9 +31,8 @@ from shared.domain.errors import CarillonError, NotFound
 from shared.domain.messages.answers import Answer
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing
+from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers.callbacks import Callback, CallbackRequest
-
-__all__ = ["BeforeBytes", "Content", "NotCalled", "Provider", "ProviderKind", "ProviderRules", "message_of", "read_key"]
 
 Content = dict[str, Any]
 """A rendered template body. Mail: subject, text, html; SMS: text; push: the payload; http: any JSON."""
@@ -43,6 +42,7 @@ BeforeBytes = Callable[[], bool]
 
 _ATTEMPT = "~"
 _NAME_CHARACTERS = 16
+COLLAPSE_BYTES = 64
 _KEY = re.compile(r"(?P<message>[A-Za-z0-9._-]{1,255})(?:~(?P<attempt>[0-9]{1,9}))?")
 
 
@@ -61,6 +61,10 @@ class ProviderRules(Struct, frozen=True):
     allowed_networks: tuple[str, ...] = ()
     public_url: str = ""
     sandbox_file: str = ""
+
+    def check_url(self, url: str, field: str) -> None:
+        """Raise `Invalid`, which names the account's field, unless this URL may be called."""
+        check_url(url, allowed_networks=self.allowed_networks, field=field, setting=PROVIDER_NETWORKS)
 
     def callback_url(self, credential: str, key: str) -> str | None:
         """The URL for a provider's callbacks about a message; `None` without a public URL or a credential."""
@@ -89,6 +93,9 @@ class ProviderKind(ABC):
 
     name: ClassVar[str]
     channel: ClassVar[Channel]
+
+    def __init__(self, rules: ProviderRules) -> None:
+        self._rules = rules
 
     @abstractmethod
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
@@ -137,6 +144,12 @@ class ProviderKind(ABC):
 def message_of(key: str) -> str:
     """The message's id in `<message>~<attempt>`."""
     return key.partition(_ATTEMPT)[0]
+
+
+def collapse_id(key: str) -> str:
+    """The id by which Apple's devices replace one push by another: the message's, or its hash if that is too long."""
+    message = message_of(key).encode()
+    return message.decode() if len(message) <= COLLAPSE_BYTES else hashlib.sha256(message).hexdigest()
 
 
 def read_key(key: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -16,21 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.messages.answers import (
-    Answer,
-    CallAccepted,
-    CallRefused,
-    NotNow,
-    Reason,
-)
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.contents import PAYLOAD_BYTES, VOIP_PAYLOAD_BYTES
 from shared.domain.messages.recipients import APNS_DEVICE
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.outgoing.guard import Guard
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.collapsing import collapse_id
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
 from shared.providers.http2 import Http2Poster, target_of, trusting_context
@@ -114,7 +107,7 @@ class ApnsKind(ProviderKind):
     channel = Channel.PUSH
 
     def __init__(self, rules: ProviderRules, clock: Clock | None = None, trust: ssl.SSLContext | None = None) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self._clock = clock or SystemClock()
         self._trust = trust
 
@@ -128,9 +121,7 @@ class ApnsKind(ProviderKind):
             raise Invalid("a topic is the id of an app, as com.example.app", field="topic")
         _check_delivery(chosen)
         if chosen.api_url is not None:
-            check_url(
-                chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
-            )
+            self._rules.check_url(chosen.api_url, "apiUrl")
         check_p256_key(hidden.key, "secret.key")
 
     def check_content(self, body: Mapping[str, Any]) -> None:
@@ -193,12 +184,9 @@ class ApnsProvider:
         most = VOIP_PAYLOAD_BYTES if push_type is ApnsPushType.VOIP else PAYLOAD_BYTES
         if len(payload) > most:
             return CallRefused(Reason.REFUSED, f"the payload has {len(payload):,} bytes; at most {most:,} are allowed")
-
-        def judge(answer: PostedAnswer) -> Answer:
-            return _judge(answer, to, self._tokens.hidden)
-
-        url = f"{self._fields.url}/3/device/{to}"
-        return await self._posts.post(url, self._headers(push_type, key), payload, before_bytes, judge)
+        headers = self._headers(push_type, key)
+        judge = partial(_judge, to=to, hidden=self._tokens.hidden)
+        return await self._posts.post(f"{self._fields.url}/3/device/{to}", headers, payload, before_bytes, judge)
 
     async def close(self) -> None:
         await self._poster.close()
@@ -209,7 +197,7 @@ class ApnsProvider:
             "content-type": "application/json",
             "apns-topic": self._fields.topic,
             "apns-push-type": push_type.value,
-            "apns-collapse-id": collapse_id(message_of(key)),
+            "apns-collapse-id": collapse_id(key),
         }
         priority = self._fields.priority
         if push_type is ApnsPushType.BACKGROUND and priority in {None, 10}:

@@ -8,6 +8,7 @@ Android and its collapse id on Apple's devices, unless the template has its own:
 import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +19,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
-from shared.providers.collapsing import collapse_id
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, collapse_id, message_of
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
 from shared.providers.google_tokens import AccessToken, AccessTokens, NoAccess, ServiceAccount, read_service_account
@@ -117,16 +116,15 @@ class FcmKind(ProviderKind):
     channel = Channel.PUSH
 
     def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, FcmFields)
         account = read_service_account(read_fields(secret, FcmSecret, "secret").service_account, _SECRET)
-        networks = self._rules.allowed_networks
-        check_url(chosen.api_url, allowed_networks=networks, field="apiUrl", setting=PROVIDER_NETWORKS)
+        self._rules.check_url(chosen.api_url, "apiUrl")
         try:
-            check_url(account.token_uri, allowed_networks=networks, field=_SECRET, setting=PROVIDER_NETWORKS)
+            self._rules.check_url(account.token_uri, _SECRET)
         except Invalid as error:
             raise Invalid(f"token_uri: {error.reason}", field=_SECRET) from None
         check_rsa_key(account.private_key, _SECRET)
@@ -180,11 +178,8 @@ class FcmProvider:
             return none.answer
         except TimeoutError:
             return NotNow(f"no access token within {self._call_seconds:g} s")
-        body = msgspec.json.encode({"message": _message(content, to, message_of(key))})
-
-        def judge(answer: PostedAnswer) -> Answer:
-            return self._judge(answer, to, token)
-
+        body = msgspec.json.encode({"message": _message(content, to, key)})
+        judge = partial(self._judge, to=to, token=token)
         posts = Posts(self._outgoing, deadline - loop.time())
         return await posts.post(self._url, {"authorization": f"Bearer {token.text}"}, body, before_bytes, judge)
 
@@ -204,14 +199,14 @@ class FcmProvider:
         return NotNow(detail) if token.proven else judged
 
 
-def _message(content: Content, to: str, message_id: str) -> dict[str, Any]:
+def _message(content: Content, to: str, key: str) -> dict[str, Any]:
     """The message for FCM: with its target, and with ids that let a repetition replace it."""
     message = {**content, "token": to}
     android, apns = _object(content, "android"), _object(content, "apns")
     shown = _object(android, "notification")
     if content.get("notification") or shown:
-        message["android"] = android | {"notification": {"tag": message_id} | shown}
-        message["apns"] = apns | {"headers": {"apns-collapse-id": collapse_id(message_id)} | _object(apns, "headers")}
+        message["android"] = android | {"notification": {"tag": message_of(key)} | shown}
+        message["apns"] = apns | {"headers": {"apns-collapse-id": collapse_id(key)} | _object(apns, "headers")}
     return message
 
 

@@ -18,7 +18,7 @@ from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_headers, check_url
+from shared.outgoing.checks import check_headers
 from shared.outgoing.signing import check_secret, webhook_headers
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.callbacks import Callback, CallbackRequest
@@ -63,19 +63,20 @@ class HttpKind(ProviderKind):
     channel = Channel.OTHER
 
     def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, HttpFields)
         hidden = read_fields(secret, HttpSecret, "secret")
-        check_url(chosen.url, allowed_networks=self._rules.allowed_networks, field="url", setting=PROVIDER_NETWORKS)
+        self._rules.check_url(chosen.url, "url")
         check_headers(chosen.headers, "headers")
         _check_whose_they_are(chosen)
         check_secret(hidden.signing_secret, "secret.signingSecret")
         if hidden.old_signing_secret is not None:
             check_secret(hidden.old_signing_secret, "secret.oldSigningSecret")
-        if hidden.authorization is not None and not _is_header_value(hidden.authorization):
+        value = hidden.authorization
+        if value is not None and not (value.isascii() and value.isprintable() and value.strip()):
             raise Invalid("a header's value is made of printable ASCII characters", field="secret.authorization")
 
     def check_content(self, body: Mapping[str, Any]) -> None: ...
@@ -147,10 +148,6 @@ def _hidden_texts(fields: HttpFields, secret: HttpSecret) -> Iterator[str]:
     yield from (part for part in (secret.authorization or "").split() if len(part) >= _KEY_CHARACTERS)
     parts = urlsplit(fields.url)
     yield from (text for text in (*fields.headers.values(), parts.path, parts.query) if len(text) >= _KEY_CHARACTERS)
-
-
-def _is_header_value(text: str) -> bool:
-    return text.isascii() and text.isprintable() and bool(text.strip())
 
 
 def _provider_id(body: bytes) -> str:

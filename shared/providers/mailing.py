@@ -65,11 +65,12 @@ def check_template(body: Mapping[str, Any]) -> None:
 
 def read_mail(content: Content) -> MailContent:
     """The rendered body as a mail, with a printable subject."""
+    url = str(content.get(URL_FIELD) or "")
     return MailContent(
         subject=printable(str(content.get("subject", ""))),
         text=str(content.get("text", "")),
         html=str(content.get("html", "")),
-        headers=_headers_of(str(content.get(URL_FIELD) or "")),
+        headers=list_headers(url) if _URL.fullmatch(url) else {},
     )
 
 
@@ -84,28 +85,13 @@ def is_dead_address(words: str, *, otherwise: bool = False) -> bool:
     return _DEAD_WORDS.search(words) is not None or otherwise
 
 
-def _headers_of(url: str) -> dict[str, str]:
-    return list_headers(url) if _URL.fullmatch(url) else {}
-
-
 def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:
     """Raise `Invalid`, which names the account's field, unless mails can have this sender."""
-    check_mailbox(sender, "from")
-    check_name(from_name, "fromName")
-    if reply_to is not None:
-        check_mailbox(reply_to, "replyTo")
-
-
-def check_mailbox(address: str, field: str) -> None:
-    """Raise `Invalid` unless mails can come from this address."""
-    if not is_mailbox(address) or in_ascii(address) != address:
-        raise Invalid("give an address in ASCII without a name, such as news@example.com", field=field)
-
-
-def check_name(name: str, field: str) -> None:
-    """Raise `Invalid` unless this name can be written beside an address."""
-    if printable(name) != name:
-        raise Invalid("a name is one line of printable characters", field=field)
+    for field_, address in (("from", sender), ("replyTo", reply_to)):
+        if address is not None and in_ascii(address) != address:
+            raise Invalid("give an address in ASCII without a name, such as news@example.com", field=field_)
+    if printable(from_name) != from_name:
+        raise Invalid("a name is one line of printable characters", field="fromName")
 
 
 def in_ascii(address: str) -> str | None:

@@ -41,7 +41,7 @@ class SandboxKind(ProviderKind):
     channel = Channel.OTHER
 
     def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self._clock = clock or SystemClock()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:

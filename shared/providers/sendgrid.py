@@ -8,35 +8,29 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, LoginRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
-from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind
 from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
-from shared.providers.mailing import (
-    OUR_HEADER,
-    MailContent,
-    check_sender,
-    check_template,
-    in_ascii,
-    read_mail,
-)
+from shared.providers.mailing import OUR_HEADER, MailContent, check_sender, check_template, in_ascii, read_mail
 from shared.providers.posts import Posts, judge_status, read_answer
 from shared.providers.sendgrid_events import check_event_key, read_sendgrid_events
 
 ARGUMENT = "carillon_message"
 """The name of Carillon's key in `custom_args`."""
 
-_KEY = re.compile(r"[\x21-\x7e]+")
+KEY = re.compile(r"[\x21-\x7e]+")
 _OF_THE_RECIPIENT = re.compile(r"personalizations\.\d+\.to(\.|$)")
 _OWN_FIELDS = {"from": "from", "reply_to": "replyTo"}
 _MOST_SECONDS = 3_600.0
@@ -80,17 +74,12 @@ class SendGridKind(ProviderKind):
     name = "sendgrid"
     channel = Channel.MAIL
 
-    def __init__(self, rules: ProviderRules) -> None:
-        self._rules = rules
-
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, SendGridFields)
         check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
-        check_url(
-            chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
-        )
+        self._rules.check_url(chosen.api_url, "apiUrl")
         hidden = read_fields(secret, SendGridSecret, "secret")
-        if not _KEY.fullmatch(hidden.api_key):
+        if not KEY.fullmatch(hidden.api_key):
             raise Invalid("a key is made of printable ASCII characters", field="secret.apiKey")
         if hidden.event_key is not None:
             check_event_key(hidden.event_key, "secret.eventKey")
@@ -124,27 +113,43 @@ class SendGridProvider:
         address = in_ascii(to)
         if address is None:
             return CallRefused(Reason.MALFORMED, "the address cannot be told in ASCII")
-        body = msgspec.json.encode(_mail(read_mail(content), address, key, self._fields))
+        mail = read_mail(content)
+        ours = replace(mail, headers={**mail.headers, OUR_HEADER: key})
+        return await self.deliver(ours, (address,), before_bytes, custom_args={ARGUMENT: key})
 
-        def judge(answer: PostedAnswer) -> Answer:
-            return _judge(answer, to, self._hidden)
+    async def deliver(
+        self,
+        mail: MailContent,
+        to: tuple[str, ...],
+        before_bytes: BeforeBytes,
+        *,
+        custom_args: Mapping[str, str] | None = None,
+        sandbox: bool = False,
+    ) -> Answer:
+        """Send one mail to these addresses, which are ASCII. In its sandbox, SendGrid judges a mail like any other, and
+        does not send it."""
+        bodies = {"text/plain": mail.text, "text/html": mail.html}
+        recipients: dict[str, Any] = {"to": [{"email": address} for address in to]}
+        body: dict[str, Any] = {
+            "personalizations": [recipients | ({"custom_args": custom_args} if custom_args else {})],
+            "from": {"email": self._fields.sender, "name": self._fields.from_name},
+            "subject": mail.subject,
+            "content": [{"type": kind, "value": text} for kind, text in bodies.items() if text],
+            "headers": mail.headers,
+        }
+        if self._fields.reply_to is not None:
+            body["reply_to"] = {"email": self._fields.reply_to}
+        if sandbox:
+            body["mail_settings"] = {"sandbox_mode": {"enable": True}}
+        judge = partial(_judge, to=to[0], hidden=(*to[1:], *self._hidden))
+        return await self._posts.post(self._url, self._headers, msgspec.json.encode(body), before_bytes, judge)
 
-        return await self._posts.post(self._url, self._headers, body, before_bytes, judge)
+    async def verify(self) -> Answer:
+        """Have a mail judged, and send nothing."""
+        mail = MailContent(subject="doctor", text="doctor")
+        return await self.deliver(mail, (self._fields.sender,), lambda: True, sandbox=True)
 
     async def close(self) -> None: ...
-
-
-def _mail(mail: MailContent, address: str, key: str, fields: SendGridFields) -> dict[str, Any]:
-    bodies = {"text/plain": mail.text, "text/html": mail.html}
-    reply_to = {"reply_to": {"email": fields.reply_to}} if fields.reply_to is not None else {}
-    return {
-        "personalizations": [{"to": [{"email": address}], "custom_args": {ARGUMENT: key}}],
-        "from": {"email": fields.sender, "name": fields.from_name},
-        "subject": mail.subject,
-        "content": [{"type": kind, "value": text} for kind, text in bodies.items() if text],
-        "headers": {**mail.headers, OUR_HEADER: key},
-        **reply_to,
-    }
 
 
 def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
@@ -153,9 +158,9 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         case CallRefused():
             return _refusal(answer, to, hidden) or judged
         case LoginRefused():
-            return msgspec.structs.replace(judged, field=_own_field(read_answer(answer, SendGridFaults).errors))
+            return replace(judged, field=_own_field(read_answer(answer, SendGridFaults).errors))
         case NotNow(retry_after=None):
-            return msgspec.structs.replace(judged, retry_after=_until_reset(answer))
+            return replace(judged, retry_after=_until_reset(answer))
         case _:
             return judged
 

@@ -17,14 +17,7 @@ from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.fields import read_fields
 from shared.providers.ses_events import read_ses_callback
 from shared.providers.ses_tags import TAG, tag_of
-from shared.providers.smtp import (
-    SmtpFields,
-    SmtpKind,
-    SmtpManner,
-    SmtpReply,
-    judge_reply,
-    name_message,
-)
+from shared.providers.smtp import SmtpFields, SmtpKind, SmtpManner, SmtpReply, judge_reply, name_message
 from shared.providers.sns import DOMAINS, SnsCertificates, sns_fetch
 
 _TAGS_HEADER = "X-SES-MESSAGE-TAGS"

@@ -22,6 +22,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, ClassVar
 
 import aiosmtplib
+import structlog
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -54,6 +55,8 @@ from shared.providers.mailing import (
     read_mail,
 )
 from shared.providers.smtp_connections import Goodbye, SmtpConnection, SmtpConnections, SmtpTarget
+
+log = structlog.get_logger(__name__)
 
 _WANTS_TLS = re.compile(r"tls|encrypt|secure (connection|channel)", re.IGNORECASE)
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
@@ -142,7 +145,7 @@ class SmtpKind(ProviderKind):
     shape: ClassVar[type[SmtpFields]] = SmtpFields
 
     def __init__(self, rules: ProviderRules) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self._guard = Guard(rules.allowed_networks)
         self._trust: ssl.SSLContext | None = None
 
@@ -168,16 +171,7 @@ class SmtpKind(ProviderKind):
         password = read_fields(secret, SmtpSecret).password
         # Reading the system's certificates takes as long as some mails, so it is done once for all accounts.
         self._trust = self._trust or ssl.create_default_context()
-        target = SmtpTarget(
-            host=chosen.host,
-            port=chosen.port,
-            implicit_tls=chosen.tls is SmtpTls.IMPLICIT,
-            start_tls=_start_tls(chosen.tls),
-            user=chosen.user,
-            password=password,
-        )
-        connections = SmtpConnections(target, self._guard, self._trust, self._rules.call_seconds)
-        return SmtpProvider(chosen, password, self.manner(fields), connections, self._rules.call_seconds)
+        return SmtpProvider(chosen, password, self.manner(fields), self._guard, self._trust, self._rules.call_seconds)
 
     def _check_target(self, chosen: SmtpFields) -> None:
         if not 1 <= chosen.port <= 65_535:
@@ -199,52 +193,80 @@ class SmtpProvider:
         fields: SmtpFields,
         password: str,
         manner: SmtpManner,
-        connections: SmtpConnections,
+        guard: Guard,
+        trust: ssl.SSLContext,
         call_seconds: float,
     ) -> None:
         self._fields = fields
         self._manner = manner
         # A server may also repeat a login as it was sent, by AUTH PLAIN or by AUTH LOGIN.
         self._hidden = (password, _in_base64(f"\0{fields.user}\0{password}"), _in_base64(password)) if password else ()
-        self._connections = connections
+        target = SmtpTarget(
+            host=fields.host,
+            port=fields.port,
+            implicit_tls=fields.tls is SmtpTls.IMPLICIT,
+            start_tls={SmtpTls.REQUIRED: True, SmtpTls.OFFERED: None}.get(fields.tls, False),
+            user=fields.user,
+            password=password,
+        )
+        self._connections = SmtpConnections(target, guard, trust, call_seconds)
         self._call_seconds = call_seconds
 
     async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
         address = in_ascii(to)
         if address is None:
             return CallRefused(Reason.MALFORMED, "the address cannot be told in ASCII")
-        mail = _message(read_mail(content), address, key, self._fields, self._manner.headers(key))
-        delivery = _Delivery(self._fields.sender, address, mail, before_bytes)
+        mail = read_mail(content)
+        name = f"<{message_of(key)}@{self._fields.sender.rpartition('@')[2]}>"
+        headers = {"Message-ID": name, **self._manner.headers(key)}
+        if self._fields.reply_to is not None:
+            headers["Reply-To"] = mailbox("Reply-To", self._fields.reply_to)
+        return await self.deliver(replace(mail, headers=headers | mail.headers), (address,), before_bytes)
+
+    async def deliver(self, mail: MailContent, to: tuple[str, ...], before_bytes: BeforeBytes) -> Answer:
+        """Send one mail to these addresses, which are ASCII. If the server takes it for some of them, it is accepted,
+        and a warning in the log names the others."""
+        delivery = _Delivery(self._fields.sender, to, _message(mail, to, self._fields), before_bytes)
         try:
             async with asyncio.timeout(self._call_seconds):
-                return await self._deliver(delivery, to)
+                return await self._deliver(delivery)
         except TimeoutError:
             return delivery.judge_loss(f"{self._fields.host} did not answer within {self._call_seconds:g} s")
+
+    async def verify(self) -> Answer:
+        """Log in, and send nothing."""
+        try:
+            return await self.deliver(MailContent(), (self._fields.sender,), lambda: False)
+        except NotCalled:
+            return CallAccepted()
 
     async def close(self) -> None:
         await self._connections.close()
 
-    async def _deliver(self, delivery: "_Delivery", to: str) -> Answer:
+    async def _deliver(self, delivery: "_Delivery") -> Answer:
         host = self._fields.host
         try:
             return CallAccepted(_queue_name(await delivery.make(self._connections)))
         except Blocked as error:
             return CallRefused(Reason.OTHER, str(error))
         except aiosmtplib.SMTPResponseException as error:
-            return self._judge(error, to, delivery.step)
+            return self._judge(error, delivery)
         except (aiosmtplib.SMTPException, OSError) as error:
             if delivery.step is _Step.CONNECTING and (advised := _advise(error.__cause__ or error)) is not None:
                 return advised
-            return delivery.judge_loss(tell(f"{host} {_fault(error)}", to, self._hidden))
+            return delivery.judge_loss(self._tell(f"{host} {_fault(error)}", delivery.to))
 
-    def _judge(self, error: aiosmtplib.SMTPResponseException, to: str, step: "_Step") -> Answer:
+    def _tell(self, text: str, to: tuple[str, ...]) -> str:
+        return tell(text, to[0], (*to[1:], *self._hidden))
+
+    def _judge(self, error: aiosmtplib.SMTPResponseException, delivery: "_Delivery") -> Answer:
         reply = SmtpReply(
             code=error.code,
             words=error.message,
-            detail=tell(f"SMTP {error.code}: {error.message}", to, self._hidden),
+            detail=self._tell(f"SMTP {error.code}: {error.message}", delivery.to),
             of_recipient=isinstance(error, aiosmtplib.SMTPRecipientRefused),
-            of_greeting=step is _Step.CONNECTING,
-            of_mail=step is _Step.HANDED_OVER,
+            of_greeting=delivery.step is _Step.CONNECTING,
+            of_mail=delivery.step is _Step.HANDED_OVER,
         )
         if isinstance(error, aiosmtplib.SMTPAuthenticationError) and 500 <= error.code <= 599:
             judged: Answer = LoginRefused(reply.detail)
@@ -284,9 +306,9 @@ class _Step(IntEnum):
 
 
 class _Delivery:
-    def __init__(self, sender: str, address: str, mail: bytes, before_bytes: BeforeBytes) -> None:
+    def __init__(self, sender: str, to: tuple[str, ...], mail: bytes, before_bytes: BeforeBytes) -> None:
         self._sender = sender
-        self._address = address
+        self.to = to
         self._mail = mail
         self._before_bytes = before_bytes
         self.step = _Step.CONNECTING
@@ -307,13 +329,27 @@ class _Delivery:
         self.step = _Step.BEGUN
         client = connection.begin()
         await client.mail(self._sender)
-        await client.rcpt(self._address)
+        await self._name_recipients(client)
         self.step = _Step.DATA_BEGUN
         await connection.begin_data()
         self.step = _Step.HANDED_OVER
         reply = await connection.hand_over(self._mail)
         connection.end()
         return reply.message
+
+    async def _name_recipients(self, client: aiosmtplib.SMTP) -> None:
+        """Raises `SMTPRecipientRefused` if the server refuses all: a refusal for now, if there is one."""
+        refused: dict[str, aiosmtplib.SMTPRecipientRefused] = {}
+        for address in self.to:
+            try:
+                await client.rcpt(address)
+            except aiosmtplib.SMTPRecipientRefused as error:
+                refused[address] = error
+        if len(refused) == len(self.to):
+            raise min(refused.values(), key=lambda error: error.code >= 500)
+        if refused:
+            left_out = {tell(address): error.code for address, error in refused.items()}
+            log.warning("recipients refused by the mail server", recipients=left_out)
 
     def judge_loss(self, reason: str) -> Answer:
         return CallUnanswered(reason) if self.step >= _Step.DATA_BEGUN else NotNow(reason)
@@ -342,25 +378,17 @@ def _in_base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _start_tls(tls: SmtpTls) -> bool | None:
-    return {SmtpTls.REQUIRED: True, SmtpTls.OFFERED: None}.get(tls, False)
-
-
 def _queue_name(words: str) -> str:
     """The name of a queued mail that many servers return, as in `2.0.0 Ok: queued as 4F2B1`."""
     found = re.search(r"queued as ([\w.-]{1,100})|\bOk:? ([\w.-]{10,100})$", words, re.IGNORECASE)
     return (found[1] or found[2]) if found else ""
 
 
-def _message(mail: MailContent, address: str, key: str, fields: SmtpFields, ours: Mapping[str, str]) -> bytes:
+def _message(mail: MailContent, to: tuple[str, ...], fields: SmtpFields) -> bytes:
     headers = {
         "From": mailbox("From", fields.sender, fields.from_name),
-        "To": mailbox("To", address),
+        "To": ",\r\n ".join(mailbox("To", address) for address in to),
         "Subject": encode_words(mail.subject, "Subject"),
         "Date": format_datetime(datetime.now(UTC)),
-        "Message-ID": f"<{message_of(key)}@{fields.sender.rpartition('@')[2]}>",
-        **ours,
     }
-    if fields.reply_to is not None:
-        headers["Reply-To"] = mailbox("Reply-To", fields.reply_to)
     return build_mail(headers | mail.headers, text=mail.text, html=mail.html)

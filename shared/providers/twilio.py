@@ -11,6 +11,7 @@ no idempotency key. Its error codes say more than the status; unknown codes are 
 import base64
 import re
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +24,6 @@ from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.contents import SMS_CHARACTERS, SMS_RULE, variables_flaw
 from shared.outgoing import Outgoing, PostedAnswer
-from shared.outgoing.checks import PROVIDER_NETWORKS, check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
 from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
@@ -96,18 +96,13 @@ class TwilioKind(ProviderKind):
     name = "twilio"
     channel = Channel.SMS
 
-    def __init__(self, rules: ProviderRules) -> None:
-        self._rules = rules
-
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         chosen = read_fields(fields, TwilioFields)
         hidden = read_fields(secret, TwilioSecret, "secret")
         if not _ACCOUNT.fullmatch(chosen.account_sid):
             raise Invalid("an account's SID is AC and 32 hexadecimal digits", field="accountSid")
         _check_sender(chosen)
-        check_url(
-            chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl", setting=PROVIDER_NETWORKS
-        )
+        self._rules.check_url(chosen.api_url, "apiUrl")
         if not _TOKEN.fullmatch(hidden.auth_token):
             raise Invalid("a token is made of printable ASCII characters", field="secret.authToken")
 
@@ -142,7 +137,8 @@ class TwilioProvider:
         self._url = f"{fields.api_url.rstrip('/')}/2010-04-01/Accounts/{fields.account_sid}/Messages.json"
         login = base64.b64encode(f"{fields.account_sid}:{secret.auth_token}".encode()).decode()
         self._headers = {"authorization": f"Basic {login}", "content-type": "application/x-www-form-urlencoded"}
-        self._sender = _sender_of(fields)
+        service = {"MessagingServiceSid": fields.messaging_service_sid or ""}
+        self._sender = service if fields.sender is None else {"From": fields.sender}
         self._scheme = _WHATSAPP if (fields.sender or "").startswith(_WHATSAPP) else ""
         self._hidden = (secret.auth_token, login)
         self._posts = posts
@@ -155,10 +151,7 @@ class TwilioProvider:
         callback = self._rules.callback_url(self._credential, key)
         if callback is not None and not _LOOPBACK.match(callback):
             form["StatusCallback"] = callback
-
-        def judge(answer: PostedAnswer) -> Answer:
-            return _judge(answer, to, self._hidden)
-
+        judge = partial(_judge, to=to, hidden=self._hidden)
         return await self._posts.post(self._url, self._headers, urlencode(form).encode(), before_bytes, judge)
 
     async def close(self) -> None: ...
@@ -193,12 +186,6 @@ def _say(content: Content) -> dict[str, str]:
         return {"Body": str(content.get("text", ""))}
     filled = {"ContentVariables": msgspec.json.encode(variables).decode()} if variables else {}
     return {"ContentSid": str(sid), **filled}
-
-
-def _sender_of(fields: TwilioFields) -> dict[str, str]:
-    if fields.sender is not None:
-        return {"From": fields.sender}
-    return {"MessagingServiceSid": fields.messaging_service_sid or ""}
 
 
 def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:

@@ -133,7 +133,7 @@ def _explained_refusal() -> Iterator[None]:
     try:
         yield
     except ssl.SSLCertVerificationError as error:
-        error.strerror = _explain(error)
+        error.strerror = error.verify_message = _explain(error)
         error.args = (error.errno, error.strerror)
         raise
 

@@ -11,7 +11,7 @@ from shared.domain.bus.topics import NOTICES
 from shared.domain.outbox import JOBS_TOPIC
 from tests.e2e.house import House
 from tests.flow.bus.test_outbox import add_owner, end
-from tests.mail.sinks import smtp
+from tests.providers.sinks import smtp
 from tests.store.bus.made_subscriptions import add, change
 from tests.waiting import until
 

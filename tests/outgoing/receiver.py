@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET, socket
 from typing import Any
@@ -123,6 +124,17 @@ def a_call(url: str, **changes: Any) -> Call:
 
 def self_signed(folder: Path) -> ssl.SSLContext:
     """A certificate that nobody vouches for."""
+    return serving_tls(make_certificate(folder))
+
+
+def serving_tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def make_certificate(folder: Path) -> Path:
+    """A key and a certificate for 127.0.0.1 that vouches for itself, in one file."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -132,6 +144,8 @@ def self_signed(folder: Path) -> ssl.SSLContext:
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(INTERNET))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
         .public_bytes(serialization.Encoding.PEM)
     )
@@ -139,6 +153,4 @@ def self_signed(folder: Path) -> ssl.SSLContext:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     (folder / "own.pem").write_bytes(secret + certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "own.pem")
-    return context
+    return folder / "own.pem"

@@ -19,9 +19,8 @@ from shared.domain.messages.answers import (
     Reason,
 )
 from shared.outgoing import Outgoing
-from shared.providers import Provider, ProviderRules
+from shared.providers import Provider, ProviderRules, collapse_id
 from shared.providers.apns import ApnsFields, ApnsKind
-from shared.providers.collapsing import collapse_id
 from shared.providers.fields import read_fields
 from tests.clock import ManualClock
 from tests.providers import apns_fake

@@ -20,9 +20,9 @@ from shared.blobs.files import FolderBlobs
 from shared.domain import tasks
 from shared.domain.clock.deliveries import Outcome, QueueMessage, TopicMessage
 from shared.flow.console import overviews
-from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.providers.mail import Mail
 from shared.runtime.configuration import load
 from shared.store import Store
 from tests.queues import QUEUES
@@ -182,7 +182,7 @@ async def open_world(stack: Endpoints, store_url: str, folder: Path, *, zones: b
     )
     given = Capabilities(
         settings, service="test", store=store, broker=broker, stream=stream, audience=audience, blobs=blobs,
-        uploads=blobs, mail=NoMail(), outgoing=outgoing, provider_outgoing=outgoing, bus_outgoing=outgoing,
+        uploads=blobs, mail=Mail(), outgoing=outgoing, provider_outgoing=outgoing, bus_outgoing=outgoing,
         slow_bus_outgoing=outgoing, own_api=_own(settings), time=time, clock=clock,
     )  # fmt: skip
     database = Database(store_url)

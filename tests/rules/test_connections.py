@@ -11,9 +11,7 @@ import pytest
 from tests.rules.code import SERVER, nodes
 
 CONNECTIONS = "services/connections.py"
-CAPABILITIES = tuple(
-    f"shared/{name}" for name in ("store", "broker", "stream", "audience", "blobs", "outgoing", "mail")
-)
+CAPABILITIES = tuple(f"shared/{name}" for name in ("store", "broker", "stream", "audience", "blobs", "outgoing"))
 
 
 def opened(node: ast.AST) -> str:

@@ -14,7 +14,7 @@ import pytest
 from services.connections import Capabilities
 from shared.broker.rabbitmq.management import Management
 from shared.domain.errors import Unavailable
-from shared.mail import Letter
+from shared.domain.jobs.mails import Letter
 from shared.runtime.configuration import load
 from shared.store import Store
 from tests.stack.certificates import Authority

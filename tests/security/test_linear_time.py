@@ -56,10 +56,10 @@ from shared.domain.messages.unsubscribing import UnsubscribeTokens
 from shared.domain.push.feedback import read as read_feedback
 from shared.domain.push.preview import valueless_tags
 from shared.domain.tasks import decode
-from shared.mail import mask_addresses
 from shared.outgoing.checks import check_headers, check_url
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import check_secret
+from shared.providers.details import tell
 from shared.runtime import logs
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import LogSettings
@@ -200,7 +200,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "e-mail address": check_email,
     "mailbox": is_mailbox,
     "line of a mail": printable_line,
-    "answer of a mail server": mask_addresses,
+    "answer of a provider": tell,
     "bundle id": lambda text: check_app("game", text),
     "app name": check_app_name,
     "token name": check_token_name,

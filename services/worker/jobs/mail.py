@@ -20,7 +20,7 @@ from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.progress import sum_up
 from shared.flow.time import DatabaseTime
-from shared.mail import Mail
+from shared.providers.mail import Mail
 from shared.runtime.faults import fault
 from shared.runtime.metrics import MAILS
 from shared.store import Store

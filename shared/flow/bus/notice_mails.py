@@ -14,7 +14,7 @@ from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.mails import Mailing
 from shared.flow.bus.notices import later_try
 from shared.flow.time import DatabaseTime
-from shared.mail import Mail
+from shared.providers.mail import Mail
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept
 from shared.runtime.metrics import MAILS

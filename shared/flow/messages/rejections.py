@@ -12,7 +12,7 @@ from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.mails import write_rejection
-from shared.mail import Mail
+from shared.providers.mail import Mail
 from shared.runtime.loops import Swept
 from shared.runtime.metrics import MAILS
 from shared.store import Store

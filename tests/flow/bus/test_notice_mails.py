@@ -13,7 +13,7 @@ from shared.flow.bus.retention import BusRetention
 from shared.runtime.settings import BusSettings
 from shared.store import Store
 from tests.flow.bus.test_retention import Later
-from tests.mail.sinks import SmtpSink, smtp
+from tests.providers.sinks import SmtpSink, smtp
 from tests.store.bus.made_subscriptions import add, change
 
 pytestmark = pytest.mark.native

@@ -13,7 +13,7 @@ from services.parts.bus.worker import BusWorker
 from services.worker.service import Workers
 from shared.broker.memory import MemoryBroker
 from shared.flow.time import DatabaseTime
-from shared.mail.none import NoMail
+from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import BusSettings, SchedulerSettings, Settings
 from shared.secrets import KeyRing
@@ -82,7 +82,7 @@ def _parts(process: Process, servers: BusServers, kind: str) -> Parts:
         audience=missing,
         blobs=missing,
         uploads=None,
-        mail=NoMail(),
+        mail=Mail(),
         outgoing=missing,
         provider_outgoing=missing,
         provider_kinds={},

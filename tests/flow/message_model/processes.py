@@ -17,7 +17,7 @@ from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
 from shared.domain.messages import pacing
 from shared.flow.time import DatabaseTime
-from shared.mail.none import NoMail
+from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import ProviderSettings, SchedulerSettings, Settings, WorkerSettings
 from shared.secrets import KeyRing
@@ -126,7 +126,7 @@ def parts_of(process: Process, servers: Servers, settings: Settings) -> Parts:
             audience=gated(process, cast(Any, servers.people), "audience"),
             blobs=missing,
             uploads=None,
-            mail=NoMail(),
+            mail=Mail(),
             outgoing=missing,
             provider_outgoing=missing,
             provider_kinds=kinds,

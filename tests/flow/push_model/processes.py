@@ -13,7 +13,7 @@ from services.parts.jobs.common import JobsPart
 from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
 from shared.flow.time import DatabaseTime
-from shared.mail.none import NoMail
+from shared.providers.mail import Mail
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import (
     FeedbackSettings,
@@ -145,7 +145,7 @@ def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
             audience=gated(process, as_audience(servers.devices), "audience"),
             blobs=missing,
             uploads=None,
-            mail=gated(process, Mailbox(servers.letters), "mail") if settings.mail.addressees else NoMail(),
+            mail=gated(process, Mailbox(servers.letters), "mail") if settings.mail.addressees else Mail(),
             outgoing=missing,
             own_api=missing,
             time=DatabaseTime(store),

@@ -26,9 +26,9 @@ from shared.domain.accounts.apps import App
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
-from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
+from shared.providers.mail import Mail
 from shared.runtime.bus_settings import BusSettings
 from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, ProviderSettings, Settings
@@ -161,7 +161,7 @@ async def _house(stack: Endpoints, store_url: str, tmp_path_factory: pytest.Temp
         audience=audience,
         blobs=blobs,
         uploads=blobs,
-        mail=NoMail(),
+        mail=Mail(),
         outgoing=outgoing,
         own_api=own_api,
         time=DatabaseTime(store),

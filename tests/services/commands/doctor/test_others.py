@@ -13,7 +13,7 @@ from shared.domain.bus.subscriptions import subscription_id
 from shared.flow.bus.subscription_secrets import seal_secret
 from shared.secrets import KeyRing, fresh_key
 from tests.broker.proxy import SilencableProxy
-from tests.mail.sinks import LOGIN, SmtpSink, smtp
+from tests.providers.sinks import LOGIN, SmtpSink, smtp
 from tests.services.commands.doctor.patient import TABLE, Patient
 from tests.services.commands.doctor.test_rules import credential
 from tests.stack.mongodb import through_port

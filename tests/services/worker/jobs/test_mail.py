@@ -13,7 +13,7 @@ from shared.domain.jobs.mails import Mailing
 from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
 from shared.flow.time import DatabaseTime
-from shared.mail.none import NoMail
+from shared.providers.mail import Mail
 from shared.store import Store
 from tests.flow.kinds import KINDS
 from tests.queues import task_broker
@@ -27,7 +27,7 @@ LATER = DueMail("stopped", 8)
 async def mailer(store: Store) -> Mailer:
     feed = Feed(store, await task_broker(), KINDS)
     mailing = Mailing(domain="example.com", addressees=(), blacklist=(), host="here")
-    return Mailer(store, NoMail(), feed, DatabaseTime(store), mailing, lease=timedelta(seconds=10))
+    return Mailer(store, Mail(), feed, DatabaseTime(store), mailing, lease=timedelta(seconds=10))
 
 
 async def a_job_with(store: Store, *mails: DueMail) -> Job:

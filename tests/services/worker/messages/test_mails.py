@@ -14,9 +14,9 @@ from shared.domain.jobs.mails import Mailing
 from shared.domain.messages.credentials import CredentialStatus
 from shared.domain.messages.jobs import Halt
 from shared.flow.messages.rejections import RejectionMails
-from tests.mail.sinks import SmtpSink, smtp
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
+from tests.providers.sinks import SmtpSink, smtp
 from tests.services.worker.messages.post import SECRET, Post, post_office
 from tests.waiting import until
 

@@ -1,36 +1,32 @@
 """Mail servers that keep what they get and answer as told: aiosmtpd, and one that speaks SendGrid's API."""
 
 import asyncio
-import ssl
 import warnings
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from msgspec import Struct
 
-from shared.domain.errors import Invalid, Unavailable
-from shared.mail import Letter, Mail, MailSender
-from shared.mail.sendgrid import PostAnswer, SendGridMail
-from shared.mail.smtp import SmtpMail
-from shared.outgoing import Blocked, Call, Unreachable
-from shared.outgoing.client import HttpOutgoing
-from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving
+from shared.domain.jobs.mails import Letter
+from shared.outgoing import Outgoing
+from shared.providers.mail import Mail
+from shared.runtime.settings import MailSettings, TlsSettings
+from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving, serving_tls
 
-SENDER = MailSender("Carillon Ünlimited", "carillon@example.com")
+SENDER = ("Carillon Ünlimited", "carillon@example.com")
 USER, PASSWORD = "ana@example.com", "s3/cr@t:é"
 LOGIN = "ana%40example.com:s3%2Fcr%40t%3A%C3%A9"
 KEY = "SG.s3cret"
 PATIENCE = 30.0
+NO_HTTP: Outgoing = None  # type: ignore[assignment]
 
 
 class Mailed(Struct):
@@ -45,49 +41,57 @@ class Mailed(Struct):
     automatic: str
 
 
-class Sink(Protocol):
-    """A server and clients of it. `later` and `never` are the codes by which such a server refuses; `asked` is set
-    once one that hangs was told a whole mail."""
-
-    asked: asyncio.Event
+class Sink:
+    """A server and clients of it. `later` and `never` are the codes by which such a server refuses."""
 
     later: tuple[int, ...]
     never: tuple[int, ...]
 
-    @property
-    def mail(self) -> Mail: ...
+    def __init__(self, url: str = "", outgoing: Outgoing = NO_HTTP, trust: Path | None = None) -> None:
+        self.url = url
+        self.outgoing = outgoing
+        self.trust = trust
+        self.opened: list[Mail] = []
 
     @property
-    def mailed(self) -> list[Mailed]: ...
+    def mail(self) -> Mail:
+        return self.open()
 
-    def fail(self, code: int) -> None: ...
+    @property
+    def mailed(self) -> list[Mailed]:
+        raise NotImplementedError
 
-    def hang(self) -> None: ...
+    def fail(self, code: int) -> None:
+        raise NotImplementedError
 
-    def open(self, *, timeout_seconds: float) -> Mail: ...
+    def hang(self) -> None:
+        raise NotImplementedError
+
+    def open(self, url: str = "", *, timeout_seconds: float = PATIENCE) -> Mail:
+        name, address = SENDER
+        chosen = MailSettings(
+            url=url or self.url, sender_name=name, sender_address=address, timeout_seconds=timeout_seconds
+        )
+        self.opened.append(Mail.open(chosen, TlsSettings(ca_file=str(self.trust or "")), self.outgoing))
+        return self.opened[-1]
+
+    async def close(self) -> None:
+        for mail in self.opened:
+            await mail.close()
 
 
-class SmtpSink:
+class SmtpSink(Sink):
     """The handler of an SMTP server. `replies` answers a recipient, "DATA" the mail."""
 
     later: tuple[int, ...] = (421, 450, 451, 452)
     never: tuple[int, ...] = (550, 552, 554)
 
-    def __init__(self, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
         self.envelopes: list[Envelope] = []
         self.sessions: list[Session] = []
         self.replies: dict[str, str] = {}
         self.silent = False
-        self.asked = asyncio.Event()
-        self.trust = trust
-        self.url = ""
-
-    @property
-    def mail(self) -> Mail:
-        return self.open(timeout_seconds=PATIENCE)
-
-    def open(self, *, timeout_seconds: float) -> Mail:
-        return SmtpMail.open(self.url, sender=SENDER, timeout_seconds=timeout_seconds, trust=self.trust)
 
     def fail(self, code: int) -> None:
         self.replies["DATA"] = f"{code} because of <ana@example.com>"
@@ -107,7 +111,6 @@ class SmtpSink:
         self, server: SMTP, session: Session, envelope: Envelope
     ) -> str:
         if self.silent:
-            self.asked.set()
             await asyncio.Event().wait()
         if reply := self.replies.get("DATA"):
             return reply
@@ -120,32 +123,19 @@ class SmtpSink:
         return list(map(_from_envelope, self.envelopes))
 
 
-class SendGridSink:
+class SendGridSink(Sink):
     """The API, called by the client that calls the Internet."""
 
     later: tuple[int, ...] = (408, 429, 500, 502, 503)
     never: tuple[int, ...] = (302, 400, 404, 413)
 
-    def __init__(self, receiver: Receiver, outgoing: HttpOutgoing) -> None:
+    def __init__(self, receiver: Receiver, outgoing: Outgoing) -> None:
+        place = receiver.url.removeprefix("http://")
+        super().__init__(f"sendgrid://apikey:{KEY}@{place}?tls=never", outgoing)
         self.receiver = receiver
-        self.outgoing = outgoing
-        self.asked = asyncio.Event()
         self.over = asyncio.Event()
         self._refused = 0
         receiver.answer = lambda: web.Response(status=202)
-
-    @property
-    def mail(self) -> Mail:
-        return self.open(timeout_seconds=PATIENCE)
-
-    def open(self, *, timeout_seconds: float) -> Mail:
-        place = self.receiver.url.removeprefix("http://")
-        return SendGridMail.open(
-            f"sendgrid://apikey:{KEY}@{place}?tls=never",
-            sender=SENDER,
-            post=posting(self.outgoing),
-            timeout_seconds=timeout_seconds,
-        )
 
     def fail(self, code: int) -> None:
         def refuse() -> web.Response:
@@ -155,7 +145,7 @@ class SendGridSink:
         self.receiver.answer = refuse
 
     def hang(self) -> None:
-        self.receiver.answer = lambda: _Silent(self.asked, self.over)
+        self.receiver.answer = lambda: _Silent(self.over)
 
     @property
     def mailed(self) -> list[Mailed]:
@@ -166,30 +156,13 @@ class SendGridSink:
 class _Silent(web.StreamResponse):
     """An answer that does not come before the test is over."""
 
-    def __init__(self, asked: asyncio.Event, over: asyncio.Event) -> None:
+    def __init__(self, over: asyncio.Event) -> None:
         super().__init__()
-        self._asked = asked
         self._over = over
 
     async def prepare(self, request: web.BaseRequest) -> Any:
-        self._asked.set()
         await self._over.wait()
         raise ConnectionError
-
-
-def posting(outgoing: HttpOutgoing) -> Any:
-    """What SendGrid is given to post with."""
-
-    async def post(url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> PostAnswer:
-        call = Call(url, "POST", dict(headers), body, message_id, timestamp=1_800_000_000)
-        try:
-            return await outgoing.call(call)
-        except Unreachable as error:
-            raise Unavailable(str(error)) from error
-        except Blocked as error:
-            raise Invalid(str(error), field="mail.url") from error
-
-    return post
 
 
 @asynccontextmanager
@@ -213,7 +186,7 @@ async def smtp(
     **parameters: Any,
 ) -> AsyncIterator[SmtpSink]:
     """An SMTP server. With a certificate it offers STARTTLS, or speaks TLS at once for `smtps`."""
-    sink = SmtpSink(trust=ssl.create_default_context(cafile=certificate) if certificate else None)
+    sink = SmtpSink(trust=certificate)
     tls = serving_tls(certificate) if certificate else None
     implicit = tls if scheme == "smtps" else None
     if login:
@@ -233,6 +206,7 @@ async def smtp(
     try:
         yield sink
     finally:
+        await sink.close()
         server.close()
         for protocol in protocols:
             transport = cast("asyncio.Transport | None", protocol.transport)
@@ -283,35 +257,6 @@ def _from_call(body: bytes) -> Mailed:
         text=content["value"],
         automatic=mail["headers"]["Auto-Submitted"],
     )
-
-
-def serving_tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
-
-
-def make_certificate(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1 that vouches for itself, in one file."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sink")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(INTERNET))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "sink.pem").write_bytes(secret + certificate)
-    return folder / "sink.pem"
 
 
 def letter(**changes: Any) -> Letter:
