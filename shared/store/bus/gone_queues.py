@@ -9,8 +9,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.store.bus.cursors import CURSORS
-from shared.store.bus.cuts import DELIVERIES
-from shared.store.bus.flushes import CHUNKS
+from shared.store.bus.cuts import CHUNKS, DELIVERIES
 from shared.store.bus.replays import REPLAYS
 from shared.store.documents import Document, forget_some, make, translate_errors
 
