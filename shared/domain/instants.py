@@ -25,11 +25,7 @@ _TIMESTAMP = re.compile(
 
 
 def read_instant(text: str, *, field: str) -> datetime:
-    """The instant of a timestamp of RFC 3339; ISO 8601's missing seconds and `+01` are accepted too.
-
-    Raises:
-        Invalid: it is no timestamp, has no zone, or is before 1970 or after the year 2200.
-    """
+    """The instant of a timestamp of RFC 3339; ISO 8601's missing seconds and `+01` are accepted too."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise Invalid(f"a timestamp is a date, a time and a zone, {_EXAMPLE}", field=field, value=text)
@@ -50,11 +46,7 @@ def read_instant(text: str, *, field: str) -> datetime:
 
 
 def read_wall_clock(text: str, *, field: str) -> datetime:
-    """A time on clocks of any zone, as if they showed UTC.
-
-    Raises:
-        Invalid: it is no time, has a zone, or is before 1970 or after the year 2200.
-    """
+    """A time on clocks of any zone, as if they showed UTC."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None or match[5] or match[6]:
         reason = "a localized start is a date and a time without `Z` or an offset, as in 2026-12-24T14:00:00"
@@ -77,12 +69,10 @@ def first_shown(wall: datetime, zone: tzinfo | None) -> datetime:
 
 
 def wall_at(instant: datetime, zone: tzinfo | None) -> datetime:
-    """The local time of an instant."""
     return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def offset_at(instant: datetime, zone: tzinfo | None) -> timedelta:
-    """The zone's offset from UTC at an instant."""
     offset = instant.astimezone(zone).utcoffset()
     assert offset is not None  # a zone of the IANA database has one for every instant
     return offset
@@ -113,7 +103,6 @@ def format_instant(instant: datetime) -> str:
 
 
 def format_maybe(instant: datetime | None) -> str | None:
-    """The same, or `None` for `None`."""
     return None if instant is None else format_instant(instant)
 
 

@@ -30,11 +30,8 @@ class Position(Struct, frozen=True):
     left: tuple[str, ...] = ()
 
     def begin(self, log: str) -> "Position":
-        """The position to continue from in a log of the partition: its beginning if it is another log than before.
-
-        Raises:
-            Unavailable: the log was left for another one, so nothing new can come from it.
-        """
+        """The position to continue from in a log of the partition: its beginning if it is another log than before. A
+        log that was left is unavailable: nothing new can come from it."""
         if not log or log == self.log:
             return self
         if not self.log:

@@ -14,12 +14,11 @@ def sources(table: Mapping[AnyStatus, frozenset[AnyStatus]], to: AnyStatus) -> f
 
 
 def final(table: Mapping[AnyStatus, frozenset[AnyStatus]]) -> frozenset[AnyStatus]:
-    """The statuses without a successor."""
     return frozenset(status for status, targets in table.items() if not targets)
 
 
 def source_of(table: Mapping[AnyStatus, frozenset[AnyStatus]], source: AnyStatus, to: AnyStatus) -> AnyStatus:
-    """This source, for a move that has no other one. Raises `ValueError` if the table does not have the move."""
+    """This source, for a move that has no other one."""
     if to not in table[source]:
         raise ValueError(f"{to} does not follow {source}")
     return source

@@ -10,9 +10,9 @@ from shared.domain.bus import deliveries, replays, subscriptions
 from shared.domain.clock import schedules
 from shared.domain.console import bulk_actions
 from shared.domain.jobs import batches, jobs
-from shared.domain.messages.batches import MESSAGE_TRANSITIONS
 from shared.domain.messages import credentials, ledger
 from shared.domain.messages import jobs as message_jobs
+from shared.domain.messages.batches import MESSAGE_TRANSITIONS
 from tests.stack.places import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "how-it-works.md").read_text("utf-8")

@@ -38,12 +38,10 @@ class NamespaceSecrets(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> SigningVersion:
-        """The secret without an end."""
         return self.versions[-1]
 
 
 def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
-    """The namespace's secrets with a new one. Raises `Conflict` if too many sign already."""
     if secrets is None:
         return NamespaceSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
     current = tuple(_active_versions(secrets.versions, now))

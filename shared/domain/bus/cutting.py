@@ -54,8 +54,6 @@ class CutRules(Struct, frozen=True, kw_only=True):
 
 
 class ShortenedChunk(Struct, frozen=True):
-    """The rest of a chunk of which the first `skip` events are cut."""
-
     id: str
     skip: int
     n: int
@@ -83,8 +81,6 @@ class QueueCut(Struct, frozen=True, kw_only=True):
 
 
 class _Item(Struct, frozen=True, gc=False):
-    """An event in its chunk."""
-
     chunk: int
     index: int
     event: bytes
@@ -105,7 +101,6 @@ def choose_chunks(heads: Sequence[ChunkHead], rules: CutRules, *, most_bytes: in
 
 
 def fills_one(heads: Sequence[ChunkHead], rules: CutRules) -> bool:
-    """Whether these chunks fill a delivery."""
     events, size = sum(head.n for head in heads), sum(head.bytes for head in heads)
     return bool(heads) and (
         events >= rules.max_events or size + events * _COMMA + _BRACKETS - _COMMA >= rules.max_bytes

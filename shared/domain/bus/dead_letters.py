@@ -19,8 +19,6 @@ MOST_OPEN = 1_000
 
 
 class DeathReason(StrEnum):
-    """The reason why events became a dead letter, or were lost."""
-
     ATTEMPTS = "attempts"  # it failed too often while others succeeded
     AGE = "age"  # it was undelivered for too long
     BACKLOG = "backlog"  # the backlog exceeded its limits
@@ -73,14 +71,11 @@ class BusDeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class BusLetterPlace(Struct, frozen=True, array_like=True):
-    """The place of a letter in a list, the newest first."""
-
     died_at: Annotated[datetime, Meta(tz=True)]
     id: str
 
 
 def place_of_letter(letter: BusDeadLetter) -> BusLetterPlace:
-    """The place of this letter in the list."""
     return BusLetterPlace(letter.died_at, letter.id)
 
 

@@ -34,8 +34,6 @@ _PLACE = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class Comparison(StrEnum):
-    """The comparison of a condition."""
-
     EQ = "eq"
     NE = "ne"
     IN = "in"
@@ -123,7 +121,6 @@ def _check_condition(condition: DataCondition, *, field: str) -> None:
 
 
 def _broken_rule(op: Comparison, value: Any) -> str:
-    """The rule of the comparison that this value breaks; `""` if none."""
     match op:
         case Comparison.EQ | Comparison.NE:
             return ""

@@ -31,8 +31,6 @@ _NOBODYS_URL = "https://carillon.invalid"
 
 
 class NoticeKind(StrEnum):
-    """The subject of a notice; the type of its event."""
-
     SUSPENDED = "subscription.suspended"
     WARNED = "subscription.warned"  # half of the time to a suspension is over
     LOST = "events.lost"
@@ -40,8 +38,6 @@ class NoticeKind(StrEnum):
 
 
 class NoticeWay(StrEnum):
-    """The way to tell a notice."""
-
     EVENT = "event"
     MAIL = "mail"
 

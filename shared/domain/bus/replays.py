@@ -31,8 +31,6 @@ from shared.domain.transitions import final
 
 
 class ReplayState(StrEnum):
-    """The state of a replay."""
-
     WAITING = "waiting"  # for its subscription to be resumed
     RUNNING = "running"
     HELD = "held"  # the queue is half full, or collects nothing
@@ -117,7 +115,6 @@ class Replay(Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """The number of records that it reads."""
         return sum(max(span.ends - span.begins, 0) for span in self.spans)
 
     @property
@@ -160,7 +157,6 @@ class _ReplayCollectors(Collectors):
 
 
 def replay_id(queue: str, number: int) -> str:
-    """The id of a queue's replay: ids sort by number."""
     return f"{queue}/{number:09d}"
 
 
@@ -214,7 +210,6 @@ def begin_at(resumed_at: datetime) -> dict[str, object]:
 
 
 def cancel(replay: Replay, reason: str, now: datetime) -> Replay:
-    """The replay after it is cancelled."""
     return replace(replay, state=ReplayState.CANCELLED, reason=reason, ended_at=now)
 
 
@@ -224,7 +219,6 @@ def limit_folds(limits: BacklogLimits, most: FoldLimits = FOLD_LIMITS) -> FoldLi
 
 
 def reason_to_wait(subscription: EventSubscription, backlog: Backlog | None, limits: BacklogLimits) -> str:
-    """The reason why a replay must wait; empty if it may go on."""
     if not subscription.collects:
         return f"its subscription is {subscription.state}"
     return "half of what may wait in the queue does" if has_to_be_held(backlog, limits) else ""

@@ -32,7 +32,6 @@ class CallResult(Struct, frozen=True, kw_only=True):
 
     @property
     def is_success(self) -> bool:
-        """Any 2xx."""
         return 200 <= self.attempt.status < 300
 
     @property
@@ -42,8 +41,6 @@ class CallResult(Struct, frozen=True, kw_only=True):
 
 
 class SettledDelivery(Struct, frozen=True):
-    """A delivery before and after, with its dead letter if it became one."""
-
     before: EventDelivery
     after: EventDelivery
     letter: BusDeadLetter | None = None
@@ -52,7 +49,6 @@ class SettledDelivery(Struct, frozen=True):
 def settle(
     cursor: Cursor, delivery: EventDelivery, result: CallResult, subscription: EventSubscription, care: Care
 ) -> tuple[Cursor, SettledDelivery]:
-    """The cursor and the delivery after the call of an open delivery."""
     at, fails_alone = result.attempt.at, not cursor.health.is_failing
     cursor = cursor.after_call(result.attempt.ms)
     tried = replace(delivery, made=delivery.made + 1, attempts=_keep_some(delivery.attempts, result.attempt))
@@ -100,7 +96,6 @@ def bury(
 
 
 def is_too_old(delivery: EventDelivery, subscription: EventSubscription, now: datetime) -> bool:
-    """Whether a delivery is too old for another attempt."""
     return now - delivery.cut_at >= timedelta(hours=subscription.max_age_hours)
 
 

@@ -31,8 +31,6 @@ OPEN_DELIVERIES = 100
 
 
 class SubscriptionStatus(StrEnum):
-    """The state of a subscription."""
-
     ACTIVE = "active"
     PAUSED = "paused"  # by its owner: it goes on collecting, and its receiver is not called
     SUSPENDED = "suspended"  # by Carillon, because its receiver fails: it collects nothing
@@ -55,8 +53,6 @@ REMOVABLE = sources(SUBSCRIPTION_TRANSITIONS, SubscriptionStatus.REMOVED)
 
 
 class EventForm(StrEnum):
-    """The form of a subscription's events."""
-
     PUBLISHED = "routemaster"  # {topic, type, url, t, data?}
     NATIVE = "native"  # these, and {id, at}
 
@@ -116,7 +112,6 @@ class EventSubscription(Struct, frozen=True, kw_only=True):
 
     @property
     def queue(self) -> str:
-        """The name of its queue: `<id>.<generation>`."""
         return queue_of(self.id, self.generation)
 
     @property
@@ -143,20 +138,16 @@ def share_topics(subscription: EventSubscription, names: dict[str, str]) -> Even
 
 
 def subscription_id(namespace: str, key: str) -> str:
-    """The id of the subscription with this key in this namespace: 32 hex digits."""
     return hashlib.blake2b(f"{namespace}\0{key}".encode(), digest_size=16).hexdigest()
 
 
 def queue_of(subscription_id: str, generation: str) -> str:
-    """The name of a subscription's queue."""
     return f"{subscription_id}.{generation}"
 
 
 def subscription_of(queue: str) -> str:
-    """The id of this queue's subscription."""
     return queue.partition(".")[0]
 
 
 def generation_of(queue: str) -> str:
-    """The generation of this queue's subscription."""
     return queue.partition(".")[2]

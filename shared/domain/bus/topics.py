@@ -51,7 +51,6 @@ class Topic(Struct, frozen=True, kw_only=True):
 
 
 def is_own(name: str) -> bool:
-    """Whether only Carillon publishes on this topic."""
     return name.startswith(RESERVED_PREFIX)
 
 

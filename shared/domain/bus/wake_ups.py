@@ -110,10 +110,8 @@ def _merge_two(one: Wake, other: Wake) -> Wake:
 
 
 def queue_owner(queue: str) -> str:
-    """The owner of a queue's wake-up."""
     return f"{QUEUE_OWNER}/{queue}"
 
 
 def queue_of_owner(owner: str) -> str:
-    """The queue of a wake-up's owner."""
     return owner.removeprefix(f"{QUEUE_OWNER}/")

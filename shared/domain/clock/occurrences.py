@@ -43,8 +43,6 @@ _UNENDED_ATTEMPTS = 5
 
 
 class OccurrenceKind(StrEnum):
-    """The kind of an occurrence."""
-
     ONCE = "once"  # one instant, deleted after it has fired
     SERIES = "series"  # the next instant of a recurrence: moves after it has fired
     ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it
@@ -79,7 +77,6 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may kill its processes."""
         return self.claims > _FRUITLESS_CLAIMS or self.begun > 0
 
     @property
@@ -114,7 +111,6 @@ def once(
     kind: OccurrenceKind = OccurrenceKind.ONCE,
     size: int = 0,
 ) -> Occurrence:
-    """An occurrence that fires once."""
     return _make(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
 
 
@@ -166,7 +162,6 @@ class Owner(Struct, frozen=True):
 
 
 def owner_text(owner: Owner) -> str:
-    """The text of an owner."""
     return f"{owner.kind}/{owner.id}"
 
 
@@ -177,7 +172,6 @@ def owner_group(owner: str) -> str:
 
 
 def read_owner(text: str) -> Owner:
-    """The inverse of `owner_text`. Raises `ValueError` for other texts."""
     kind, slash, id_ = text.partition("/")
     if not kind or not slash:
         raise ValueError(f"no owner of occurrences: {text!r}")

@@ -97,11 +97,7 @@ def check_cron(line: str, timezone: str) -> None:
 
 
 def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
-    """The first instant after `moment`, in UTC and whole milliseconds; `None` if none comes before the year 2201.
-
-    Raises:
-        Invalid: the line or its zone would not pass `check_cron`.
-    """
+    """The first instant after `moment`, in UTC and whole milliseconds; `None` if none comes before the year 2201."""
     if recurrence.starts_at is not None:
         moment = max(moment, from_ms(ceil_ms(recurrence.starts_at) - 1))
     end = LATEST if recurrence.ends_at is None else min(LATEST, recurrence.ends_at)

@@ -46,8 +46,6 @@ COMMITTED_WITHIN = timedelta(hours=1)
 
 
 class ScheduleState(StrEnum):
-    """The state of a schedule."""
-
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner
     FINISHED = "finished"  # every instant is finished; deleted later. A new content begins it anew
@@ -146,17 +144,14 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def schedule_id(namespace: str, key: str) -> str:
-    """The id of a namespace's key. The ids of one namespace are neighbours, in the order of keys."""
     return f"{_quote_namespace(namespace)}/{key}"
 
 
 def is_active(state: ScheduleState) -> bool:
-    """Whether a schedule in this state fires."""
     return state is ScheduleState.ACTIVE
 
 
 def owner_of(schedule_id: str) -> str:
-    """The owner of the occurrences of the schedule with this id."""
     return owner_text(Owner(SCHEDULE, schedule_id))
 
 
@@ -177,7 +172,6 @@ def _quote_namespace(namespace: str) -> str:
 
 
 def check_key(key: str) -> None:
-    """Raise `Invalid` if this cannot be a schedule's key."""
     if KEY.fullmatch(key) is None:
         raise Invalid("a key has 1 to 255 of letters, digits and - _ . ~ :", field="key", value=key)
 

@@ -46,8 +46,6 @@ class BulkAct(StrEnum):
 
 
 class BulkState(StrEnum):
-    """The state of an action."""
-
     WAITING = "waiting"  # no worker has it yet
     RUNNING = "running"  # a worker has it, or will have it again
     DONE = "done"  # every match was looked at; final
@@ -91,8 +89,6 @@ _FIELDS = {
 
 
 class BulkFailure(Struct, frozen=True):
-    """A thing with a failed act, and the reason."""
-
     id: str
     reason: str
 

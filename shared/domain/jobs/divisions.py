@@ -44,7 +44,6 @@ class Step(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Unique, and in the order of a division's steps."""
         return f"{self.division}/{self.number:08d}"
 
     def lists(self, zone: str) -> list[tuple[DeviceList, int]]:

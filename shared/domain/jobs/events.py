@@ -19,8 +19,6 @@ STOP = "job_stopped"
 
 
 class EventState(StrEnum):
-    """The state of a job's stage."""
-
     RUNNING = "running"
     SUCCESS = "success"
     FAIL = "fail"

@@ -17,8 +17,6 @@ from shared.domain.jobs.jobs import Job, JobStatus, job_key
 
 
 class ZoneJobStart(Struct, frozen=True):
-    """The start of a zone's job, in ns since the epoch."""
-
     zone: str
     starts_at: int
 

@@ -29,8 +29,6 @@ from shared.domain.transitions import sources
 
 
 class JobStatus(StrEnum):
-    """The state of a job."""
-
     SCHEDULED = "scheduled"  # accepted, its start is in the future
     RUNNING = "running"  # planned, fed and sent
     PAUSED = "paused"  # held by a user: nothing is fed
@@ -58,7 +56,6 @@ NAME_CHARACTERS = 200
 
 
 def check_job_name(name: str) -> None:
-    """Raise `Invalid` for a name that no job can have."""
     if name and (len(name) > NAME_CHARACTERS or not name.isprintable() or not name.strip()):
         rule = f"it must be 1 to {NAME_CHARACTERS} printable characters, or be left out for the template's name"
         raise Invalid(f"invalid name: {rule}", field="name", value=name)
@@ -159,7 +156,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The name for users."""
         return self.name or ",".join(self.template_names)
 
     @property
@@ -175,7 +171,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> str:
-        """The table of its audience. Raises `Invalid` if the app's name is invalid."""
         return table_name(self.app_name, self.table_kind or self.service)
 
     @property
@@ -243,7 +238,6 @@ class Standing(Struct, frozen=True):
 
     @property
     def held(self) -> bool:
-        """Whether it is paused, by a user or by Carillon."""
         return self.status in RESUMABLE
 
     def feeds_batch(self, ordinal: int) -> bool:
@@ -252,7 +246,6 @@ class Standing(Struct, frozen=True):
 
     @property
     def stopped(self) -> bool:
-        """Whether unsent batches will never be sent."""
         return self.status is JobStatus.STOPPED
 
     @property
@@ -278,7 +271,6 @@ class Gate(Enum):
 
 
 def gate(standing: Standing, now_ns: int) -> Gate:
-    """Decide whether a batch of this job may be sent now."""
     if standing.expires_at and standing.expires_at <= now_ns:
         return Gate.DROP
     match standing.status:

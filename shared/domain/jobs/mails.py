@@ -34,8 +34,6 @@ _LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
 
 
 class MailKind(StrEnum):
-    """The occasion of a mail: a move of a job."""
-
     CREATED = "created"
     SCHEDULED = "scheduled"
     PAUSED = "paused"
@@ -59,10 +57,7 @@ _RETRIED = ("failed", "unsent")
 
 
 class Letter(Struct, frozen=True):
-    """A mail in plain text. `id` is its Message-ID without angle brackets, the same at each sending.
-
-    Raises `Invalid` for characters that a mail cannot have.
-    """
+    """A mail in plain text. `id` is its Message-ID without angle brackets, the same at each sending."""
 
     id: str
     to: tuple[str, ...]
@@ -100,7 +95,6 @@ class Mailing(Struct, frozen=True):
 
 
 def is_mailbox(address: str) -> bool:
-    """Whether this is an address to write to: a name, one @ and a domain, and nothing else."""
     return _MAILBOX.fullmatch(address) is not None and printable(address) == address
 
 
@@ -276,7 +270,6 @@ def _after_stop(job: Job, states: Mapping[str, int] | None) -> str:
 
 
 def _retry(job: Job, states: Mapping[str, int]) -> str:
-    """The commands that send the job's unsent messages."""
     named = " ".join(f"--state {state}" for state in _RETRIED if states.get(state))
     lines = []
     if named:

@@ -21,8 +21,6 @@ _ZONES = {
 
 
 class Notice(Struct, frozen=True):
-    """A notice about a job."""
-
     code: str
     message: str
 

@@ -63,7 +63,6 @@ class RateSums:
         _count(self._settled, settled, sign)
 
     def chart(self) -> list[RatePoint]:
-        """The chart of the sums; steps have whole seconds."""
         if not self._settled:
             return []
         first = min(self._taken)
@@ -79,7 +78,6 @@ class RateSums:
 
 
 def rate_chart(batches: Iterable[SettledAt], pauses: Pauses = ()) -> list[RatePoint]:
-    """The chart of these batches."""
     sums = RateSums(pauses)
     for batch in batches:
         sums.add(batch)

@@ -16,8 +16,6 @@ _COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 class BatchCounts(Struct, frozen=True, array_like=True):
-    """A batch's part of its job's sums."""
-
     size: int
     settled: bool
     receipt: Receipt = Receipt()
@@ -79,7 +77,6 @@ class JobSums:
         self._recent = {ordinal: each for ordinal, each in kept if each.changed_at and each.changed_at >= before}
 
     def chart(self, pauses: Pauses = ()) -> list[RatePoint]:
-        """The chart of the rate, with nothing in these pauses of the job."""
         if pauses != self._pauses:
             self._pauses, self._rate = pauses, RateSums(pauses)
             for packed in self._packed.values():

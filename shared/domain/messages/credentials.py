@@ -52,8 +52,6 @@ _FEWEST_IN_FLIGHT, _USUAL_MOST_IN_FLIGHT = 20, 1_000
 
 
 class CredentialStatus(StrEnum):
-    """Whether a credential sends."""
-
     ACTIVE = "active"
     SUSPENDED = "suspended"  # an operator has stopped it
     REJECTED = "rejected"  # the provider no longer accepts its secret
@@ -76,15 +74,11 @@ CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] =
 
 
 class SendOrder(StrEnum):
-    """The order of a credential's jobs."""
-
     AGE = "age"  # the oldest first
     SHARES = "shares"  # the job with the smallest used share first
 
 
 class OnUnknown(StrEnum):
-    """The treatment of a message that the provider may or may not have."""
-
     HOLD = "hold"  # nothing, until a user asks for it
     RETRY = "retry"  # it is sent again
 
@@ -186,7 +180,6 @@ class Traffic(Struct, frozen=True, kw_only=True):
 
 
 def default_rate(kind: str) -> float:
-    """The default rate of this kind."""
     return DEFAULT_RATES.get(kind, DEFAULT_RATE)
 
 
@@ -226,20 +219,17 @@ def check_secret(secret: Mapping[str, str]) -> None:
 
 
 def check_sends(credential: Credential) -> None:
-    """Raise `Conflict` if the credential does not send."""
     if not credential.sends:
         reason = f": {credential.why}" if credential.why else ""
         raise Conflict(f"the credential {credential.name} is {credential.status.value}{reason}", field="credential")
 
 
 def check_move(credential: Credential, to: CredentialStatus) -> None:
-    """Raise `Conflict` if this status cannot follow."""
     if credential.status not in sources(CREDENTIAL_TRANSITIONS, to):
         raise Conflict(f"the credential is {credential.status.value}", field="status", value=credential.status.value)
 
 
 def trial_content(credential: Credential, channel: Channel) -> dict[str, Any]:
-    """The content of a test message."""
     if credential.test_content:
         return credential.test_content
     text = f"This message shows that Carillon can send by the credential {credential.name}."

@@ -30,8 +30,6 @@ MESSAGE_JOB_TRANSITIONS = JOB_TRANSITIONS | {
 
 
 class Duplicates(StrEnum):
-    """The treatment of a recipient that occurs in an audience several times."""
-
     ONCE = "once"  # one message
     EACH = "each"  # a message each time
 
@@ -86,7 +84,6 @@ def default_halt(channel: Channel) -> Halt | None:
 
 
 def default_column(kind: str) -> str:
-    """The default column of recipients for this kind of provider."""
     return "token" if kind in _SENDING_TO_TOKENS else "recipient"
 
 
@@ -109,12 +106,10 @@ class Resending(Struct, frozen=True):
 
 
 def options_of(job: Job) -> MessageOptions:
-    """The options of a message job."""
     return msgspec.convert(job.options, MessageOptions)
 
 
 def options_as_fields(options: MessageOptions) -> dict[str, Any]:
-    """The inverse of `options_of`."""
     fields: dict[str, Any] = msgspec.to_builtins(options)
     return fields
 

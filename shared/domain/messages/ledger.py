@@ -51,8 +51,6 @@ REPEATED = "repeated"
 
 
 class MessageState(StrEnum):
-    """The state of a message."""
-
     UNSENT = "unsent"
     SENDING = "sending"  # written ahead of its call, which may have begun
     UNKNOWN = "unknown"  # perhaps called, with an unknown outcome
@@ -132,7 +130,6 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_unsent(self) -> bool:
-        """Whether it is neither sent nor being sent."""
         return self.state is MessageState.UNSENT
 
     @property
@@ -158,7 +155,6 @@ class News(Struct, frozen=True, kw_only=True):
 
 
 def batch_prefix(incarnation: str, ordinal: int) -> str:
-    """The prefix of the ids of a batch's entries."""
     return f"{incarnation}.{ordinal:08d}."
 
 
@@ -342,7 +338,6 @@ def difference(before: Message | None, after: Message) -> dict[str, int]:
 
 
 def add_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
-    """The sums by name."""
     sums: Counter[str] = Counter()
     for tally in tallies:
         sums.update(tally)

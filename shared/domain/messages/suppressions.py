@@ -23,8 +23,6 @@ LIST_RULE = f"up to {LIST_CHARACTERS} printable characters in Unicode's form NFC
 
 
 class SuppressionCause(StrEnum):
-    """The cause of a suppression."""
-
     BOUNCE = "bounce"  # the address will never work
     COMPLAINT = "complaint"  # the recipient called a message spam
     UNSUBSCRIBE = "unsubscribe"  # the recipient wants no more
@@ -71,7 +69,6 @@ class SubscriptionState(Struct, frozen=True, kw_only=True):
 
 
 def suppression_id(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> str:
-    """The suppression id of an address in normal form (`shared.domain.messages.recipients`)."""
     return listing_of(app_id, channel, address, list_name).suppression_id
 
 

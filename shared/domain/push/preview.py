@@ -67,7 +67,6 @@ def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules,
 
 
 def valueless_tags(template: Template, context: Mapping[str, Any]) -> list[str]:
-    """The tags without a value in the context or the defaults, which leave gaps."""
     values = {**template.defaults, **context}
     tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
     return sorted(tag for tag in tags if values.get(tag) is None)

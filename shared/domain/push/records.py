@@ -105,7 +105,6 @@ letters and digits."""
 
 
 def is_dry_run(job: Job) -> bool:
-    """Whether the tokens are replaced, so that no device is reached."""
     return job.metadata.get("dryRun") is True
 
 
