@@ -28,7 +28,6 @@ def token(number: int) -> str:
 
 
 def locale(number: int) -> str:
-    """The locale of the device with this seq_id."""
     return LOCALES[number % len(LOCALES)]
 
 

@@ -35,8 +35,6 @@ class FoundTable(Struct, frozen=True):
 
 
 class AudienceInspection:
-    """Questions to one database."""
-
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 

@@ -21,8 +21,6 @@ _ALL = 2**63 - 1
 
 
 class RecipientTables:
-    """The tables of recipients in one database."""
-
     def __init__(self, connections: Connections, *, scan_rows: int) -> None:
         self._connections = connections
         self._tables = Tables(connections, needed=())

@@ -39,7 +39,8 @@ def read_instant(text: str, *, field: str) -> datetime:
     except ValueError:
         raise Invalid(f"there is no such date or time; a timestamp is {_EXAMPLE}", field=field, value=text) from None
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-    instant = wall + (offset if sign == "-" else -offset) + _rounded_up(fraction or "0")
+    nanoseconds = int((fraction or "0").ljust(9, "0"))
+    instant = wall + (offset if sign == "-" else -offset) - (-nanoseconds // 1_000_000) * _MILLISECOND
     if not EPOCH <= instant <= LATEST:
         raise _out_of_range(text, field)
     return instant
@@ -112,7 +113,6 @@ def ms(instant: datetime) -> int:
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The instant at this number of milliseconds since 1970."""
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
@@ -137,11 +137,6 @@ def spread_ms(key: str, window_seconds: float) -> int:
     if window <= 1:
         return 0
     return int.from_bytes(blake2b(key.encode(), digest_size=8, person=b"window").digest()) % window
-
-
-def _rounded_up(fraction: str) -> timedelta:
-    nanoseconds = int(fraction.ljust(9, "0"))
-    return -(-nanoseconds // 1_000_000) * _MILLISECOND
 
 
 def _out_of_range(text: str, field: str) -> Invalid:

@@ -62,7 +62,6 @@ def name_of(task: Task) -> str:
 
 
 def facts_of(task: Task) -> dict[str, str | int]:
-    """The public facts about the task: its work, and the number of the try."""
     return {name: fact for name, fact in asdict(task).items() if name not in _UNTOLD and isinstance(fact, str | int)}
 
 

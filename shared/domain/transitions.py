@@ -9,7 +9,6 @@ AnyStatus = TypeVar("AnyStatus", bound=StrEnum)
 
 
 def sources(table: Mapping[AnyStatus, frozenset[AnyStatus]], to: AnyStatus) -> frozenset[AnyStatus]:
-    """The statuses that this one may follow."""
     return frozenset(status for status, targets in table.items() if to in targets)
 
 

@@ -94,7 +94,6 @@ class Token(Struct, frozen=True, kw_only=True):
         return ""
 
     def is_use_unnoted(self, now: datetime) -> bool:
-        """Whether a use now is worth a write."""
         return self.last_used_at is None or self.last_used_at <= now - USE_NOTED_EVERY
 
 
@@ -211,7 +210,7 @@ def token_caller(token: Token) -> Caller:
 
 
 def secret_digest(secret: str) -> str:
-    """The stored SHA-256 of a token's secret, in hex. The secret is random: it needs no salt and no stretching."""
+    """The stored SHA-256, in hex. A token's secret is random: it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

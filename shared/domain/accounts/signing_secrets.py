@@ -23,8 +23,6 @@ VERSIONS = 5  # that sign at the same time
 
 
 class SigningVersion(Struct, frozen=True):
-    """One secret: its random bytes (hex), and the time since which it signs."""
-
     number: int
     salt: str
     made_at: datetime

@@ -120,7 +120,6 @@ def _read(cut: ByteRange, content: bytes, columns: int | None, chosen: Chosen) -
 
 
 def _keep_first(cut: ByteRange, values: Sequence[_T]) -> list[_T]:
-    """The values of the rows without repeats."""
     if not cut.repeated:
         return list(values)
     repeated = np.unpackbits(np.frombuffer(cut.repeated, np.uint8), count=cut.rows)

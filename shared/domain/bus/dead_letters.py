@@ -52,7 +52,6 @@ class BusDeadLetter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether it is about lost events, which the log may still have."""
         return self.sequence == 0
 
     @property

@@ -97,7 +97,6 @@ def delivery_id(queue: str, sequence: int) -> str:
 
 
 def digest_events(events: Sequence[bytes]) -> str:
-    """The digest that identifies the events of a delivery: 32 hex digits."""
     return hashlib.blake2b(b",".join(events), digest_size=16).hexdigest()
 
 

@@ -101,7 +101,6 @@ class ReceiverHealth(Struct, frozen=True, kw_only=True):
         return self.failures > 0
 
     def pause(self, care: Care) -> timedelta:
-        """The pause after an attempt, without the receiver's own wish."""
         return max(_pause_of_points(self.points, care), _pause_of_failures(self.failures, care))
 
 
@@ -137,7 +136,6 @@ def next_attempt(health: ReceiverHealth, now: datetime, care: Care, *, noise: fl
 
 
 def own_pause(failures: int) -> timedelta:
-    """The pause of a delivery after its own failures, while others succeeded."""
     first, longest = OWN_PAUSES
     doublings = min(max(failures - 1, 0), _DOUBLINGS)
     return min(first * (1 << doublings), longest)

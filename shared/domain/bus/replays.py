@@ -161,7 +161,6 @@ def replay_id(queue: str, number: int) -> str:
 
 
 def number_replay(about: EventSubscription | BusDeadLetter, number: int, now: datetime, **fields: Any) -> Replay:
-    """The replay of this number, of a subscription's or a letter's queue."""
     return Replay(
         id=replay_id(about.queue, number),
         number=number,
@@ -241,7 +240,6 @@ def fix_range(replay: Replay, ranges: Mapping[str, LogRange]) -> Replay:
 
 
 def has_to_be_held(backlog: Backlog | None, limits: BacklogLimits) -> bool:
-    """Whether the queue is half full, so that a replay may add nothing."""
     return backlog is not None and (2 * backlog.events >= limits.events or 2 * backlog.bytes >= limits.bytes)
 
 

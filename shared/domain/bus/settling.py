@@ -24,8 +24,6 @@ _FIRST_ATTEMPTS, _LAST_ATTEMPTS = 3, 3
 
 
 class CallResult(Struct, frozen=True, kw_only=True):
-    """The result of a call of this callback. `retry_after` is the receiver's wish."""
-
     callback: str
     attempt: DeliveryAttempt
     retry_after: timedelta = timedelta(0)
@@ -72,7 +70,6 @@ def settle(
 def bury(
     cursor: Cursor, delivery: EventDelivery, subscription: EventSubscription, reason: DeathReason, at: datetime
 ) -> tuple[Cursor, SettledDelivery]:
-    """Make a dead letter of an open delivery."""
     letter = BusDeadLetter(
         id=delivery.id,
         queue=delivery.queue,

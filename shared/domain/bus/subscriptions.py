@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from shared.domain.bus.filters import EventFilter
 from shared.domain.positions import LogEnds
-from shared.domain.transitions import sources
 
 PUBLISHED_KEY = "routemaster"
 """The key of the one subscription of a client of Routemaster's API."""
@@ -48,8 +47,6 @@ SUBSCRIPTION_TRANSITIONS: dict[SubscriptionStatus, frozenset[SubscriptionStatus]
 
 COLLECTING = frozenset({SubscriptionStatus.ACTIVE, SubscriptionStatus.PAUSED})
 """The states in which events go into the queue."""
-
-REMOVABLE = sources(SUBSCRIPTION_TRANSITIONS, SubscriptionStatus.REMOVED)
 
 
 class EventForm(StrEnum):

@@ -63,7 +63,6 @@ def topics_chosen_anew(before: EventSubscription | None, after: EventSubscriptio
 
 
 def is_to_be_looked_at(before: EventSubscription, after: EventSubscription) -> bool:
-    """Whether the change may make something in its queue due."""
     hastened = after.max_events < before.max_events or after.timeout_ms < before.timeout_ms
     is_new_call = hastened or before.state is not after.state or calls_another(before, after)
     return after.state is SubscriptionStatus.ACTIVE and is_new_call

@@ -7,7 +7,6 @@ LABELS = 20
 
 
 def label_text(name: str, value: str) -> str:
-    """A label as filters name it."""
     return f"{name}:{value}"
 
 

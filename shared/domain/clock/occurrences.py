@@ -98,7 +98,6 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
 
 def occurrence_id(owner: str, generation: str, due: datetime) -> str:
-    """The id of one instant: 32 hex digits."""
     return _hash(owner, generation, str(ms(due)))
 
 

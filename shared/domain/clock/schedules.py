@@ -61,8 +61,6 @@ PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 
 class MisfireMode(StrEnum):
-    """The treatment of an instant that is found late."""
-
     FIRE = "fire"  # fires at any lateness
     SKIP = "skip"  # does not fire
     WITHIN = "fire_within_seconds"  # fires unless it is later than that
@@ -161,7 +159,6 @@ def owners_of(namespace: str) -> str:
 
 
 def read_schedule_owner(owner: str) -> tuple[str, str]:
-    """The namespace and the key of the schedule with this owner of occurrences."""
     namespace, _, key = read_owner(owner).id.rpartition("/")
     return unquote(namespace), key
 
@@ -277,8 +274,6 @@ def next_occurrence(
 
 
 class Verdict(Enum):
-    """The decision about a due occurrence."""
-
     FIRE = "fire"
     SKIP = "skip"  # found too late, by its owner's rule
     HOLD = "hold"  # its schedule is paused
@@ -321,7 +316,6 @@ def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> d
 
 
 def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
-    """Whether the rule skips an instant with this lateness."""
     match rule.mode:
         case MisfireMode.FIRE:
             return False

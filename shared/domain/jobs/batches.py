@@ -160,7 +160,6 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it is in flight: a message of its turn, or a lane, has it."""
         return self.status in {BatchStatus.QUEUED, BatchStatus.SENDING}
 
     @property
@@ -175,7 +174,6 @@ _HOPELESS = 5_000
 
 
 def part_limit(batch: Batch, most: int) -> int:
-    """The recipients of the next part, if `most` fit into one."""
     return max(most >> batch.halvings, 1)
 
 

@@ -47,6 +47,5 @@ class Step(Struct, frozen=True, kw_only=True):
         return f"{self.division}/{self.number:08d}"
 
     def lists(self, zone: str) -> list[tuple[DeviceList, int]]:
-        """The lists of a zone, each with its size."""
         sizes = self.sizes.get(zone, [])
         return [(DeviceList(f"{self.id}/{self.attempt}/{zone}/{n}"), size) for n, size in enumerate(sizes)]

@@ -57,7 +57,6 @@ def make_group(job: Job, zones: Sequence[tuple[str, int]], *, published_sign: bo
 
 
 def zone_rules(job: Job) -> ZoneRules:
-    """The rules by which the job's group divides devices, or would divide them."""
     return ZoneRules(job.offsets or offsets(), job.wall_clock or job.starts_at, job.next_day)
 
 

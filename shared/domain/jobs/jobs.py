@@ -151,7 +151,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The job's id and its incarnation, as one text."""
         return job_key(self.id, self.incarnation)
 
     @property
@@ -199,7 +198,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more of the job will be planned."""
         return not self.open or self.status is JobStatus.STOPPED
 
     @property
@@ -208,7 +206,6 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 def job_key(job_id: str, incarnation: str) -> str:
-    """The name of one job among all that ever had this id."""
     return f"{job_id}.{incarnation}" if incarnation else job_id
 
 
@@ -241,7 +238,6 @@ class Standing(Struct, frozen=True):
         return self.status in RESUMABLE
 
     def feeds_batch(self, ordinal: int) -> bool:
-        """Whether this batch, if the plan has it, may go to the broker."""
         return self.feeds and (self.end is None or ordinal < self.end)
 
     @property
@@ -263,8 +259,6 @@ class Standing(Struct, frozen=True):
 
 
 class Gate(Enum):
-    """The decision whether a batch may be sent now."""
-
     OPEN = "open"  # send it
     PARK = "park"  # back to planned: the job is held
     DROP = "drop"  # never: the job has ended, or the batch is too late

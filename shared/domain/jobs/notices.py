@@ -35,12 +35,10 @@ def of_push(
 
 
 def count_devices(number: int) -> str:
-    """As in "1 device" and "1,200 devices"."""
     return f"{number:,} device{'' if number == 1 else 's'}"
 
 
 def list_first(texts: Sequence[str]) -> str:
-    """The first of these, and the number of the others."""
     more = len(texts) - NAMED
     return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -48,7 +46,6 @@ def list_first(texts: Sequence[str]) -> str:
 def of_zones(
     job: Job, group: Sequence[tuple[str, int]], counted: Counted | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
-    """Notices about the times at which zones get a localized push."""
     at, devices = dict(group), None if counted is None else counted.by_zone(zone_rules(job))
     named = devices if devices is not None and counted is not None and counted.exact else zones()
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}

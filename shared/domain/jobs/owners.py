@@ -11,8 +11,6 @@ BATCH = "batch"
 
 
 class JobStage(StrEnum):
-    """The stages of a job that can wait for an instant."""
-
     START = "start"  # a `startsAt`
     PLAN = "plan"  # planning that is tried again
     FINISH = "finish"  # closing that is tried again

@@ -48,7 +48,6 @@ class JobSums:
 
     @property
     def totals(self) -> Totals:
-        """The sums of all batches, settled or not."""
         return Totals(batches=len(self), **{name: self._sums[name] for name in ("settled", "planned", *_COUNTS)})
 
     @property
@@ -72,7 +71,6 @@ class JobSums:
         self._note_time(ordinal, counts)
 
     def forget_recent(self, before: datetime) -> None:
-        """Drop batches changed before `before` from `recent`."""
         kept = self._recent.items()
         self._recent = {ordinal: each for ordinal, each in kept if each.changed_at and each.changed_at >= before}
 

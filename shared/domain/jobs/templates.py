@@ -83,20 +83,16 @@ class NotExact:
 
 
 def check_template(*, name: str, locale: str, body: Any, defaults: Any, lenient: bool = False) -> None:
-    """Apply the rules in the order in which a client expects the errors; their `field` names the leaf (`body.loc-
-    args[2]`). If `lenient`, tags have any name, as in Marathon."""
+    """Apply the rules in the order in which a client expects the errors; a `field` names the leaf (`body.loc-args[2]`).
+    If `lenient`, tags have any name, as in Marathon."""
     check_name(name)
-    check_locale(locale)
+    _check_length("locale", locale, LOCALE_CHARACTERS)
     check_body(body, lenient=lenient)
     check_defaults(defaults)
 
 
 def check_name(name: str) -> None:
     _check_length("name", name, NAME_CHARACTERS)
-
-
-def check_locale(locale: str) -> None:
-    _check_length("locale", locale, LOCALE_CHARACTERS)
 
 
 def check_body(body: Any, *, lenient: bool = False) -> None:
@@ -140,12 +136,10 @@ def check_copies(size: int) -> None:
 
 
 def has_open_tag(text: str) -> bool:
-    """Whether a `{{` has no later `}}`."""
     return text.rfind("{{") > text.rfind("}}")
 
 
 def tags_of(text: str) -> list[str]:
-    """The names of the text's tags, in order, with repeats."""
     return _TAG.findall(text, 0, text.rfind("}}") + 2)
 
 
@@ -161,7 +155,6 @@ def list_tags(unfilled: Sequence[str], known: Collection[str]) -> str:
 
 
 def fill(text: str, value: Callable[[str], str]) -> str:
-    """The text with the values of its tags."""
     closed = text.rfind("}}") + 2
     return _TAG.sub(lambda tag: value(tag[1]), text[:closed]) + text[closed:]
 
@@ -173,7 +166,6 @@ def _check_length(field: str, text: str, most: int) -> None:
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Every text of decoded JSON, with keys, in order."""
     rest = [value]
     while rest:
         match rest.pop():

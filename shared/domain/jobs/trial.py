@@ -24,6 +24,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 def try_template(template: Template, context: Mapping[str, Any], *, most: int, lenient: bool = False) -> Trial:
     """Fill the template, unless that makes more than `most` bytes. In linear time."""
     name, locale, body, defaults = template.name, template.locale, template.body, template.defaults
+    values = {**defaults, **context}
     try:
         check_template(name=name, locale=locale, body=body, defaults=defaults, lenient=lenient)
         check_json("context", context)
@@ -31,22 +32,13 @@ def try_template(template: Template, context: Mapping[str, Any], *, most: int, l
     except Invalid as error:
         return Trial(fault=error.reason, field=error.field or "")
     except Unrenderable as error:
-        tag = _unfit_tag(template, context)
+        tag = next((tag for tag in _tags(template) if isinstance(values.get(tag), dict | list)), "")
         return Trial(fault=f"{error.reason}: the tag {tag!r} stands for an object or an array", field=f"context.{tag}")
     if size > most:
         return Trial(fault=f"too-large: the text has {size:,} bytes, {most:,} are allowed", field="body", size=size)
-    return Trial(body=filled_body(template, context), size=size, valueless=_valueless(template, context))
+    valueless = tuple(sorted(tag for tag in _tags(template) if values.get(tag) is None))
+    return Trial(body=filled_body(template, context), size=size, valueless=valueless)
 
 
 def _tags(template: Template) -> list[str]:
     return list(dict.fromkeys(tag for text in texts_of(template.body) for tag in tags_of(text)))
-
-
-def _unfit_tag(template: Template, context: Mapping[str, Any]) -> str:
-    values = {**template.defaults, **context}
-    return next((tag for tag in _tags(template) if isinstance(values.get(tag), dict | list)), "")
-
-
-def _valueless(template: Template, context: Mapping[str, Any]) -> tuple[str, ...]:
-    values = {**template.defaults, **context}
-    return tuple(sorted(tag for tag in _tags(template) if values.get(tag) is None))

@@ -57,7 +57,6 @@ class FileUpload(Struct, frozen=True, kw_only=True):
 
     @property
     def lines(self) -> int:
-        """The lines so far, with the header."""
         parts = self.in_order
         return sum(part.lines for _, part in parts) + (parts[-1][1].open_ended if parts else 0)
 

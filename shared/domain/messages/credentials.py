@@ -62,7 +62,7 @@ class CredentialStatus(StrEnum):
 
     @property
     def is_news(self) -> bool:
-        """Whether a mail is due, because no user of the app caused the change."""
+        """Whether no user of the app caused the change."""
         return self is CredentialStatus.REJECTED
 
 
@@ -189,7 +189,7 @@ def default_max_in_flight(rate: float) -> int:
 
 
 def default_on_unknown(channel: Channel) -> OnUnknown:
-    """The default treatment of unknown messages. A repeated push replaces the first on the device."""
+    """A repeated push replaces the first on the device."""
     return OnUnknown.RETRY if channel is Channel.PUSH else OnUnknown.HOLD
 
 
@@ -236,16 +236,14 @@ def trial_content(credential: Credential, channel: Channel) -> dict[str, Any]:
     match channel:
         case Channel.MAIL:
             return {"subject": f"Test of {credential.name}", "text": text}
+        case Channel.PUSH if credential.kind == "apns":
+            return {"aps": {"alert": text}}
         case Channel.PUSH:
-            return _trial_push(credential.kind, text)
+            return {"notification": {"title": "Carillon", "body": text}}
         case Channel.SMS | Channel.OTHER:
             return {"text": text}
         case _:
             assert_never(channel)
-
-
-def _trial_push(kind: str, text: str) -> dict[str, Any]:
-    return {"aps": {"alert": text}} if kind == "apns" else {"notification": {"title": "Carillon", "body": text}}
 
 
 def _check_number(number: float, least: float, most: float, *, field: str, rule: str) -> None:

@@ -79,8 +79,6 @@ _GOOD = frozenset({MessageState.SENT, MessageState.DELIVERED, MessageState.READ}
 
 
 class EarlierAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of an attempt before the last one."""
-
     attempt: int
     state: MessageState
     reason: str = ""
@@ -134,7 +132,6 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_sending(self) -> bool:
-        """Whether its call is written ahead."""
         return self.state is MessageState.SENDING
 
     @property
@@ -289,7 +286,6 @@ def recover(message: Message, *, owner: str, now: datetime, repeats: bool) -> Me
 
 
 def give_back(message: Message) -> Message:
-    """The entry that was written ahead and certainly not called."""
     return _change(message, state=MessageState.UNSENT, attempt=message.attempt - 1, owner="")
 
 

@@ -175,13 +175,11 @@ class MessageTexts:
             check_filled_tags(body.tags, known, self._fixed[locale])
 
     def unfilled_tags(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The tags without a column, context or default."""
         known = {*columns}
         unfilled = (find_unfilled(body.tags, known, self._fixed[locale]) for locale, body in self._bodies.items())
         return tuple(sorted({*chain.from_iterable(unfilled)}))
 
     def used_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns that rendering needs, in their order."""
         used = (self.tags | ({LOCALE} if len(self._bodies) > 1 else set())) - {UNSUBSCRIBE_URL}
         return tuple(column for column in columns if column in used)
 
@@ -232,7 +230,6 @@ class MessageTexts:
 
 
 def decode_column(column: Sequence[bytes]) -> list[str]:
-    """The texts of a column that is known to be UTF-8."""
     joined = b"\0".join(column)
     texts = joined.decode().split(_NUL) if column else []
     return texts if len(texts) == len(column) else [text.decode() for text in column]

@@ -42,7 +42,6 @@ def split_at_tags(text: str, path: str) -> TaggedText:
 
 
 def find_unfilled(tags: Iterable[str], *filled: Collection[str]) -> list[str]:
-    """The tags without a column, context or default, in alphabetical order."""
     known = {UNSUBSCRIBE_URL}.union(*filled)
     return sorted({*tags} - known)
 

@@ -113,7 +113,6 @@ def _spelt_otherwise(error: str | UnsetType | None, err: _Err | UnsetType | None
 
 
 def _read_folded(record: Any) -> CountedPush | Skipped:
-    """The answer for any spelling and shape."""
     if not isinstance(record, dict):
         return _SKIPPED[Skip.UNREADABLE]
     metadata = _field(record, "metadata")
@@ -171,12 +170,10 @@ class Fold:
 
     @property
     def stop(self) -> Position:
-        """The position that replaces the stored `start`."""
         return replace(self._beginning, offset=self.end)
 
     @property
     def full(self) -> bool:
-        """Whether it has the maximum of keys for one write."""
         return len(self.counts) >= MAX_KEYS
 
     @property

@@ -109,7 +109,6 @@ def is_dry_run(job: Job) -> bool:
 
 
 def frame(push: Push) -> Frame:
-    """The constant text of all records of this push."""
     slots: list[Slot] = []
     texts = [""]
     for piece in _pieces(SERVICES[push.job.service].fields(push)):
