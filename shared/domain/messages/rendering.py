@@ -213,7 +213,7 @@ class MessageTexts:
         if locales is None or len(self._bodies) == 1:
             yield self._default, range(count), columns
             return
-        picked = {written: self._pick(written) for written in {*locales}}
+        picked = {written: find_locale(written, self._bodies) or self._default for written in {*locales}}
         if len({*picked.values()}) == 1:
             yield picked[locales[0]], range(count), columns
             return
@@ -224,9 +224,6 @@ class MessageTexts:
                 rows,
                 {tag: [column[row] for row in rows] for tag, column in columns.items() if tag in self.tags},
             )
-
-    def _pick(self, written: str) -> str:
-        return find_locale(written, self._bodies) or self._default
 
 
 def decode_column(column: Sequence[bytes]) -> list[str]:

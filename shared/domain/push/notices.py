@@ -9,7 +9,8 @@ from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.notices import Notice, count_devices, list_first
 from shared.domain.jobs.templates import find_locale, places_by_locale
-from shared.domain.push.preview import Sample, Use, valueless_tags
+from shared.domain.jobs.trial import valueless_tags
+from shared.domain.push.preview import Sample, Use
 from shared.domain.push.rendering import DEFAULT_LOCALE
 
 
