@@ -19,6 +19,8 @@ MOST_OPEN = 1_000
 
 
 class DeathReason(StrEnum):
+    """The reason why events became a dead letter, or were lost."""
+
     ATTEMPTS = "attempts"  # it failed too often while others succeeded
     AGE = "age"  # it was undelivered for too long
     BACKLOG = "backlog"  # the backlog exceeded its limits

@@ -25,6 +25,8 @@ MOST_SEQUENCE = 2**53
 
 
 class DeliveryStatus(StrEnum):
+    """The state of a delivery."""
+
     OPEN = "open"
     DELIVERED = "delivered"
     DEAD = "dead"

@@ -31,6 +31,8 @@ from shared.domain.transitions import final
 
 
 class ReplayState(StrEnum):
+    """The state of a replay."""
+
     WAITING = "waiting"  # for its subscription to be resumed
     RUNNING = "running"
     HELD = "held"  # the queue is half full, or collects nothing

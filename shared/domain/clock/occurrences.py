@@ -43,6 +43,8 @@ _UNENDED_ATTEMPTS = 5
 
 
 class OccurrenceKind(StrEnum):
+    """The kind of an occurrence."""
+
     ONCE = "once"  # one instant, deleted after it has fired
     SERIES = "series"  # the next instant of a recurrence: moves after it has fired
     ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it

@@ -11,6 +11,8 @@ from shared.domain.outbox import SCHEDULES_TOPIC, OwnEvent
 
 
 class OutcomeResult(StrEnum):
+    """The result of an attempt."""
+
     FIRED = "fired"  # the target has it
     FAILED = "failed"  # the target refused; it is tried again
     SKIPPED = "skipped"  # found too late, by the schedule's rule

@@ -30,12 +30,16 @@ _MICROSECONDS = 1_000_000
 
 
 class OverallVerdict(StrEnum):
+    """Whether all is well."""
+
     WELL = "well"
     AILING = "ailing"
     UNKNOWN = "unknown"
 
 
 class AttentionKind(StrEnum):
+    """Work that goes on only if a person acts."""
+
     SILENT = "silent-processes"
     ACCOUNTS = "stopped-accounts"
     CALLBACKS = "failing-callbacks"

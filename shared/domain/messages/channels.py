@@ -4,6 +4,8 @@ from enum import StrEnum
 
 
 class Channel(StrEnum):
+    """The kind of a provider's addresses."""
+
     MAIL = "mail"  # a mailbox: name@example.com
     SMS = "sms"  # a phone number in the form of E.164: +6591234567
     PUSH = "push"  # the token of a device

@@ -64,6 +64,8 @@ class PaceGuard(Struct, frozen=True):
 
 
 class Limit(StrEnum):
+    """The limit of an account, and so the reason why nothing is granted now."""
+
     RATE = "rate"  # the rate is used up
     PROVIDER = "provider"  # the provider asked for a pause
     IN_FLIGHT = "maxInFlight"  # the limit of calls in flight is reached
